@@ -6,6 +6,7 @@ pub mod tidy; // the rules a compiler does not check
 pub mod types; // the table of built-in types
 pub mod upstream; // Kubernetes' own conformance tests
 pub mod upstream_report; // what came out of them
+pub mod user_crate; // a crate as a user writes it
 
 use std::path::{Path, PathBuf};
 

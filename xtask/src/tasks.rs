@@ -3,7 +3,7 @@
 
 use std::{path::Path, process::Command};
 
-use crate::{check, root, tidy, types, upstream};
+use crate::{check, root, tidy, types, upstream, user_crate};
 
 /// Why a task did not end well.
 #[derive(Debug)]
@@ -45,6 +45,12 @@ const TASKS: &[Task] = &[
         arguments: "[OPTION…]",
         purpose: "run Kubernetes' own conformance tests, where Go is present",
         run: run_upstream,
+    },
+    Task {
+        name: "user-crate",
+        arguments: "",
+        purpose: "build and test ci/user-crate outside of the repository, as a user would",
+        run: run_user_crate,
     },
     Task {
         name: "types",
@@ -135,6 +141,15 @@ fn run_conformance(arguments: &[String]) -> Result<(), Failure> {
 fn run_upstream(arguments: &[String]) -> Result<(), Failure> {
     let options = upstream::Options::read(arguments).map_err(Failure::Misused)?;
     upstream::run(&root(), &options).map_err(Failure::Failed)
+}
+
+fn run_user_crate(arguments: &[String]) -> Result<(), Failure> {
+    match arguments.first() {
+        None => user_crate::run(&root()).map_err(Failure::Failed),
+        Some(surplus) => Err(Failure::Misused(format!(
+            "user-crate takes no argument, got {surplus:?}"
+        ))),
+    }
 }
 
 fn run_types(arguments: &[String]) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
-//! What the command line may say.
-//! In: the process's arguments. Out: options in types, or help.
-//! Holds: a flag exists only when it does something; anything else is misuse.
+//! The command line.
+//!
+//! Input: the arguments of the process. Output: typed options, or help.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -12,66 +12,72 @@ use clap::{
 use bellerophon_cluster::Level;
 use bellerophon_operator::Operator;
 
-use crate::{failure::Failure, kubeconfig::KubeconfigOptions, operators, reboot::RebootArguments};
+use crate::{error::CliError, kubeconfig::KubeconfigOptions, operators, reboot::RebootArguments};
 
-/// Write, run, test and watch Kubernetes controllers: a Kubernetes API on your laptop, with nothing else installed.
+/// Run a local Kubernetes cluster in one process, and run operators on any cluster.
 #[derive(Debug, Parser)]
 #[command(name = "bellerophon", version, propagate_version = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// Log more to stderr: -v what happens, -vv every request, -vvv every detail; RUST_LOG has the last word
+    /// Log more to stderr: -v info, -vv debug with every request, -vvv trace; RUST_LOG overrides it
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// How log lines are written
+    /// The format of logs
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
-    pub(crate) log_format: Form,
+    pub(crate) log_format: OutputFormat,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start a Kubernetes cluster, write a kubeconfig for it, and wait
-    #[command(after_help = "State is in memory. Ctrl-C stops in order, a second one at once.")]
+    /// Start a Kubernetes cluster, write its kubeconfig, and run until Ctrl-C
+    #[command(
+        after_help = "State is in memory. Ctrl-C stops gracefully, a second Ctrl-C immediately."
+    )]
     Up(UpOptions),
 
-    /// Print a kubeconfig that speaks for a service account
+    /// Print a kubeconfig for a service account
     #[command(
-        after_help = "It holds a secret: `(umask 077; bellerophon kubeconfig --service-account default/robot > robot.yaml)`."
+        after_help = "The output contains a token. Create the file readable only by its owner: \
+                      `(umask 077; bellerophon kubeconfig --service-account default/robot > \
+                      robot.yaml)`."
     )]
     Kubeconfig(KubeconfigOptions),
 
-    /// Run operators on any cluster, until Ctrl-C
+    /// Run operators on any cluster until Ctrl-C
     #[command(
-        after_help = "It installs nothing: what a cluster lacks is named with the command that adds it."
+        after_help = "The command installs nothing. If CRDs or permissions are missing, the error \
+                      names the command that installs them."
     )]
     Run(RunArguments),
 
-    /// Print what a cluster must be given so that operators can run there, as YAML
+    /// Print the manifests that install operators, as YAML
     Manifests(ManifestsArguments),
 
-    /// Look at reboots of nodes, and steer them
+    /// Show and control reboots of nodes
     Reboot(RebootArguments),
 
-    /// Print how an object came to be: which event woke which controller, and what it wrote then
+    /// Print the timeline of an object: watch events, enqueued controllers and their writes
     #[command(
-        after_help = "An event that no line before it writes came from a client, such as kubectl. Versions (at 42) link a write to its event."
+        after_help = "An event without a preceding write is of another client, such as kubectl. \
+                      Resource versions (at 42) link a write to its event."
     )]
     Trace(TraceOptions),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceOptions {
-    /// The object, as KIND/NAME or NAME; what is made because of it belongs to its story
+    /// The object, as KIND/NAME or NAME; objects that are written because of it are included
     #[arg(value_name = "OBJECT", value_parser = object)]
     pub(crate) object: String,
 
-    /// Its namespace; the one of the kubeconfig unless said
+    /// Its namespace; default: the namespace of the kubeconfig
     #[arg(short, long, value_name = "NAMESPACE", value_parser = object)]
     pub(crate) namespace: Option<String>,
 
-    /// Go on as it happens, until Ctrl-C
+    /// Print new entries until Ctrl-C
     #[arg(short, long)]
     pub(crate) follow: bool,
 
@@ -82,169 +88,172 @@ pub(crate) struct TraceOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpOptions {
-    /// Where to serve HTTPS; port 0 takes a free one
+    /// The address of the API server; port 0 selects a free port
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = address)]
     pub(crate) listen: SocketAddr,
 
-    /// Where to write the kubeconfig, readable by you alone
+    /// The kubeconfig to write, readable only by its owner
     #[arg(long, value_name = "FILE", default_value = ".bellerophon/kubeconfig")]
     pub(crate) kubeconfig: PathBuf,
 
-    /// What acts in the cluster besides its clients
+    /// Which components run in addition to the API server
     #[arg(long, value_name = "WHAT", default_value = "full")]
-    cluster: Acting,
+    cluster: ClusterMode,
 
-    /// How many simulated nodes run pods; 3 unless said
+    /// The number of simulated nodes; default: 3
     #[arg(long, value_name = "N")]
     nodes: Option<u16>,
 
-    /// Which operators run: all, none, or names separated by commas; all in a full cluster unless said, else none
+    /// The operators to run: all, none, or a comma-separated list; default: all with --cluster
+    /// full, otherwise none
     #[arg(long, value_name = "LIST")]
     operators: Option<String>,
 
-    /// Apply sample objects and print what comes of them as it happens
+    /// Apply sample objects and print their timelines
     #[arg(long)]
     pub(crate) demo: bool,
 
-    /// How facts are written to stdout: for people, or one JSON object a line
+    /// The format of stdout: text, or one JSON object per line
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub(crate) output: Form,
+    pub(crate) output: OutputFormat,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Operators by name, separated by commas, or all
+    /// A comma-separated list of operators, or all
     #[arg(value_name = "OPERATOR,…")]
     pub(crate) operators: String,
 
-    /// The cluster's kubeconfig; otherwise KUBECONFIG, inside a pod its own cluster
+    /// The kubeconfig; default: KUBECONFIG, or the service account of the pod
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// The context in the kubeconfig; otherwise its current one
+    /// The context of the kubeconfig; default: its current context
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
 
-    /// Watch only this namespace; otherwise all
+    /// The only namespace to watch; default: all namespaces
     #[arg(long, value_name = "NS")]
     pub(crate) namespace: Option<String>,
 
-    /// Turn on what an operator does only when told so; see its page in docs/operators
+    /// Enable a feature that is off by default; see docs/operators
     #[arg(long = "allow", value_name = "SWITCH")]
-    pub(crate) switches: Vec<String>,
+    pub(crate) feature_switches: Vec<String>,
 
-    /// Work only while holding a lease, so that of several copies one works
+    /// Elect a leader by a Lease, so that one of several replicas is active
     #[arg(long)]
     pub(crate) leader_elect: bool,
 
-    /// How many objects each controller works on at once
+    /// The maximum number of concurrent reconciles of each controller
     #[arg(long, value_name = "N", default_value = "2", value_parser = workers)]
     pub(crate) workers: usize,
 
-    /// Where to serve /healthz, /readyz and /metrics; otherwise nowhere
+    /// The address of /healthz, /readyz and /metrics; default: not served
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) metrics: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ManifestsArguments {
-    /// Operators by name, separated by commas, or all
+    /// A comma-separated list of operators, or all
     #[arg(value_name = "OPERATOR|all")]
     pub(crate) operators: String,
 
-    /// Only the kinds they define
+    /// Print only CustomResourceDefinitions
     #[arg(long)]
     pub(crate) crds_only: bool,
 
-    /// The image of this binary, where the cluster finds it
+    /// The container image of this binary
     #[arg(long, value_name = "IMAGE", default_value = concat!("bellerophon:", env!("CARGO_PKG_VERSION")))]
     pub(crate) image: String,
 
-    /// Also a ServiceMonitor, for clusters with the Prometheus operator
+    /// Include a ServiceMonitor for the Prometheus Operator
     #[arg(long)]
     pub(crate) service_monitor: bool,
 }
 
-/// A form for people or for programs.
+/// The format of logs and results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum OutputFormat {
     Text,
     Json,
 }
 
-/// What acts in a cluster.
+/// The components of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Acting {
-    /// Everything: also workloads, a scheduler, and nodes that run pods
+enum ClusterMode {
+    /// All built-in controllers, the scheduler, and simulated nodes
     Full,
-    /// What every API server needs: garbage collection, namespaces, service accounts, endpoints and the like
+    /// The core controllers: garbage collector, namespaces, service accounts, endpoints and others
     Core,
-    /// The bare API server: nothing happens that no client asked for
+    /// Only the API server
     None,
 }
 
-/// How many nodes a cluster has unless somebody says otherwise.
-const NODES: u16 = 3;
+/// The default number of nodes.
+const NODES_DEFAULT: u16 = 3;
 
 impl UpOptions {
-    /// How much of a cluster runs, and with how many nodes; `None` for a bare server.
+    /// The level of the cluster and its number of nodes; `None` for an API server only.
     ///
     /// # Errors
-    /// Nodes are asked for where nothing could run on them.
-    pub(crate) fn cluster(&self) -> Result<Option<(Level, usize)>, Failure> {
+    /// Options that need another mode.
+    pub(crate) fn cluster(&self) -> Result<Option<(Level, usize)>, CliError> {
         match (self.cluster, self.nodes) {
-            (Acting::None, _) if self.demo => Err(Failure::Misused(
-                "--demo needs a cluster that does something".to_owned(),
+            (ClusterMode::None, _) if self.demo => Err(CliError::Usage(
+                "--demo needs --cluster full or core".to_owned(),
             )
-            .advising("leave out --cluster none")),
-            (Acting::Full, nodes) => Ok(Some((Level::Full, nodes.unwrap_or(NODES).into()))),
-            (Acting::Core, None) => Ok(Some((Level::Core, 0))),
-            (Acting::None, None) => Ok(None),
-            (Acting::Core | Acting::None, Some(_)) => {
-                Err(Failure::Misused("--nodes needs --cluster full".to_owned())
-                    .advising("see `bellerophon up --help`"))
+            .with_hint("omit --cluster none")),
+            (ClusterMode::Full, nodes) => {
+                Ok(Some((Level::Full, nodes.unwrap_or(NODES_DEFAULT).into())))
+            }
+            (ClusterMode::Core, None) => Ok(Some((Level::Core, 0))),
+            (ClusterMode::None, None) => Ok(None),
+            (ClusterMode::Core | ClusterMode::None, Some(_)) => {
+                Err(CliError::Usage("--nodes needs --cluster full".to_owned())
+                    .with_hint("see `bellerophon up --help`"))
             }
         }
     }
 
-    /// Which operators run.
+    /// The operators to run.
     ///
     /// # Errors
-    /// A name that no operator has.
-    pub(crate) fn operators(&self) -> Result<Vec<Operator>, Failure> {
-        let unless_said = if self.cluster == Acting::Full {
-            "all"
-        } else {
-            "none"
+    /// An unknown operator.
+    pub(crate) fn operators(&self) -> Result<Vec<Operator>, CliError> {
+        let default = match self.cluster {
+            ClusterMode::Full => "all",
+            ClusterMode::Core | ClusterMode::None => "none",
         };
-        operators::named(self.operators.as_deref().unwrap_or(unless_said))
+        operators::parse_list(self.operators.as_deref().unwrap_or(default))
     }
 }
 
 impl Arguments {
-    /// Reads the command line. Asking for help or for the version, or for nothing at all, is answered here and ends the process.
+    /// Parses the command line. Prints help and version, and exits, if they are requested or there
+    /// are no arguments.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub(crate) fn read() -> Result<Self, Failure> {
+    /// The command line is invalid.
+    pub(crate) fn parse_or_exit() -> Result<Self, CliError> {
         Self::try_parse().map_err(|error| match error.kind() {
             DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
-            _ => Failure::Misused(in_one_line(&error)).advising("see `bellerophon --help`"),
+            _ => CliError::Usage(in_one_line(&error)).with_hint("see `bellerophon --help`"),
         })
     }
 }
 
-/// Clap explains in paragraphs; scripts and logs want a line.
+/// The message of a clap error without its usage, as one line.
 fn in_one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let explained = text.split("\n\nUsage:").next().unwrap_or_default();
-    let explained = explained.strip_prefix("error: ").unwrap_or(explained);
-    let parts: Vec<&str> = explained
+    let message = text.split("\n\nUsage:").next().unwrap_or_default();
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let lines: Vec<&str> = message
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    parts.join(" ")
+    lines.join(" ")
 }
 
 fn workers(text: &str) -> Result<usize, &'static str> {
@@ -254,10 +263,10 @@ fn workers(text: &str) -> Result<usize, &'static str> {
         .ok_or("not a number from 1 to 1000")
 }
 
-/// Names of objects and kinds need no escaping in a path.
+/// Accepts only characters that need no escaping in a URL.
 fn object(text: &str) -> Result<String, &'static str> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-./:".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-./:".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
         Ok(text.to_owned())
     } else {
         Err("not a name, such as web or deployment/web")
@@ -276,14 +285,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn definition_of_the_command_line_is_sound() {
+    fn command_line_definition_is_consistent() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn nodes_are_for_whole_clusters() {
-        type Wanted = Result<Option<(Level, usize)>, ()>;
-        let cases: &[(&[&str], Wanted)] = &[
+    fn nodes_need_a_full_cluster() {
+        type Expected = Result<Option<(Level, usize)>, ()>;
+        let cases: &[(&[&str], Expected)] = &[
             (&[], Ok(Some((Level::Full, 3)))),
             (&["--nodes", "0"], Ok(Some((Level::Full, 0)))),
             (
@@ -296,18 +305,18 @@ mod tests {
             (&["--cluster", "none", "--nodes", "1"], Err(())),
             (&["--cluster", "none", "--demo"], Err(())),
         ];
-        for (line, wanted) in cases {
-            let read = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat())
+        for (line, expected) in cases {
+            let parsed = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat())
                 .expect("a command line");
-            let Command::Up(options) = read.command else {
-                panic!("another command")
+            let Command::Up(options) = parsed.command else {
+                panic!("not `up`")
             };
-            assert_eq!(options.cluster().map_err(|_| ()), *wanted, "{line:?}");
+            assert_eq!(options.cluster().map_err(|_| ()), *expected, "{line:?}");
         }
     }
 
     #[test]
-    fn operators_come_with_whole_clusters_or_by_name() {
+    fn operators_run_by_default_in_full_clusters_only() {
         let cases: &[(&[&str], Option<usize>)] = &[
             (&[], Some(operators::ALL.len())),
             (&["--operators", "none"], Some(0)),
@@ -319,22 +328,22 @@ mod tests {
             ),
             (&["--operators", "vanilla"], None),
         ];
-        for (line, wanted) in cases {
-            let read = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat())
+        for (line, expected) in cases {
+            let parsed = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat())
                 .expect("a command line");
-            let Command::Up(options) = read.command else {
-                panic!("another command")
+            let Command::Up(options) = parsed.command else {
+                panic!("not `up`")
             };
             assert_eq!(
-                options.operators().ok().map(|found| found.len()),
-                *wanted,
+                options.operators().ok().map(|operators| operators.len()),
+                *expected,
                 "{line:?}"
             );
         }
     }
 
     #[test]
-    fn misuse_is_told_in_one_line() {
+    fn usage_errors_are_one_line() {
         let cases: &[(&[&str], &str)] = &[
             (&["up", "--nodes", "-3"], "unexpected argument '-3' found"),
             (
@@ -347,7 +356,8 @@ mod tests {
             ),
             (
                 &["up", "--listen", "here"],
-                "invalid value 'here' for '--listen <IP:PORT>': not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0",
+                "invalid value 'here' for '--listen <IP:PORT>': \
+                 not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0",
             ),
             (
                 &["trace", "a b"],
@@ -356,17 +366,16 @@ mod tests {
             (&["down"], "unrecognized subcommand 'down'"),
             (
                 &["kubeconfig", "--service-account", "robot"],
-                "invalid value 'robot' for '--service-account <NAMESPACE/NAME>': not a namespace and a name, such as default/robot",
+                "invalid value 'robot' for '--service-account <NAMESPACE/NAME>': \
+                 not a namespace and a name, such as default/robot",
             ),
         ];
-        for (line, wanted) in cases {
-            let error =
-                Arguments::try_parse_from([&["bellerophon"], *line].concat()).expect_err("misuse");
-            let told = in_one_line(&error);
-            assert!(
-                told.starts_with(wanted) && !told.contains('\n'),
-                "{line:?}: {told}"
-            );
+        for (line, expected) in cases {
+            let error = Arguments::try_parse_from([&["bellerophon"], *line].concat())
+                .expect_err("a usage error");
+            let message = in_one_line(&error);
+            assert!(message.starts_with(expected), "{line:?}: {message}");
+            assert!(!message.contains('\n'), "{line:?}: {message}");
         }
     }
 }

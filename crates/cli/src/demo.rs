@@ -1,25 +1,27 @@
-//! `bellerophon up --demo`: sample objects, and what comes of them as it happens.
-//! In: a ready cluster. Out: objects on the server, lines on stdout.
+//! `bellerophon up --demo`: applies sample objects and prints their timelines.
+//!
+//! Input: a ready cluster. Outputs: objects on the API server, lines on stdout.
 
 use std::io::{Write as _, stdout};
 
-use bellerophon::{TraceBus, WallClock};
+use bellerophon::clock::Clock;
+use bellerophon::trace::Trace;
 use bellerophon_operator::Operator;
 use kube::Client;
 use serde_json::json;
 
 use crate::{
-    arguments::Form,
-    failure::Failure,
-    story::{Line, Story, Subject},
+    arguments::OutputFormat,
+    error::CliError,
+    timeline::{ObjectSelector, Timeline, TimelineEntry},
     trace,
 };
 
-/// A file of samples, for whoever acts on it.
+/// A sample file.
 struct Sample {
-    /// The operator without which it is nothing but an object; `None` for what every cluster acts on.
+    /// The operator of its custom resources; `None` for built-in resources.
     operator: Option<&'static str>,
-    /// What its documents are, in order, and where they are applied.
+    /// The object and the URL path of each document, in order.
     objects: &'static [(&'static str, &'static str)],
     text: &'static str,
 }
@@ -74,71 +76,67 @@ const SAMPLES: [Sample; 5] = [
     },
 ];
 
-/// Applies the samples that these operators act on, then tells what happens, until something else ends the command.
+/// Applies the samples of these operators, then prints their timelines until it is cancelled.
 ///
 /// # Errors
-/// The server refuses a sample, or nobody can be told.
+/// The server rejects a sample, or stdout cannot be written.
 pub(crate) async fn run(
     client: &Client,
     operators: &[Operator],
-    bus: &TraceBus,
-    clock: WallClock,
-    form: Form,
-) -> Result<(), Failure> {
+    bus: &Trace,
+    clock: Clock,
+    format: OutputFormat,
+) -> Result<(), CliError> {
     let mut reader = bus.subscribe();
-    let runs = |name: &str| operators.iter().any(|operator| operator.name == name);
-    let mut subjects = Vec::new();
+    let is_running = |name: &str| operators.iter().any(|operator| operator.name == name);
+    let mut selectors = Vec::new();
     for sample in SAMPLES
         .iter()
-        .filter(|sample| sample.operator.is_none_or(runs))
+        .filter(|sample| sample.operator.is_none_or(is_running))
     {
-        for ((what, path), document) in sample.objects.iter().zip(sample.text.split("\n---\n")) {
-            let command = Line::Command(format!("apply {what}, as kubectl apply would"));
-            tell(form, [trace::timed(clock.now(), &command)])?;
+        let documents = sample.text.split("\n---\n");
+        for ((object, path), document) in sample.objects.iter().zip(documents) {
+            let command = format!("apply {object}, as kubectl apply would");
+            let command = TimelineEntry::Command(command);
+            print(format, [trace::with_time(clock.now(), &command)])?;
             apply(client, path, document).await?;
-            let (kind, name) = what.split_once(' ').unwrap_or_default();
-            let (kind, name) = (
-                kind.split('.').next().unwrap_or_default(),
-                name.rsplit('/').next().unwrap_or_default(),
-            );
-            subjects.push(Subject::parse(&format!("{kind}/{name}"), "default"));
+            let (kind, key) = object.split_once(' ').unwrap_or_default();
+            let kind = kind.split('.').next().unwrap_or_default();
+            let name = key.rsplit('/').next().unwrap_or_default();
+            selectors.push(ObjectSelector::parse(&format!("{kind}/{name}"), "default"));
         }
     }
-    let mut story = Story::of(subjects);
+    let mut timeline = Timeline::new(selectors);
     loop {
         let batch = reader.next().await;
-        tell(
-            form,
-            batch
-                .records
-                .iter()
-                .flat_map(|record| trace::lines(&mut story, record, clock)),
-        )?;
+        let records = batch.records.iter();
+        let lines = records.flat_map(|record| trace::lines(&mut timeline, record, clock));
+        print(format, lines)?;
     }
 }
 
-fn tell(form: Form, lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
+fn print(format: OutputFormat, lines: impl IntoIterator<Item = String>) -> Result<(), CliError> {
     let mut out = stdout().lock();
-    let mut write = |text: &str| match form {
-        Form::Text => writeln!(out, "{text}"),
-        Form::Json => writeln!(out, "{}", json!({ "event": "trace", "text": text })),
+    let mut write = |text: &str| match format {
+        OutputFormat::Text => writeln!(out, "{text}"),
+        OutputFormat::Json => writeln!(out, "{}", json!({ "event": "trace", "text": text })),
     };
-    let told = lines
+    lines
         .into_iter()
-        .try_for_each(|text| write(text.trim_end()));
-    told.and_then(|()| out.flush())
-        .map_err(Failure::caused_by("cannot write to stdout"))
+        .try_for_each(|text| write(text.trim_end()))
+        .and_then(|()| out.flush())
+        .map_err(CliError::context("cannot write to stdout"))
 }
 
-async fn apply(client: &Client, path: &str, sample: &str) -> Result<(), Failure> {
+async fn apply(client: &Client, path: &str, sample: &str) -> Result<(), CliError> {
     let request = http::Request::patch(format!("{path}?fieldManager=bellerophon-demo&force=true"))
         .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
         .body(sample.as_bytes().to_vec())
-        .expect("a path and a body make a request");
+        .expect("the path is a valid URI");
     client
         .request_text(request)
         .await
-        .map_err(Failure::caused_by(&format!(
+        .map_err(CliError::context(&format!(
             "cannot apply the sample at {path}"
         )))?;
     Ok(())

@@ -1,6 +1,9 @@
-//! `bellerophon kubeconfig`: a kubeconfig that speaks for a service account.
-//! In: an administrator's kubeconfig, as `up` writes it, and the account. Out: a kubeconfig on stdout, and nothing else there.
-//! Holds: it asks the server through the API alone, so it works on any cluster; nothing of the credentials it used is in what it prints.
+//! `bellerophon kubeconfig`: a kubeconfig for a service account.
+//!
+//! Inputs: an administrator's kubeconfig, and the service account. Output: a kubeconfig on stdout.
+//!
+//! Guarantees: the command uses only the Kubernetes API, so that it works with any cluster; its
+//! output has no credentials of the administrator.
 
 use std::{
     fmt,
@@ -11,33 +14,32 @@ use std::{
 
 use clap::Args;
 use jiff::SignedDuration;
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::ServiceAccount,
-};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{
-    Api, Client, Config,
+    Client, Config, Resource as _,
     api::PostParams,
     config::{AuthInfo, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedContext},
+    core::Request,
 };
+use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
 #[derive(Debug, Args)]
 pub(crate) struct KubeconfigOptions {
-    /// For whom: an account that exists
+    /// The service account, which must exist
     #[arg(long, value_name = "NAMESPACE/NAME")]
     service_account: Account,
 
-    /// The kubeconfig to ask with; it must be allowed to create tokens for the account
+    /// The administrator's kubeconfig, with permission to create tokens for the service account
     #[arg(long, value_name = "FILE", default_value = ".bellerophon/kubeconfig")]
     kubeconfig: PathBuf,
 
-    /// The context of that kubeconfig, if not its current one
+    /// The context of that kubeconfig; default: its current context
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 
-    /// How long the token is good, such as 30m or 24h; ten minutes at least
+    /// The lifetime of the token, such as 30m or 24h; at least ten minutes
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     duration: SignedDuration,
 }
@@ -75,14 +77,14 @@ impl fmt::Display for Account {
 
 fn duration(text: &str) -> Result<SignedDuration, &'static str> {
     text.parse()
-        .map_err(|_| "not a length of time, such as 30m or 24h")
+        .map_err(|_| "not a duration, such as 30m or 24h")
 }
 
 /// Prints the kubeconfig.
 ///
 /// # Errors
-/// The kubeconfig cannot be read, the server cannot be reached, or it refuses the token.
-pub(crate) async fn print(options: &KubeconfigOptions) -> Result<(), Failure> {
+/// The kubeconfig cannot be read, the server cannot be reached, or it issues no token.
+pub(crate) async fn print(options: &KubeconfigOptions) -> Result<(), CliError> {
     let KubeconfigOptions {
         service_account: account,
         kubeconfig: path,
@@ -90,67 +92,67 @@ pub(crate) async fn print(options: &KubeconfigOptions) -> Result<(), Failure> {
     } = options;
     let unusable = |cause| {
         let failure =
-            Failure::caused_by(&format!("cannot use kubeconfig {}", path.display()))(cause);
-        failure.advising(
-            "start a server with `bellerophon up`, or name another file with --kubeconfig",
-        )
+            CliError::context(&format!("cannot use kubeconfig {}", path.display()))(cause);
+        failure
+            .with_hint("start a cluster with `bellerophon up`, or set --kubeconfig to another file")
     };
-    let asked_with = Kubeconfig::read_from(path).map_err(unusable)?;
-    let chosen = KubeConfigOptions {
+    let administrator = Kubeconfig::read_from(path).map_err(unusable)?;
+    let selected = KubeConfigOptions {
         context: options.context.clone(),
         ..KubeConfigOptions::default()
     };
-    let config = Config::from_custom_kubeconfig(asked_with.clone(), &chosen)
+    let config = Config::from_custom_kubeconfig(administrator.clone(), &selected)
         .await
         .map_err(unusable)?;
-    let client = Client::try_from(config).map_err(Failure::caused_by("cannot make a client"))?;
-    let token = token(client, account, options.duration)
+    let client = Client::try_from(config).map_err(CliError::context("cannot create a client"))?;
+    let token = request_token(client, account, options.duration)
         .await
-        .map_err(|error| refused(error, account))?;
+        .map_err(|error| token_error(error, account))?;
     let token = token.ok_or_else(|| {
-        Failure::Failed(format!(
-            "the server has no token for service account {account}"
+        CliError::Failed(format!(
+            "the server issued no token for service account {account}"
         ))
     })?;
-    let context = chosen
+    let context = selected
         .context
-        .or_else(|| asked_with.current_context.clone())
+        .or_else(|| administrator.current_context.clone())
         .unwrap_or_default();
-    let text = serde_saphyr::to_string(&of_account(asked_with, &context, account, token))
-        .map_err(Failure::of)?;
+    let text =
+        serde_saphyr::to_string(&account_kubeconfig(administrator, &context, account, token))
+            .map_err(CliError::new)?;
     stdout()
         .lock()
         .write_all(text.as_bytes())
-        .map_err(Failure::caused_by("cannot write to stdout"))
+        .map_err(CliError::context("cannot write to stdout"))
 }
 
-async fn token(
+/// Requests a token by the TokenRequest API.
+async fn request_token(
     client: Client,
     account: &Account,
     duration: SignedDuration,
 ) -> kube::Result<Option<String>> {
-    let spec = TokenRequestSpec {
-        expiration_seconds: Some(duration.as_secs()),
-        ..TokenRequestSpec::default()
-    };
-    let request = TokenRequest {
-        spec: Some(spec),
-        ..TokenRequest::default()
-    };
-    let accounts: Api<ServiceAccount> = Api::namespaced(client, &account.namespace);
-    let answer = accounts
-        .create_token_request(&account.name, &PostParams::default(), &request)
-        .await?;
-    Ok(answer.status.and_then(|status| status.token))
+    let body = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": { "expirationSeconds": duration.as_secs() },
+    });
+    let path = ServiceAccount::url_path(&(), Some(&account.namespace));
+    let params = PostParams::default();
+    let body = body.to_string().into_bytes();
+    let request = Request::new(path).create_subresource("token", &account.name, &params, body);
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    let response: Value = client.request(request).await?;
+    Ok(response["status"]["token"].as_str().map(str::to_owned))
 }
 
-/// Why there is no token, and what to do about it.
-fn refused(error: kube::Error, account: &Account) -> Failure {
+/// The error of a token request, with a hint.
+fn token_error(error: kube::Error, account: &Account) -> CliError {
     let step = format!("cannot get a token for service account {account}");
     let Account { namespace, name } = account;
     match error {
         kube::Error::Api(status) => {
-            Failure::caused_by(&step)(status.message).advising(&match status.code {
+            CliError::context(&step)(status.message).with_hint(&match status.code {
                 404 => format!(
                     "create it with `kubectl create serviceaccount --namespace {namespace} {name}`"
                 ),
@@ -158,21 +160,20 @@ fn refused(error: kube::Error, account: &Account) -> Failure {
                 _ => "use a kubeconfig that may create tokens for it".to_owned(),
             })
         }
-        other => {
-            Failure::caused_by(&step)(other).advising("is the server of this kubeconfig running?")
-        }
+        other => CliError::context(&step)(other)
+            .with_hint("check that the server of this kubeconfig is running"),
     }
 }
 
-/// The cluster of a context, with the account as its only user.
-fn of_account(
-    asked_with: Kubeconfig,
+/// A kubeconfig with the cluster of a context, and the service account as its only user.
+fn account_kubeconfig(
+    administrator: Kubeconfig,
     context: &str,
     account: &Account,
     token: String,
 ) -> Kubeconfig {
     let Account { namespace, name } = account;
-    let named = asked_with
+    let named = administrator
         .contexts
         .into_iter()
         .find(|known| known.name == context);
@@ -195,7 +196,7 @@ fn of_account(
     Kubeconfig {
         api_version: Some("v1".to_owned()),
         kind: Some("Config".to_owned()),
-        clusters: asked_with
+        clusters: administrator
             .clusters
             .into_iter()
             .filter(|known| known.name == cluster)
@@ -226,15 +227,19 @@ mod tests {
             name: "robot".to_owned(),
         };
         assert_eq!("team-a/robot".parse(), Ok(robot));
-        for wrong in ["robot", "/robot", "team-a/", "team-a/robot/x", ""] {
-            assert!(wrong.parse::<Account>().is_err(), "{wrong}");
+        for invalid in ["robot", "/robot", "team-a/", "team-a/robot/x", ""] {
+            assert!(invalid.parse::<Account>().is_err(), "{invalid}");
         }
+    }
+
+    #[test]
+    fn duration_has_units() {
         assert_eq!(duration("1h30m"), Ok(SignedDuration::from_mins(90)));
         assert!(duration("soon").is_err());
     }
 
     #[test]
-    fn file_has_the_cluster_but_not_the_keys_it_was_asked_with() {
+    fn output_has_no_credentials_of_the_administrator() {
         let administrator = "
             current-context: here
             clusters:
@@ -250,15 +255,10 @@ mod tests {
             namespace: "team-a".to_owned(),
             name: "robot".to_owned(),
         };
-        let asked_with = Kubeconfig::from_yaml(administrator).expect("a kubeconfig");
-        let text = serde_saphyr::to_string(&of_account(
-            asked_with,
-            "here",
-            &account,
-            "fresh".to_owned(),
-        ))
-        .expect("written");
-        for (wanted, there) in [
+        let administrator = Kubeconfig::from_yaml(administrator).expect("a kubeconfig");
+        let kubeconfig = account_kubeconfig(administrator, "here", &account, "fresh".to_owned());
+        let text = serde_saphyr::to_string(&kubeconfig).expect("YAML");
+        for (part, is_contained) in [
             ("https://127.0.0.1:1", true),
             ("Q0E=", true),
             ("token: fresh", true),
@@ -269,16 +269,11 @@ mod tests {
             ("a2V5", false),
             ("admin", false),
         ] {
-            assert_eq!(text.contains(wanted), there, "{wanted} in\n{text}");
+            assert_eq!(text.contains(part), is_contained, "{part} in\n{text}");
         }
-        let read = Kubeconfig::from_yaml(&text).expect("a kubeconfig");
-        assert_eq!(
-            (
-                read.clusters.len(),
-                read.auth_infos.len(),
-                read.contexts.len()
-            ),
-            (1, 1, 1)
-        );
+        let parsed = Kubeconfig::from_yaml(&text).expect("a kubeconfig");
+        assert_eq!(parsed.clusters.len(), 1);
+        assert_eq!(parsed.auth_infos.len(), 1);
+        assert_eq!(parsed.contexts.len(), 1);
     }
 }

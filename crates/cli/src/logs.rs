@@ -1,6 +1,9 @@
-//! Events on stderr.
-//! In: how much and in which form. Out: nothing; the process's subscriber is set.
-//! Holds: without RUST_LOG, foreign libraries never log more than what they find important, so no header or body gets out.
+//! Logs on stderr.
+//!
+//! Inputs: verbosity and format. Effect: the global tracing subscriber is set.
+//!
+//! Guarantee: without RUST_LOG, dependencies log at level `info` at most, so that no header or body
+//! of a request is logged.
 
 use std::{
     env,
@@ -9,43 +12,44 @@ use std::{
 
 use tracing_subscriber::EnvFilter;
 
-use crate::{arguments::Form, failure::Failure};
+use crate::{arguments::OutputFormat, error::CliError};
 
-/// The environment variable that overrules the command line.
-const VARIABLE: &str = "RUST_LOG";
+/// The environment variable that overrides the command line.
+const FILTER_VARIABLE: &str = "RUST_LOG";
 
-/// Starts logging.
+/// Sets the global subscriber.
 ///
 /// # Errors
 /// `RUST_LOG` is not a list of filters.
-pub(crate) fn begin(verbose: u8, form: Form) -> Result<(), Failure> {
+pub(crate) fn init(verbose: u8, format: OutputFormat) -> Result<(), CliError> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(verbose)?)
         .with_writer(stderr)
-        .with_ansi(in_colour());
-    match form {
-        Form::Text => builder.init(),
-        Form::Json => builder.json().flatten_event(true).init(),
+        .with_ansi(use_colours());
+    match format {
+        OutputFormat::Text => builder.init(),
+        OutputFormat::Json => builder.json().flatten_event(true).init(),
     }
     Ok(())
 }
 
-fn filter(verbose: u8) -> Result<EnvFilter, Failure> {
-    match env::var(VARIABLE) {
+fn filter(verbose: u8) -> Result<EnvFilter, CliError> {
+    match env::var(FILTER_VARIABLE) {
         Ok(text) if !text.is_empty() => {
-            let misused = |e| {
-                Failure::Misused(format!(
-                    "{VARIABLE}={text:?} is not a list of log filters: {e}"
+            let usage_error = |e| {
+                CliError::Usage(format!(
+                    "{FILTER_VARIABLE}={text:?} is not a list of log filters: {e}"
                 ))
             };
             EnvFilter::try_new(&text)
-                .map_err(|e| misused(e).advising("write it as in `info,bellerophon=debug`"))
+                .map_err(|e| usage_error(e).with_hint("write it as in `info,bellerophon=debug`"))
         }
         _ => Ok(EnvFilter::new(level(verbose))),
     }
 }
 
-/// The filter for a number of `-v`. The crates of this repository all have names that start with `bellerophon`.
+/// The filter for a number of `-v`. All crates of this repository have names that start with
+/// `bellerophon`.
 fn level(verbose: u8) -> &'static str {
     match verbose {
         0 => "warn",
@@ -55,7 +59,7 @@ fn level(verbose: u8) -> &'static str {
     }
 }
 
-/// Colours are for people who look at a terminal and have not asked for none.
-fn in_colour() -> bool {
+/// Whether stderr is a terminal and NO_COLOR is not set.
+fn use_colours() -> bool {
     stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

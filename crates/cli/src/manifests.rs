@@ -1,36 +1,37 @@
-//! `bellerophon manifests`: what a cluster is given so that operators can run there.
-//! Out: YAML documents on stdout, in the order in which they are to be applied.
+//! `bellerophon manifests`: the objects that install operators in a cluster.
+//!
+//! Output: YAML documents on stdout, in the order in which they are to be applied.
 
 use std::io::Write;
 
 use bellerophon_operator::{Installation, manifests};
 use serde_json::Value;
 
-use crate::{arguments::ManifestsArguments, failure::Failure, operators};
+use crate::{arguments::ManifestsArguments, error::CliError, operators};
 
 /// Prints manifests.
 ///
 /// # Errors
-/// A name that no operator has, or nobody can be told.
-pub(crate) fn print(arguments: &ManifestsArguments, out: &mut impl Write) -> Result<(), Failure> {
+/// An unknown operator, or stdout cannot be written.
+pub(crate) fn print(arguments: &ManifestsArguments, out: &mut impl Write) -> Result<(), CliError> {
     let installation = Installation {
         image: arguments.image.clone(),
         service_monitor: arguments.service_monitor,
         ..Installation::default()
     };
     let mut printed: Vec<Value> = Vec::new();
-    for operator in operators::named(&arguments.operators)? {
+    for operator in operators::parse_list(&arguments.operators)? {
         for object in manifests(&operator, &installation) {
-            let wanted = !arguments.crds_only || object["kind"] == "CustomResourceDefinition";
-            if wanted && !printed.contains(&object) {
+            let is_selected = !arguments.crds_only || object["kind"] == "CustomResourceDefinition";
+            if is_selected && !printed.contains(&object) {
                 printed.push(object);
             }
         }
     }
     for object in &printed {
-        let text = serde_saphyr::to_string(object).map_err(Failure::of)?;
-        write!(out, "---\n{text}").map_err(Failure::caused_by("cannot write to stdout"))?;
+        let text = serde_saphyr::to_string(object).map_err(CliError::new)?;
+        write!(out, "---\n{text}").map_err(CliError::context("cannot write to stdout"))?;
     }
     out.flush()
-        .map_err(Failure::caused_by("cannot write to stdout"))
+        .map_err(CliError::context("cannot write to stdout"))
 }

@@ -1,11 +1,12 @@
-//! The operators this binary has.
-//! In: names on the command line. Out: operators, each once, or what is wrong with the names.
+//! The operators of this binary.
+//!
+//! Input: names on the command line. Output: operators without duplicates, or an error.
 
 use bellerophon_operator::Operator;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
-/// All that run once in a cluster, in the order in which help lists them.
+/// The operators that run as Deployments, in the order of the help text.
 pub(crate) const ALL: [Operator; 5] = [
     bellerophon_icecream::OPERATOR,
     bellerophon_secsynch::OPERATOR,
@@ -14,17 +15,17 @@ pub(crate) const ALL: [Operator; 5] = [
     bellerophon_reboot::OPERATOR,
 ];
 
-/// Those that run on nodes, and only where they are named.
+/// The operators that run as DaemonSets. `all` does not include them.
 const ON_NODES: [Operator; 1] = [bellerophon_reboot::AGENT];
 
-/// The operators of a list such as `icecream,simple`; `all` are all, `none` is none.
+/// Parses a list such as `icecream,simple`, `all` or `none`.
 ///
 /// # Errors
-/// A name that no operator has.
-pub(crate) fn named(list: &str) -> Result<Vec<Operator>, Failure> {
-    let mut found: Vec<Operator> = Vec::new();
+/// An unknown name.
+pub(crate) fn parse_list(list: &str) -> Result<Vec<Operator>, CliError> {
+    let mut operators: Vec<Operator> = Vec::new();
     for name in list.split(',').map(str::trim) {
-        let wanted: Vec<Operator> = match name {
+        let named: Vec<Operator> = match name {
             "all" => ALL.to_vec(),
             "none" => Vec::new(),
             name => vec![
@@ -34,23 +35,23 @@ pub(crate) fn named(list: &str) -> Result<Vec<Operator>, Failure> {
                     .ok_or_else(|| unknown(name))?,
             ],
         };
-        for operator in wanted {
-            if !found.iter().any(|known| known.name == operator.name) {
-                found.push(operator);
+        for operator in named {
+            if !operators.iter().any(|known| known.name == operator.name) {
+                operators.push(operator);
             }
         }
     }
-    Ok(found)
+    Ok(operators)
 }
 
-fn unknown(name: &str) -> Failure {
+fn unknown(name: &str) -> CliError {
     let names: Vec<&str> = ALL
         .iter()
         .chain(&ON_NODES)
         .map(|operator| operator.name)
         .collect();
-    Failure::Misused(format!("there is no operator {name:?}"))
-        .advising(&format!("name one or more of {}, or all", names.join(", ")))
+    CliError::Usage(format!("unknown operator {name:?}"))
+        .with_hint(&format!("choose from {}, or all", names.join(", ")))
 }
 
 #[cfg(test)]
@@ -58,10 +59,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_read_and_each_operator_comes_once() {
+    fn lists_are_parsed_without_duplicates() {
         let names = |list: &str| {
-            named(list).map(|found| {
-                found
+            parse_list(list).map(|operators| {
+                operators
                     .iter()
                     .map(|operator| operator.name)
                     .collect::<Vec<_>>()
@@ -73,12 +74,13 @@ mod tests {
             Ok(vec!["icecream", "secsynch", "simple", "fruit", "reboot"])
         );
         assert_eq!(names("none"), Ok(vec![]));
-        let Err(Failure::Misused(why)) = names("icecream,vanilla") else {
-            panic!("there is no vanilla")
+        let Err(CliError::Usage(message)) = names("icecream,vanilla") else {
+            panic!("vanilla is unknown")
         };
         assert_eq!(
-            why,
-            "there is no operator \"vanilla\"; name one or more of icecream, secsynch, simple, fruit, reboot, reboot-agent, or all"
+            message,
+            "unknown operator \"vanilla\"; \
+             choose from icecream, secsynch, simple, fruit, reboot, reboot-agent, or all"
         );
     }
 }

@@ -1,5 +1,7 @@
-//! The facts a user or a script waits for.
-//! In: a cluster that is ready. Out: lines on stdout; the `event` of a JSON line never changes its meaning.
+//! The message of `bellerophon up` when the cluster is ready.
+//!
+//! Input: a ready cluster. Output: text or one JSON object on stdout. Fields of the JSON object
+//! keep their meaning across releases.
 
 use std::{
     io::{self, Write},
@@ -9,27 +11,28 @@ use std::{
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::arguments::Form;
+use crate::arguments::OutputFormat;
 
-/// A cluster that is ready, and how to reach it.
+/// A ready cluster, and how to reach it.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename = "ready")]
-pub(crate) struct Ready {
-    /// `https://127.0.0.1:6443`.
+pub(crate) struct ReadyMessage {
+    /// The URL of the API server, such as `https://127.0.0.1:6443`.
     server: String,
-    /// An absolute path, so that it can be used from anywhere.
+    /// The absolute path of the kubeconfig.
     kubeconfig: String,
-    /// Where a browser can watch; there is no such page yet.
+    /// Reserved for the URL of a dashboard; always `null`.
     dashboard: Option<String>,
-    /// From the first instruction of the process until the API answers, the caches are synced and the nodes are Ready.
+    /// From the start of the process until the API server responds, caches are synced and nodes
+    /// are Ready.
     startup_ms: u128,
 }
 
-impl Ready {
-    /// The facts about a server at `url` in a process begun at `started`.
+impl ReadyMessage {
+    /// The message of a server at `url` in a process that started at `started`.
     ///
     /// # Errors
-    /// The working directory is gone.
+    /// The working directory does not exist.
     pub(crate) fn new(url: String, kubeconfig: &Path, started: Instant) -> io::Result<Self> {
         let kubeconfig = path::absolute(kubeconfig)?.display().to_string();
         Ok(Self {
@@ -40,34 +43,34 @@ impl Ready {
         })
     }
 
-    /// Writes them and passes them on at once.
+    /// Writes the message and flushes it.
     ///
     /// # Errors
-    /// Nobody can be told.
-    pub(crate) fn tell(&self, form: Form, out: &mut impl Write) -> io::Result<()> {
-        match form {
-            Form::Json => writeln!(out, "{}", serde_json::to_string(self)?)?,
-            Form::Text => self.tell_people(out)?,
+    /// It cannot be written.
+    pub(crate) fn write(&self, format: OutputFormat, out: &mut impl Write) -> io::Result<()> {
+        match format {
+            OutputFormat::Json => writeln!(out, "{}", serde_json::to_string(self)?)?,
+            OutputFormat::Text => self.write_text(out)?,
         }
         out.flush()
     }
 
-    fn tell_people(&self, out: &mut impl Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "ready in {} ms; Ctrl-C stops", self.startup_ms)?;
         writeln!(out, "  server      {}", self.server)?;
         writeln!(out, "  kubeconfig  {}", self.kubeconfig)?;
         writeln!(
             out,
             "  kubectl --kubeconfig {} get namespaces",
-            quoted(&self.kubeconfig)
+            shell_quote(&self.kubeconfig)
         )
     }
 }
 
-/// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
-    if word.chars().all(plain) {
+/// Quotes a word for a POSIX shell, if necessary.
+fn shell_quote(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    if word.chars().all(is_plain) {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
@@ -80,42 +83,46 @@ mod tests {
 
     use super::*;
 
-    fn told(form: Form, kubeconfig: &str) -> String {
-        let ready = Ready {
+    fn written(format: OutputFormat, kubeconfig: &str) -> String {
+        let message = ReadyMessage {
             server: "https://127.0.0.1:1".into(),
             kubeconfig: kubeconfig.into(),
             dashboard: None,
             startup_ms: 5,
         };
         let mut out = Vec::new();
-        ready.tell(form, &mut out).expect("memory takes it");
-        String::from_utf8(out).expect("text")
+        message
+            .write(format, &mut out)
+            .expect("a write to memory succeeds");
+        String::from_utf8(out).expect("UTF-8")
     }
 
     #[test]
-    fn program_gets_one_object_a_line() {
-        let line = told(Form::Json, "/a/kubeconfig");
-        let read: Value = serde_json::from_str(&line).expect("JSON");
-        let wanted = json!({
-            "event": "ready", "server": "https://127.0.0.1:1", "kubeconfig": "/a/kubeconfig", "dashboard": null, "startup_ms": 5
-        });
-        assert_eq!((read, line.lines().count()), (wanted, 1));
+    fn json_message_is_one_line() {
+        let text = written(OutputFormat::Json, "/a/kubeconfig");
+        assert_eq!(text.lines().count(), 1);
+        let message: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(
+            message,
+            json!({
+                "event": "ready", "server": "https://127.0.0.1:1",
+                "kubeconfig": "/a/kubeconfig", "dashboard": null, "startup_ms": 5,
+            })
+        );
     }
 
     #[test]
-    fn last_line_can_be_copied_to_a_shell() {
-        let last = |kubeconfig| {
-            told(Form::Text, kubeconfig)
-                .lines()
-                .last()
-                .map(|line| line.trim().to_owned())
+    fn last_line_is_a_shell_command() {
+        let last_line = |kubeconfig| {
+            let text = written(OutputFormat::Text, kubeconfig);
+            text.lines().last().map(|line| line.trim().to_owned())
         };
         assert_eq!(
-            last("/a/kubeconfig").as_deref(),
+            last_line("/a/kubeconfig").as_deref(),
             Some("kubectl --kubeconfig /a/kubeconfig get namespaces")
         );
         assert_eq!(
-            last("/my it's").as_deref(),
+            last_line("/my it's").as_deref(),
             Some(r"kubectl --kubeconfig '/my it'\''s' get namespaces")
         );
     }

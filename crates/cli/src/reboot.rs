@@ -1,71 +1,73 @@
-//! `bellerophon reboot`: how reboots of nodes stand, and what a person has to say about them.
-//! In: names of nodes. Out: a table on stdout, or one line for each node that was told.
+//! `bellerophon reboot`: shows and controls reboots of nodes.
+//!
+//! Inputs: names of nodes. Output: a table on stdout, or one line per node.
 
 use std::{io::Write, path::PathBuf};
 
-use bellerophon::WallClock;
+use bellerophon::clock::Clock;
 use bellerophon_reboot::{
-    Prefix,
-    people::{People, PeopleError, Row},
+    AnnotationPrefix,
+    commands::{CommandError, NodeRebootStatus, RebootCommands},
 };
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use kube::Client;
 use serde::Serialize;
 
-use crate::{arguments::Form, failure::Failure, run};
+use crate::{arguments::OutputFormat, error::CliError, run};
 
 #[derive(Debug, Args)]
 pub(crate) struct RebootArguments {
     #[command(subcommand)]
-    what: What,
+    command: RebootCommand,
 
-    /// The cluster's kubeconfig; otherwise KUBECONFIG, inside a pod its own cluster
+    /// The kubeconfig; default: KUBECONFIG, or the service account of the pod
     #[arg(long, global = true, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// The context in the kubeconfig; otherwise its current one
+    /// The context of the kubeconfig; default: its current context
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
 
-    /// What the annotations begin with, as controller and agents have it; otherwise REBOOT_PREFIX, or reboot.bellerophon.io
-    #[arg(long, global = true, value_name = "DOMAIN", value_parser = prefix)]
-    prefix: Option<Prefix>,
+    /// The annotation prefix of controller and agents; default: REBOOT_PREFIX, or
+    /// reboot.bellerophon.io
+    #[arg(long, global = true, value_name = "DOMAIN", value_parser = parse_prefix)]
+    prefix: Option<AnnotationPrefix>,
 }
 
-fn prefix(text: &str) -> Result<Prefix, String> {
-    Prefix::read(text).ok_or_else(|| "no DNS subdomain such as reboot.example.com".to_owned())
+fn parse_prefix(text: &str) -> Result<AnnotationPrefix, &'static str> {
+    AnnotationPrefix::parse(text).ok_or("not a DNS subdomain, such as reboot.example.com")
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Print how every node stands: who waits for what, and who holds a slot
+enum RebootCommand {
+    /// Print the state of every node, why it waits, and whether it holds a slot
     Status {
-        /// For people, or one JSON object a line
+        /// The format of stdout: text, or one JSON object per line
         #[arg(long, value_name = "FORMAT", default_value = "text")]
-        output: Form,
+        output: OutputFormat,
     },
-    /// Ask for a reboot of nodes
+    /// Request a reboot of nodes
     Request {
         #[arg(value_name = "NODE", required = true)]
         nodes: Vec<String>,
-        /// Why, for people
+        /// The reason of the request
         #[arg(long, default_value = "requested by hand")]
         reason: String,
     },
-    /// Keep nodes from rebooting; those that are at it go on
+    /// Exclude nodes from reboots; a reboot in progress continues
     Pause {
         #[arg(value_name = "NODE", required = true)]
         nodes: Vec<String>,
     },
-    /// Let paused nodes reboot again
+    /// Allow paused nodes to reboot again
     Resume {
         #[arg(value_name = "NODE", required = true)]
         nodes: Vec<String>,
     },
-    /// Free the slots of nodes, whatever became of them
+    /// Release the slots of nodes in any state
     #[command(
-        after_help = "Look at the node first: a machine that was told already may still reboot."
+        after_help = "Inspect the node first: if its reboot has started, it may still reboot."
     )]
     Release {
         #[arg(value_name = "NODE", required = true)]
@@ -73,63 +75,64 @@ enum What {
     },
 }
 
-/// Does what was asked.
+/// Runs the command.
 ///
 /// # Errors
-/// The cluster cannot be reached, there is no such node, or it holds no slot.
+/// The cluster cannot be reached, a node does not exist, or it holds no slot.
 pub(crate) async fn reboot(
     arguments: &RebootArguments,
     out: &mut impl Write,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let config = run::config(
         arguments.kubeconfig.as_deref(),
         arguments.context.as_deref(),
     )
     .await?;
-    let client = Client::try_from(config).map_err(Failure::of)?;
+    let client = Client::try_from(config).map_err(CliError::new)?;
     let prefix = arguments
         .prefix
         .clone()
         .map_or_else(bellerophon_reboot::prefix, Ok)
-        .map_err(Failure::of)?;
-    let (people, now) = (People::new(client, prefix), WallClock::system().now());
-    match &arguments.what {
-        What::Status { output } => {
-            let rows = people.status().await.map_err(Failure::of)?;
-            print(&rows, *output, now, out).map_err(Failure::caused_by("cannot write to stdout"))
+        .map_err(CliError::new)?;
+    let commands = RebootCommands::new(client, prefix);
+    let now = Clock::system().now();
+    match &arguments.command {
+        RebootCommand::Status { output } => {
+            let statuses = commands.status().await.map_err(CliError::new)?;
+            print(&statuses, *output, now, out).map_err(CliError::context("cannot write to stdout"))
         }
-        What::Request { nodes, reason } => {
-            each(
+        RebootCommand::Request { nodes, reason } => {
+            for_each(
                 nodes,
                 "waits for its reboot",
-                async |node| people.request(node, reason).await,
+                async |node| commands.request(node, reason).await,
                 out,
             )
             .await
         }
-        What::Pause { nodes } => {
-            each(
+        RebootCommand::Pause { nodes } => {
+            for_each(
                 nodes,
                 "is paused",
-                async |node| people.pause(node).await,
+                async |node| commands.pause(node).await,
                 out,
             )
             .await
         }
-        What::Resume { nodes } => {
-            each(
+        RebootCommand::Resume { nodes } => {
+            for_each(
                 nodes,
                 "may reboot again",
-                async |node| people.resume(node).await,
+                async |node| commands.resume(node).await,
                 out,
             )
             .await
         }
-        What::Release { nodes } => {
-            each(
+        RebootCommand::Release { nodes } => {
+            for_each(
                 nodes,
-                "has given back its slot",
-                async |node| people.release(node, now).await,
+                "has released its slot",
+                async |node| commands.release(node, now).await,
                 out,
             )
             .await
@@ -137,25 +140,25 @@ pub(crate) async fn reboot(
     }
 }
 
-/// Tells each of these nodes something, and says so.
-async fn each(
+/// Runs an operation for each node, and prints its result.
+async fn for_each(
     nodes: &[String],
-    done: &str,
-    tell: impl AsyncFn(&str) -> Result<(), PeopleError>,
+    result: &str,
+    operation: impl AsyncFn(&str) -> Result<(), CommandError>,
     out: &mut impl Write,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     for node in nodes {
-        tell(node).await.map_err(Failure::of)?;
-        writeln!(out, "node {node} {done}")
-            .map_err(Failure::caused_by("cannot write to stdout"))?;
+        operation(node).await.map_err(CliError::new)?;
+        writeln!(out, "node {node} {result}")
+            .map_err(CliError::context("cannot write to stdout"))?;
     }
     Ok(())
 }
 
-/// A row as programs read it.
+/// The status of a node as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Line<'a> {
+struct JsonStatus<'a> {
     node: &'a str,
     state: &'a str,
     reason: &'a str,
@@ -165,16 +168,21 @@ struct Line<'a> {
     last: Option<&'a str>,
 }
 
-fn print(rows: &[Row], form: Form, now: Timestamp, out: &mut impl Write) -> std::io::Result<()> {
-    if form == Form::Text {
+fn print(
+    statuses: &[NodeRebootStatus],
+    format: OutputFormat,
+    now: Timestamp,
+    out: &mut impl Write,
+) -> std::io::Result<()> {
+    if format == OutputFormat::Text {
         writeln!(
             out,
             "{:<32} {:<10} {:<5} {:<20} {:>8}  LAST",
             "NODE", "STATE", "SLOT", "REASON", "FOR"
         )?;
     }
-    for row in rows {
-        let Row {
+    for status in statuses {
+        let NodeRebootStatus {
             node,
             state,
             reason,
@@ -182,10 +190,10 @@ fn print(rows: &[Row], form: Form, now: Timestamp, out: &mut impl Write) -> std:
             paused,
             holds_slot,
             last,
-        } = row;
-        if form == Form::Json {
-            let last = last.as_ref().map(|(last, _)| last.as_str());
-            let line = Line {
+        } = status;
+        if format == OutputFormat::Json {
+            let last = last.as_ref().map(|(result, _)| result.as_str());
+            let line = JsonStatus {
                 node,
                 state,
                 reason,
@@ -200,7 +208,7 @@ fn print(rows: &[Row], form: Form, now: Timestamp, out: &mut impl Write) -> std:
         let age = |time: Timestamp| format!("{}s", now.duration_since(time).as_secs().max(0));
         let last = last
             .as_ref()
-            .map(|(last, at)| format!("{last} {} ago", age(*at)))
+            .map(|(result, at)| format!("{result} {} ago", age(*at)))
             .unwrap_or_default();
         let state = if *paused && *state == "Idle" {
             "Paused"
@@ -222,9 +230,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_is_a_table_for_people_and_lines_for_programs() {
+    fn status_is_printed_as_table_or_json_lines() {
         let at = |second: i64| Timestamp::from_second(second).expect("a time");
-        let row = Row {
+        let status = NodeRebootStatus {
             node: "a".into(),
             state: "Waiting",
             reason: "NoSlot".into(),
@@ -233,12 +241,13 @@ mod tests {
             holds_slot: false,
             last: Some(("Done".into(), at(5))),
         };
-        let told = |form| {
+        let printed = |format| {
             let mut out = Vec::new();
-            print(std::slice::from_ref(&row), form, at(65), &mut out).expect("it is written");
-            String::from_utf8(out).expect("text")
+            print(std::slice::from_ref(&status), format, at(65), &mut out)
+                .expect("a write to memory succeeds");
+            String::from_utf8(out).expect("UTF-8")
         };
-        let text = told(Form::Text);
+        let text = printed(OutputFormat::Text);
         let words: Vec<&str> = text
             .lines()
             .last()
@@ -249,14 +258,10 @@ mod tests {
             words,
             ["a", "Waiting", "NoSlot", "65s", "Done", "60s", "ago"]
         );
-        let line: serde_json::Value = serde_json::from_str(&told(Form::Json)).expect("a line");
-        assert_eq!(
-            (
-                line["node"].as_str(),
-                line["reason"].as_str(),
-                line["holdsSlot"].as_bool()
-            ),
-            (Some("a"), Some("NoSlot"), Some(false))
-        );
+        let line: serde_json::Value =
+            serde_json::from_str(&printed(OutputFormat::Json)).expect("JSON");
+        assert_eq!(line["node"], "a");
+        assert_eq!(line["reason"], "NoSlot");
+        assert_eq!(line["holdsSlot"], false);
     }
 }

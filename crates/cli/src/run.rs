@@ -1,86 +1,97 @@
-//! `bellerophon run`: operators on any cluster.
-//! In: names of operators and a cluster. Out: what they do there, until a signal comes.
-//! Holds: it installs nothing; what is missing is named with the command that adds it.
+//! `bellerophon run`: runs operators on any cluster until a signal.
+//!
+//! Guarantee: the command installs nothing; the error of a missing CRD or permission names the
+//! command that installs it.
 
 use std::{path::Path, process};
 
-use bellerophon::{LeaderOptions, ManagerError, ManagerOptions, SyncError, WallClock};
-use bellerophon_operator::{Operator, RunOptions, manager};
+use bellerophon::controller::{ControllerError, ControllerOptions};
+use bellerophon::informer::{Namespaces, SyncError};
+use bellerophon::leader::LeaderElectionOptions;
+use bellerophon::manager::{ManagerError, ManagerOptions};
+use bellerophon_operator::{Operator, manager};
 use kube::{
     Client, Config,
-    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tracing::info;
 
-use crate::{arguments::RunArguments, failure::Failure, operators};
+use crate::{arguments::RunArguments, error::CliError, operators};
 
-/// Runs operators until a signal comes.
+/// Runs operators until a signal.
 ///
 /// # Errors
-/// The cluster cannot be reached, or lacks what an operator needs.
-pub(crate) async fn run(arguments: &RunArguments) -> Result<(), Failure> {
-    let wanted = operators::named(&arguments.operators)?;
-    let idle: Vec<&str> = wanted
-        .iter()
-        .filter(|operator| (operator.rights)().is_empty())
-        .map(|operator| operator.name)
-        .collect();
-    if idle.len() == wanted.len() {
-        return Err(Failure::Misused(format!(
-            "there is nothing to run in {:?}",
-            arguments.operators
-        ))
-        .advising("it only defines kinds: see `bellerophon manifests`"));
+/// The cluster cannot be reached, or a CRD or permission is missing.
+pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
+    let operators = operators::parse_list(&arguments.operators)?;
+    let has_controllers = |operator: &Operator| !(operator.permissions)().is_empty();
+    if !operators.iter().any(has_controllers) {
+        let message = format!("{:?} has no controllers to run", arguments.operators);
+        return Err(
+            CliError::Usage(message).with_hint("to install its CRDs, see `bellerophon manifests`")
+        );
     }
-    let known = |switch: &str| {
-        wanted
-            .iter()
-            .any(|operator| operator.switches.contains(&switch))
-    };
-    if let Some(unknown) = arguments.switches.iter().find(|switch| !known(switch)) {
-        let switches: Vec<&str> = wanted
-            .iter()
-            .flat_map(|operator| operator.switches)
-            .copied()
-            .collect();
-        return Err(Failure::Misused(format!("nothing is called {unknown:?}"))
-            .advising(&format!("--allow takes: {}", switches.join(", "))));
-    }
-    let options = ManagerOptions {
-        pages: arguments.metrics,
-        clock: WallClock::system(),
-        ..ManagerOptions::default()
-    };
+    check_feature_switches(&operators, &arguments.feature_switches)?;
     let config = config(
         arguments.kubeconfig.as_deref(),
         arguments.context.as_deref(),
     )
     .await?;
-    let namespace = config.default_namespace.clone();
-    let client = client(config, &options)?;
     let identity = identity();
-    let leader = arguments
-        .leader_elect
-        .then(|| LeaderOptions::new(namespace, lease(&wanted), &identity));
-    let options = RunOptions {
-        namespace: arguments.namespace.clone(),
-        workers: arguments.workers,
-        switches: arguments.switches.iter().cloned().collect(),
-        identity,
-        manager: ManagerOptions { leader, ..options },
-        ..RunOptions::default()
+    let leader_election = arguments.leader_elect.then(|| LeaderElectionOptions {
+        lease_namespace: config.default_namespace.clone(),
+        identity: Some(identity.clone()),
+        ..LeaderElectionOptions::new(lease_name(&operators))
+    });
+    let options = ManagerOptions {
+        identity: Some(identity),
+        namespaces: match &arguments.namespace {
+            Some(namespace) => Namespaces::named([namespace]),
+            None => Namespaces::All,
+        },
+        controller: ControllerOptions {
+            concurrency: Some(arguments.workers),
+            ..ControllerOptions::default()
+        },
+        metrics_bind_address: arguments.metrics,
+        health_probe_bind_address: arguments.metrics,
+        leader_election,
+        ..ManagerOptions::default()
     };
-    let manager = manager(client, &wanted, options).map_err(Failure::of)?;
-    let names: Vec<&str> = wanted.iter().map(|operator| operator.name).collect();
+    let client = Client::try_from(config).map_err(CliError::new)?;
+    let switches = arguments.feature_switches.iter().cloned().collect();
+    let manager = manager(client, &operators, &switches, options);
+    let names: Vec<&str> = operators.iter().map(|operator| operator.name).collect();
     info!(operators = ?names, "Waiting for informer caches to sync");
-    let ran = manager.run_until_signal().await;
+    let result = manager.run().await;
     info!("Shutting down workers");
-    ran.map_err(|error| explain(error, &names))
+    result.map_err(|error| with_install_hint(error, &names))
 }
 
-/// The lease that copies of this process compete for.
-fn lease(operators: &[Operator]) -> String {
+/// Checks that an operator has each feature switch.
+fn check_feature_switches(
+    operators: &[Operator],
+    feature_switches: &[String],
+) -> Result<(), CliError> {
+    let known: Vec<&str> = operators
+        .iter()
+        .flat_map(|operator| operator.feature_switches)
+        .copied()
+        .collect();
+    match feature_switches
+        .iter()
+        .find(|name| !known.contains(&name.as_str()))
+    {
+        Some(unknown) => Err(
+            CliError::Usage(format!("unknown feature switch {unknown:?}"))
+                .with_hint(&format!("--allow takes: {}", known.join(", "))),
+        ),
+        None => Ok(()),
+    }
+}
+
+/// The Lease that replicas of this process compete for.
+fn lease_name(operators: &[Operator]) -> String {
     operators
         .iter()
         .map(|operator| operator.name)
@@ -88,7 +99,7 @@ fn lease(operators: &[Operator]) -> String {
         .join("-")
 }
 
-/// Who this process is: the pod, or the process on this host.
+/// The identity of this process: the pod name, or host name and process ID.
 fn identity() -> String {
     let host =
         || std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
@@ -101,54 +112,49 @@ fn identity() -> String {
     })
 }
 
-/// Where the cluster is: as named, or as the environment says, inside a pod its own cluster.
-pub(crate) async fn config(file: Option<&Path>, context: Option<&str>) -> Result<Config, Failure> {
+/// The client configuration of a kubeconfig file, of the environment, or of the pod.
+pub(crate) async fn config(file: Option<&Path>, context: Option<&str>) -> Result<Config, CliError> {
     let options = KubeConfigOptions {
         context: context.map(str::to_owned),
         ..KubeConfigOptions::default()
     };
-    let advice = "name a file with --kubeconfig";
+    let hint = "set --kubeconfig to a kubeconfig file";
     if let Some(file) = file {
-        let read = Kubeconfig::read_from(file).map_err(|e| Failure::of(e).advising(advice))?;
-        return Config::from_custom_kubeconfig(read, &options)
+        let kubeconfig =
+            Kubeconfig::read_from(file).map_err(|e| CliError::new(e).with_hint(hint))?;
+        return Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
-            .map_err(Failure::of);
+            .map_err(CliError::new);
     }
     if context.is_some() {
         return Config::from_kubeconfig(&options)
             .await
-            .map_err(|e| Failure::of(e).advising(advice));
+            .map_err(|e| CliError::new(e).with_hint(hint));
     }
     Config::infer()
         .await
-        .map_err(|e| Failure::of(e).advising(advice))
+        .map_err(|e| CliError::new(e).with_hint(hint))
 }
 
-/// A client whose requests are counted.
-fn client(config: Config, options: &ManagerOptions) -> Result<Client, Failure> {
-    let builder = ClientBuilder::try_from(config).map_err(Failure::of)?;
-    Ok(builder.with_layer(&options.metrics.client_layer()).build())
-}
-
-/// What is wrong, and the command that mends it.
-fn explain(error: ManagerError, names: &[&str]) -> Failure {
+/// The error of a manager, with the command that installs what is missing.
+fn with_install_hint(error: ManagerError, names: &[&str]) -> CliError {
     let names = names.join(",");
-    let mend = match sync_error(&error) {
-        Some(SyncError::NoSuchKind { .. }) => {
+    let install_command = match sync_error(&error) {
+        Some(SyncError::NotServed { .. }) => {
             format!("bellerophon manifests {names} --crds-only | kubectl apply -f -")
         }
         Some(SyncError::Forbidden { .. }) => {
             format!("bellerophon manifests {names} | kubectl apply -f -")
         }
-        _ => return Failure::of(error),
+        _ => return CliError::new(error),
     };
-    Failure::of(error).advising(&mend)
+    CliError::new(error).with_hint(&install_command)
 }
 
 fn sync_error(error: &ManagerError) -> Option<&SyncError> {
     match error {
         ManagerError::Sync(error) => Some(error),
-        ManagerError::Controller(bellerophon::ControllerError::Sync { source, .. }) => Some(source),
+        ManagerError::Controller(ControllerError::Sync { source, .. }) => Some(source),
         _ => None,
     }
 }

@@ -1,14 +1,17 @@
-//! `bellerophon trace`: the choreography around an object of a running cluster.
-//! In: a kubeconfig and the name of an object. Out: lines on stdout, as it happens.
+//! `bellerophon trace`: the timeline of an object of a running cluster.
 //!
-//! The cluster tells its story on a page of its API server, to whoever may read that path.
+//! Inputs: a kubeconfig and the name of an object. Output: lines on stdout.
+//!
+//! The API server of `bellerophon up` serves the timeline at a non-resource path, to clients with
+//! permission to get it.
 
 use std::{
     io::{ErrorKind, Write as _, stdout},
     path::Path,
 };
 
-use bellerophon::{TraceBus, TraceRecord, WallClock};
+use bellerophon::clock::Clock;
+use bellerophon::trace::{Trace, TraceRecord};
 use bytes::Bytes;
 use futures_util::{AsyncBufReadExt as _, Stream, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -19,26 +22,27 @@ use kube::{
 
 use crate::{
     arguments::TraceOptions,
-    failure::Failure,
-    stop::Signals,
-    story::{Line, Story, Subject},
+    error::CliError,
+    signals::Signals,
+    timeline::{ObjectSelector, Timeline, TimelineEntry},
 };
 
-/// Where the story is told.
+/// The non-resource path of timelines.
 pub(crate) const PATH: &str = "/debug/trace";
 
-/// How many records a cluster keeps for those who ask later.
+/// The maximum number of trace records that a cluster keeps.
 pub(crate) const RECORDS_MAX: usize = 1 << 16;
 
-/// What a line begins with that tells of what cannot be told.
+/// The first character of a line that reports missing records.
 const GAP: char = '…';
 
-/// Prints the story of an object until it is asked to stop.
+/// Prints the timeline of an object, until a signal with `--follow`.
 ///
 /// # Errors
-/// The kubeconfig cannot be read, nobody answers, or what answers tells no stories.
-pub(crate) async fn trace(options: &TraceOptions) -> Result<(), Failure> {
-    let mut signals = Signals::listen().map_err(Failure::caused_by("cannot listen for signals"))?;
+/// The kubeconfig cannot be read, the server cannot be reached or has no timelines, or nothing is
+/// known of the object.
+pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
+    let mut signals = Signals::listen().map_err(CliError::context("cannot listen for signals"))?;
     let (client, namespace) = connect(&options.kubeconfig, options.namespace.as_deref()).await?;
     let query = Query {
         object: options.object.clone(),
@@ -47,51 +51,56 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), Failure> {
     };
     let request = http::Request::get(query.path())
         .body(Vec::new())
-        .map_err(Failure::caused_by("cannot ask for it"))?;
-    let told = client.request_stream(request).await.map_err(|error| {
-        let advice = "only a cluster started by `bellerophon up` tells how it came to be";
-        Failure::caused_by(&format!("cannot trace {}", options.object))(error).advising(advice)
+        .map_err(CliError::context("cannot build the request"))?;
+    let response = client.request_stream(request).await.map_err(|error| {
+        let hint = "only a cluster of `bellerophon up` has timelines";
+        CliError::context(&format!("cannot trace {}", options.object))(error).with_hint(hint)
     })?;
-    let (mut lines, mut out, mut silent) = (told.lines(), stdout().lock(), true);
+    let mut lines = response.lines();
+    let mut out = stdout().lock();
+    let mut is_empty = true;
     loop {
         let line = tokio::select! {
-            line = lines.try_next() => line.map_err(Failure::caused_by("the cluster stopped in the middle of its story"))?,
-            signal = signals.next() => return signal.map_err(Failure::caused_by("cannot listen for signals")),
+            line = lines.try_next() => {
+                line.map_err(CliError::context("the server closed the connection"))?
+            }
+            signal = signals.next() => {
+                return signal.map_err(CliError::context("cannot listen for signals"));
+            }
         };
         let Some(line) = line else { break };
-        silent &= line.starts_with(GAP);
+        is_empty &= line.starts_with(GAP);
         match writeln!(out, "{line}").and_then(|()| out.flush()) {
-            // Whoever reads has read enough, as `head` does.
+            // The reader, such as `head`, has closed the pipe.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            written => written.map_err(Failure::caused_by("cannot write to stdout"))?,
+            written => written.map_err(CliError::context("cannot write to stdout"))?,
         }
     }
-    if silent {
-        let why = format!(
+    if is_empty {
+        let message = format!(
             "nothing is known of {} in namespace {namespace}",
             options.object
         );
-        return Err(
-            Failure::Failed(why).advising("name it as kubectl does, or wait for it with --follow")
-        );
+        return Err(CliError::Failed(message)
+            .with_hint("name it as kubectl does, or wait for it with --follow"));
     }
     Ok(())
 }
 
-async fn connect(kubeconfig: &Path, namespace: Option<&str>) -> Result<(Client, String), Failure> {
+async fn connect(kubeconfig: &Path, namespace: Option<&str>) -> Result<(Client, String), CliError> {
     let failed = |error: kube::config::KubeconfigError| {
-        Failure::caused_by(&format!("cannot use kubeconfig {}", kubeconfig.display()))(error)
-            .advising("name another file with --kubeconfig")
+        CliError::context(&format!("cannot use kubeconfig {}", kubeconfig.display()))(error)
+            .with_hint("set --kubeconfig to another file")
     };
-    let read = Kubeconfig::read_from(kubeconfig).map_err(failed)?;
-    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+    let parsed = Kubeconfig::read_from(kubeconfig).map_err(failed)?;
+    let config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
         .await
         .map_err(failed)?;
     let namespace = namespace.map_or_else(|| config.default_namespace.clone(), str::to_owned);
-    Ok((Client::try_from(config).map_err(Failure::of)?, namespace))
+    Ok((Client::try_from(config).map_err(CliError::new)?, namespace))
 }
 
-/// What somebody wants to be told.
+/// The query parameters of a timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Query {
     object: String,
@@ -107,7 +116,7 @@ impl Query {
         )
     }
 
-    fn read(query: &str) -> Self {
+    fn parse(query: &str) -> Self {
         let value = |key: &str| {
             query
                 .split('&')
@@ -121,65 +130,69 @@ impl Query {
         }
     }
 
-    fn story(&self) -> Story {
-        let subject =
-            (!self.object.is_empty()).then(|| Subject::parse(&self.object, &self.namespace));
-        Story::of(subject.into_iter().collect())
+    fn timeline(&self) -> Timeline {
+        let selector =
+            (!self.object.is_empty()).then(|| ObjectSelector::parse(&self.object, &self.namespace));
+        Timeline::new(selector.into_iter().collect())
     }
 }
 
-/// The page: what is remembered, then what happens if somebody wants to follow.
-pub(crate) fn page(
-    bus: TraceBus,
-    clock: WallClock,
+/// The handler of the path: the entries of stored records, then new ones with `follow`.
+pub(crate) fn endpoint(
+    bus: Trace,
+    clock: Clock,
 ) -> impl Fn(&str) -> std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send>> + Send + Sync {
     move |query| {
-        let query = Query::read(query);
-        let mut story = query.story();
-        // First who reads on, then what was: what comes in between is in both, and told once.
-        let (reader, past) = (bus.subscribe(), bus.snapshot());
-        let told = past.last().map_or(0, |record| record.sequence);
-        let forgotten = past.first().map_or(0, |record| record.sequence - 1);
-        let mut text = if forgotten > 0 {
-            format!("{GAP} {forgotten} earlier records are forgotten\n")
+        let query = Query::parse(query);
+        let mut timeline = query.timeline();
+        // Subscribe before the snapshot: records in between are in both, and printed once.
+        let reader = bus.subscribe();
+        let stored = bus.snapshot();
+        let last_sequence = stored.last().map_or(0, |record| record.sequence);
+        let evicted = stored.first().map_or(0, |record| record.sequence - 1);
+        let mut text = if evicted > 0 {
+            format!("{GAP} {evicted} earlier records were evicted\n")
         } else {
             String::new()
         };
-        text.extend(
-            past.iter()
-                .flat_map(|record| lines(&mut story, record, clock)),
-        );
-        let past = stream::iter([Bytes::from(text)]);
-        if !query.follow {
-            return Box::pin(past);
+        for record in &stored {
+            text.extend(lines(&mut timeline, record, clock));
         }
-        let future = stream::unfold((reader, story), move |(mut reader, mut story)| async move {
+        let stored = stream::iter([Bytes::from(text)]);
+        if !query.follow {
+            return Box::pin(stored);
+        }
+        let state = (reader, timeline);
+        let new = stream::unfold(state, move |(mut reader, mut timeline)| async move {
             let batch = reader.next().await;
             let mut text = String::new();
             if batch.missed > 0 {
-                text = format!("{GAP} {} records came too fast to be told\n", batch.missed);
+                text = format!("{GAP} {} records were missed\n", batch.missed);
             }
-            let new = batch.records.iter().filter(|record| record.sequence > told);
-            text.extend(new.flat_map(|record| lines(&mut story, record, clock)));
-            Some((Bytes::from(text), (reader, story)))
+            for record in &batch.records {
+                if record.sequence > last_sequence {
+                    text.extend(lines(&mut timeline, record, clock));
+                }
+            }
+            Some((Bytes::from(text), (reader, timeline)))
         });
-        Box::pin(futures_util::StreamExt::chain(past, future))
+        Box::pin(futures_util::StreamExt::chain(stored, new))
     }
 }
 
-/// What a record has to say to a story, a line each.
-pub(crate) fn lines(story: &mut Story, record: &TraceRecord, clock: WallClock) -> Vec<String> {
+/// The lines to print after a trace record.
+pub(crate) fn lines(timeline: &mut Timeline, record: &TraceRecord, clock: Clock) -> Vec<String> {
     let time = clock.at(record.at);
-    story
-        .tell(&record.event)
+    timeline
+        .add(&record.event)
         .iter()
-        .map(|line| timed(time, line))
+        .map(|entry| with_time(time, entry))
         .collect()
 }
 
-/// A line and when that was.
-pub(crate) fn timed(time: Timestamp, line: &Line) -> String {
-    format!("{} {line}\n", time.strftime("%H:%M:%S%.3f"))
+/// An entry as a line with the time of day.
+pub(crate) fn with_time(time: Timestamp, entry: &TimelineEntry) -> String {
+    format!("{} {entry}\n", time.strftime("%H:%M:%S%.3f"))
 }
 
 #[cfg(test)]
@@ -187,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn query_is_read_as_it_was_written() {
+    fn written_query_parses_to_itself() {
         for follow in [false, true] {
             let query = Query {
                 object: "deployment/web".into(),
@@ -195,10 +208,13 @@ mod tests {
                 follow,
             };
             let path = query.path();
-            assert_eq!(Query::read(path.split_once('?').expect("a query").1), query);
+            assert_eq!(
+                Query::parse(path.split_once('?').expect("a query").1),
+                query
+            );
         }
         assert_eq!(
-            Query::read(""),
+            Query::parse(""),
             Query {
                 object: String::new(),
                 namespace: "default".into(),

@@ -1,71 +1,81 @@
-//! `bellerophon up`: a cluster for as long as the command runs.
-//! In: options. Out: a kubeconfig, the facts of the start, and whatever clients ask for.
-//! Holds: nobody is told of a cluster that is not ready; a start that fails ends everything it began.
+//! `bellerophon up`: runs a cluster until a signal.
 //!
-//! Start: server → loops and nodes → operators → ready. Stop: operators → loops and nodes → server.
+//! Inputs: options. Outputs: a kubeconfig, and a message on stdout when the cluster is ready.
+//!
+//! Guarantees: the message is printed only after everything is ready; a failed start stops what was
+//! started.
+//!
+//! Start: API server → controllers and nodes → operators → message.
+//! Stop: operators → controllers and nodes → API server.
 
 use std::{future::pending, io::stdout, net::SocketAddr};
 
-use bellerophon::{ManagerOptions, TraceBus, WallClock};
+use bellerophon::clock::Clock;
+use bellerophon::manager::{ManagerOptions, RunningManager};
+use bellerophon::trace::Trace;
 use bellerophon_apiserver::ApiServer;
 use bellerophon_cluster::Cluster;
-use bellerophon_operator::{
-    Operator, RunError, RunOptions, Running as Operators, controllers_of, define, manager_of,
-};
-use bellerophon_reboot::{agents, simulated};
+use bellerophon_operator::{Operator, Switches, define, manager};
+use bellerophon_reboot::{agents, simulated_agents};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use crate::{arguments::UpOptions, demo, failure::Failure, ready::Ready, stop::Signals, trace};
+use crate::{
+    arguments::UpOptions, demo, error::CliError, ready::ReadyMessage, signals::Signals, trace,
+};
 
-/// Serves until a signal comes.
+/// Runs a cluster until a signal.
 ///
 /// # Errors
-/// The address is taken, the kubeconfig cannot be written, or a loop of the cluster cannot go on.
-pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), Failure> {
-    let no_signals = || Failure::caused_by("cannot listen for signals");
-    let mut signals = Signals::listen().map_err(no_signals())?;
+/// The address is in use, the kubeconfig cannot be written, or a controller failed.
+pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), CliError> {
+    let signal_error = || CliError::context("cannot listen for signals");
+    let mut signals = Signals::listen().map_err(signal_error())?;
     let operators = options.operators()?;
-    let mut running = Running::start(options).await?;
-    let served = tokio::select! {
-        served = running.serve(options, &operators, started) => served,
-        signal = signals.next() => signal.map_err(no_signals()),
+    let mut cluster = RunningCluster::start(options).await?;
+    let result = tokio::select! {
+        result = cluster.serve(options, &operators, started) => result,
+        signal = signals.next() => signal.map_err(signal_error()),
     };
-    signals.grant(running.stop()).await.map_err(no_signals())?;
+    signals
+        .wait_for_shutdown(cluster.stop())
+        .await
+        .map_err(signal_error())?;
     info!("stopped");
-    served
+    result
 }
 
-/// Everything that runs.
-struct Running {
+/// The components of a running cluster.
+struct RunningCluster {
     server: ApiServer,
-    /// `None` for a bare server.
+    /// `None` for an API server only.
     cluster: Option<Cluster>,
-    /// `None` until the cluster is ready, and where none is wanted.
-    operators: Option<Operators>,
-    /// What the loops of the cluster record.
-    bus: TraceBus,
-    clock: WallClock,
+    /// `None` until the cluster is ready, and without operators.
+    operators: Option<RunningManager>,
+    /// The trace of controllers and operators.
+    trace: Trace,
+    clock: Clock,
 }
 
-impl Running {
-    async fn start(options: &UpOptions) -> Result<Self, Failure> {
-        let wanted = options.cluster()?;
-        let (bus, clock) = (TraceBus::new(trace::RECORDS_MAX), WallClock::system());
+impl RunningCluster {
+    async fn start(options: &UpOptions) -> Result<Self, CliError> {
+        let size = options.cluster()?;
+        let trace = Trace::new(trace::RECORDS_MAX);
+        let clock = Clock::system();
         let builder = ApiServer::builder().listen(options.listen);
-        let builder = if wanted.is_some() {
-            builder.page(trace::PATH, trace::page(bus.clone(), clock))
+        let builder = if size.is_some() {
+            builder.page(trace::PATH, trace::endpoint(trace.clone(), clock))
         } else {
             builder
         };
-        let server = builder.start().await.map_err(Failure::of)?;
-        warn_of_exposure(options.listen);
-        let cluster = wanted.map(|(level, nodes)| {
+        let server = builder.start().await.map_err(CliError::new)?;
+        warn_if_exposed(options.listen);
+        let cluster = size.map(|(level, nodes)| {
             let builder = Cluster::builder(admin_client(&server))
                 .level(level)
                 .nodes(nodes)
                 .clock(clock)
-                .trace(bus.clone());
+                .trace(trace.clone());
             builder
                 .root_ca(server.root_ca().unwrap_or_default())
                 .start()
@@ -74,115 +84,107 @@ impl Running {
             server,
             cluster,
             operators: None,
-            bus,
+            trace,
             clock,
         })
     }
 
-    /// Says when all is ready; returns only if something fails.
+    /// Prints the message when everything is ready. Returns only after a failure.
     async fn serve(
         &mut self,
         options: &UpOptions,
         operators: &[Operator],
         started: Instant,
-    ) -> Result<(), Failure> {
-        let written = self.server.write_kubeconfig(&options.kubeconfig);
-        written.map_err(|e| Failure::of(e).advising("name another file with --kubeconfig"))?;
+    ) -> Result<(), CliError> {
+        self.server
+            .write_kubeconfig(&options.kubeconfig)
+            .map_err(|error| {
+                CliError::new(error).with_hint("name another file with --kubeconfig")
+            })?;
         if let Some(cluster) = &mut self.cluster {
-            cluster.ready().await.map_err(Failure::of)?;
+            cluster.ready().await.map_err(CliError::new)?;
         }
         self.start_operators(operators).await?;
-        let url = self.server.url().expect("the server was given an address");
-        let ready = Ready::new(url, &options.kubeconfig, started)
-            .map_err(Failure::caused_by("cannot name the kubeconfig"))?;
-        ready
-            .tell(options.output, &mut stdout().lock())
-            .map_err(Failure::caused_by("cannot write to stdout"))?;
-        info!(?ready, "serving");
+        let url = self.server.url().expect("the server has an address");
+        let message = ReadyMessage::new(url, &options.kubeconfig, started).map_err(
+            CliError::context("cannot resolve the path of the kubeconfig"),
+        )?;
+        message
+            .write(options.output, &mut stdout().lock())
+            .map_err(CliError::context("cannot write to stdout"))?;
+        info!(?message, "cluster is ready");
         let client = admin_client(&self.server);
         let demo = async {
             if options.demo {
-                demo::run(&client, operators, &self.bus, self.clock, options.output).await
+                demo::run(&client, operators, &self.trace, self.clock, options.output).await
             } else {
                 pending().await
             }
         };
         let cluster_ended = async {
             match &mut self.cluster {
-                Some(cluster) => cluster.ended().await.map_err(Failure::of),
+                Some(cluster) => cluster.ended().await.map_err(CliError::new),
                 None => pending().await,
             }
         };
         let operators_ended = async {
             match &mut self.operators {
-                Some(operators) => operators.ended().await.map_err(Failure::of),
+                Some(operators) => operators.ended().await.map_err(CliError::new),
                 None => pending().await,
             }
         };
         tokio::select! {
-            told = demo => told,
-            ended = cluster_ended => ended,
-            ended = operators_ended => ended,
+            result = demo => result,
+            result = cluster_ended => result,
+            result = operators_ended => result,
         }
     }
 
-    /// Defines the kinds of operators and waits until their caches are synced. Every simulated node has a reboot agent if there
-    /// is somebody to let it reboot.
-    async fn start_operators(&mut self, wanted: &[Operator]) -> Result<(), Failure> {
-        if wanted.is_empty() {
+    /// Applies the CRDs of operators and waits until their caches are synced. With the reboot
+    /// operator, every simulated node has a reboot agent.
+    async fn start_operators(&mut self, operators: &[Operator]) -> Result<(), CliError> {
+        if operators.is_empty() {
             return Ok(());
         }
-        define(&admin_client(&self.server), wanted)
+        define(&admin_client(&self.server), operators)
             .await
-            .map_err(Failure::of)?;
-        let manager = ManagerOptions {
+            .map_err(CliError::new)?;
+        let options = ManagerOptions {
+            trace: self.trace.clone(),
             clock: self.clock,
             ..ManagerOptions::default()
         };
-        let options = RunOptions {
-            trace: self.bus.clone(),
-            manager,
-            ..RunOptions::default()
-        };
-        let reboots = wanted
+        let client = admin_client(&self.server);
+        let mut mgr = manager(client, operators, &Switches::default(), options);
+        let has_reboot_operator = operators
             .iter()
             .any(|operator| operator.name == bellerophon_reboot::OPERATOR.name);
-        let nodes = self
-            .cluster
-            .as_ref()
-            .and_then(Cluster::nodes)
-            .filter(|_| reboots);
-        let manager = manager_of(admin_client(&self.server), options, |setup| {
-            let mut controllers = controllers_of(wanted, setup)?;
-            if let Some(nodes) = nodes {
-                let (ask, tell) = (nodes.clone(), nodes.clone());
-                let machines = simulated(
-                    nodes.names(),
-                    move |node| ask.boot_id(node),
-                    move |node| tell.reboot(node),
-                );
-                controllers.extend(agents(setup, &bellerophon_reboot::prefix()?, machines));
-            }
-            Ok(controllers)
-        });
-        let running = Operators::start(manager.map_err(RunError::Setup).map_err(Failure::of)?);
-        self.operators
-            .insert(running)
-            .ready()
-            .await
-            .map_err(Failure::of)
+        let nodes = self.cluster.as_ref().and_then(Cluster::nodes);
+        if let Some(nodes) = nodes.filter(|_| has_reboot_operator) {
+            let boot_ids = nodes.clone();
+            let machines = nodes.clone();
+            let agent_options = simulated_agents(
+                nodes.names(),
+                move |node| boot_ids.boot_id(node),
+                move |node| machines.reboot(node),
+            );
+            let prefix = bellerophon_reboot::prefix().map_err(CliError::new)?;
+            agents(&mut mgr, &prefix, agent_options);
+        }
+        let running = self.operators.insert(mgr.start());
+        running.ready().await.map_err(CliError::new)
     }
 
     async fn stop(self) {
         if let Some(operators) = self.operators
             && let Err(error) = operators.stop().await
         {
-            error!(%error, "the operators did not stop in order");
+            error!(%error, "operators failed to stop");
         }
         if let Some(cluster) = self.cluster
             && let Err(error) = cluster.stop().await
         {
-            error!(%error, "the cluster did not stop in order");
+            error!(%error, "controllers failed to stop");
         }
         self.server.shutdown().await;
     }
@@ -194,8 +196,11 @@ fn admin_client(server: &ApiServer) -> kube::Client {
     kube::Client::new(server.service(), "default")
 }
 
-fn warn_of_exposure(address: SocketAddr) {
+fn warn_if_exposed(address: SocketAddr) {
     if !address.ip().is_loopback() {
-        warn!(%address, "other machines can reach this server, and whoever has its kubeconfig is its administrator; use 127.0.0.1 to keep it to this one");
+        warn!(
+            %address,
+            "the API server is reachable from other machines; listen on 127.0.0.1 to prevent that"
+        );
     }
 }

@@ -1,11 +1,12 @@
-//! How large a cluster may be: `cargo bench -p bellerophon-cluster --bench scale`.
+//! Scale benchmark: `cargo bench -p bellerophon-cluster --bench scale`.
 //!
-//! Everything runs in this process: the API server, the loops and the simulated nodes. First one Deployment is applied, and
-//! the time taken until every pod of it is Ready; then nodes without pods are left alone, and the processor time taken that
-//! their heartbeats cost. `-- --nodes N --pods M --idle K` asks for other numbers; 0 leaves a part out.
+//! API server, controllers and simulated nodes run in this process. The first part applies one
+//! Deployment and measures the time until all its pods are Ready; the second measures the CPU time
+//! of the heartbeats of idle nodes. `-- --nodes N --pods M --idle K` sets the sizes; 0 skips a
+//! part.
 //!
-//! Out: the table of docs/benchmarks.md on stdout; on stderr how far it is. Processor time stands beside every time, because
-//! a busy machine changes it little.
+//! Output: the table of docs/benchmarks.md on stdout, progress on stderr. CPU time is printed
+//! beside wall time because it depends less on the load of the machine.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -25,20 +26,21 @@ use kube::{
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-/// As in the binary.
+/// The allocator of the binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long idle nodes are watched.
-const IDLE: Duration = Duration::from_secs(30);
+/// Measurement time of the idle nodes.
+const IDLE_TIME: Duration = Duration::from_secs(30);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().collect();
     let number = |name: &str, default: usize| {
-        let at = arguments.iter().position(|argument| argument == name);
-        at.and_then(|at| arguments.get(at + 1))
+        let index = arguments.iter().position(|argument| argument == name);
+        index
+            .and_then(|index| arguments.get(index + 1))
             .and_then(|value| value.parse().ok())
             .unwrap_or(default)
     };
@@ -51,10 +53,10 @@ fn main() -> Result<(), Failure> {
         .build()?;
     println!("| measure | figure |\n|---|---|");
     if pods > 0 {
-        runtime.block_on(deploy(nodes, pods))?;
+        runtime.block_on(bench_deployment(nodes, pods))?;
     }
     if idle > 0 {
-        runtime.block_on(rest(idle))?;
+        runtime.block_on(bench_idle_nodes(idle))?;
     }
     Ok(())
 }
@@ -62,41 +64,52 @@ fn main() -> Result<(), Failure> {
 async fn start(nodes: usize) -> Result<(ApiServer, Client, Cluster), Failure> {
     let server = ApiServer::builder().seed(1).start().await?;
     let client = server.client();
-    let began = Instant::now();
-    let before = processor_time()?;
+    let start = Instant::now();
+    let before = cpu_time()?;
     let mut cluster = Cluster::builder(client.clone())
         .nodes(nodes)
         .seed(1)
         .start();
     cluster.ready().await?;
-    let took = began.elapsed().as_secs_f64();
-    let used = processor_time()? - before;
+    let elapsed = start.elapsed().as_secs_f64();
+    let cpu = cpu_time()? - before;
     println!(
-        "| {nodes} nodes, from start to all Ready | {took:.1} s ({used:.1} s of processor time) |"
+        "| {nodes} nodes, from start to all Ready | {elapsed:.1} s ({cpu:.1} s of CPU time) |"
     );
     Ok((server, client, cluster))
 }
 
-/// From one apply to all Ready.
-async fn deploy(nodes: usize, pods: usize) -> Result<(), Failure> {
+/// Time from the apply of a Deployment until all pods are Ready.
+async fn bench_deployment(nodes: usize, pods: usize) -> Result<(), Failure> {
     let (server, client, cluster) = start(nodes).await?;
     let accounts = Api::<ServiceAccount>::namespaced(client.clone(), "default");
     while accounts.get_opt("default").await?.is_none() {
         sleep(Duration::from_millis(10)).await;
     }
     let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": "web" },
         "spec": {
-            "replicas": pods, "selector": { "matchLabels": { "app": "web" } },
+            "replicas": pods,
+            "selector": { "matchLabels": { "app": "web" } },
             "template": {
                 "metadata": { "labels": { "app": "web" } },
-                "spec": { "containers": [{ "name": "web", "image": "nginx", "resources": { "requests": { "cpu": "100m", "memory": "64Mi" } } }] },
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "web",
+                            "image": "nginx",
+                            "resources": { "requests": { "cpu": "100m", "memory": "64Mi" } },
+                        },
+                    ],
+                },
             },
         },
     });
     let deployments = Api::<Deployment>::namespaced(client, "default");
-    let began = Instant::now();
-    let before = processor_time()?;
+    let start = Instant::now();
+    let before = cpu_time()?;
     deployments
         .patch(
             "web",
@@ -104,7 +117,7 @@ async fn deploy(nodes: usize, pods: usize) -> Result<(), Failure> {
             &Patch::Apply(&deployment),
         )
         .await?;
-    let mut shown = 0;
+    let mut reported = 0;
     let events = deployments.watch(&WatchParams::default(), "0").await?;
     pin_mut!(events);
     while let Some(event) = events.next().await {
@@ -116,42 +129,43 @@ async fn deploy(nodes: usize, pods: usize) -> Result<(), Failure> {
                 .and_then(|status| status.ready_replicas)
                 .unwrap_or(0),
         )?;
-        if ready >= shown + pods / 10 {
-            shown = ready;
+        if ready >= reported + pods / 10 {
+            reported = ready;
             eprintln!(
                 "{ready:>7} pods Ready after {:.1} s, {} MB",
-                began.elapsed().as_secs_f64(),
-                memory()? / 1024
+                start.elapsed().as_secs_f64(),
+                peak_memory()? / 1024
             );
         }
         if ready == pods {
             break;
         }
     }
-    let took = began.elapsed().as_secs_f64();
-    let used = processor_time()? - before;
-    let rate = pods as f64 / took;
+    let elapsed = start.elapsed().as_secs_f64();
+    let cpu = cpu_time()? - before;
+    let rate = pods as f64 / elapsed;
     println!(
-        "| {pods} pods of one Deployment on {nodes} nodes, from apply to all Ready | {took:.1} s, {rate:.0} pods/s ({used:.1} s of processor time) |"
+        "| {pods} pods of one Deployment on {nodes} nodes, from apply to all Ready | {elapsed:.1} \
+            s, {rate:.0} pods/s ({cpu:.1} s of CPU time) |"
     );
     println!(
-        "| memory of the whole process at most | {} MB |",
-        memory()? / 1024
+        "| peak memory of the process | {} MB |",
+        peak_memory()? / 1024
     );
     cluster.stop().await?;
     server.shutdown().await;
     Ok(())
 }
 
-/// Nodes with nothing to do but to show that they are alive.
-async fn rest(nodes: usize) -> Result<(), Failure> {
+/// CPU time of the heartbeats of nodes without pods.
+async fn bench_idle_nodes(nodes: usize) -> Result<(), Failure> {
     let (server, _, cluster) = start(nodes).await?;
-    // The taints of new nodes are taken off, and the first renewals spread, before anything is measured.
+    // Wait until the taints of new nodes are removed and lease renewals are spread.
     sleep(Duration::from_secs(15)).await;
-    let began = Instant::now();
-    let before = processor_time()?;
-    sleep(IDLE).await;
-    let share = (processor_time()? - before) / began.elapsed().as_secs_f64();
+    let start = Instant::now();
+    let before = cpu_time()?;
+    sleep(IDLE_TIME).await;
+    let share = (cpu_time()? - before) / start.elapsed().as_secs_f64();
     println!(
         "| {nodes} idle nodes with heartbeats | {:.1} % of one core |",
         share * 100.0
@@ -161,8 +175,8 @@ async fn rest(nodes: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Seconds that this process had a processor so far.
-fn processor_time() -> Result<f64, Failure> {
+/// CPU time of this process in seconds.
+fn cpu_time() -> Result<f64, Failure> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<_> = stat
         .rsplit(')')
@@ -176,12 +190,12 @@ fn processor_time() -> Result<f64, Failure> {
         .flatten()
         .filter_map(|field| field.parse::<f64>().ok())
         .sum();
-    // Linux counts in hundredths.
+    // Linux counts in ticks of 10 ms.
     Ok(ticks / 100.0)
 }
 
-/// The most memory this process ever had, in kilobytes.
-fn memory() -> Result<u64, Failure> {
+/// Peak resident memory of this process in kB.
+fn peak_memory() -> Result<u64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status
         .lines()

@@ -61,6 +61,7 @@ kinds!(
     k8s::api::core::v1:
     ConfigMap,
     Endpoints,
+    Event,
     LimitRange,
     Node,
     PersistentVolume,

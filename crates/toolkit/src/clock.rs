@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// It is not suitable for secrets.
 ///
 /// ```
-/// use bellerophon::Rng;
+/// use bellerophon::clock::Rng;
 ///
 /// assert_eq!(Rng::seeded(7).below(100), Rng::seeded(7).below(100));
 /// assert!(Rng::from_os().fraction() < 1.0);
@@ -57,7 +57,7 @@ impl Rng {
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
 /// use std::time::Duration;
 ///
-/// use bellerophon::Clock;
+/// use bellerophon::clock::Clock;
 /// use jiff::Timestamp;
 ///
 /// let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);

@@ -112,3 +112,16 @@ pub mod prelude {
     pub use crate::owner::set_controller_reference;
     pub use crate::{Kind, ObjectKey};
 }
+
+/// The examples of these pages, compiled as doctests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+
+    #[doc = include_str!("../../../docs/concepts.md")]
+    mod concepts {}
+
+    #[doc = include_str!("../../../docs/migrating.md")]
+    mod migrating {}
+}

@@ -1,81 +1,102 @@
-//! Promises about signals: the first one stops in order, the second one at once. Real signals to this very process.
+//! Signals: the first one stops in order, the second one aborts.
+//!
+//! Its own program: the signals are real and reach the whole process, and the handlers that tokio
+//! installs for them stay, so that Ctrl-C would no longer end the other tests.
 #![cfg(unix)]
 #![expect(
     clippy::unwrap_used,
     reason = "a failed expectation in a test is the failure of the test"
 )]
 
-mod harness;
-
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::{Controller, Manager, ManagerError, ManagerOptions, Outcome, Request};
+use bellerophon::manager::ManagerOptions;
+use bellerophon::prelude::*;
+use bellerophon::testing;
 use bellerophon_apiserver::ApiServer;
-use harness::{Story, create, maps};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::mpsc;
 
 fn send(signal: &str) {
-    let sent = Command::new("kill")
-        .args([signal, &std::process::id().to_string()])
-        .status()
-        .unwrap();
+    let pid = std::process::id().to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
     assert!(sent.success());
 }
 
-async fn until(story: &Story, words: &str) {
-    while !story.all().iter().any(|noted| noted == words) {
-        tokio::task::yield_now().await;
+/// What the reconciler reports, and whether it ends when it is cancelled.
+struct Context {
+    steps: mpsc::Sender<&'static str>,
+    ends: bool,
+}
+
+impl Context {
+    async fn report(&self, step: &'static str) {
+        self.steps.send(step).await.expect("the test receives it");
     }
+}
+
+async fn reconcile(ctx: Arc<Context>, req: Request<ConfigMap>) -> Result<Action, Error> {
+    ctx.report("started").await;
+    req.cancellation_token().cancelled().await;
+    ctx.report("cancelled").await;
+    if !ctx.ends {
+        std::future::pending::<()>().await;
+    }
+    ctx.report("finished").await;
+    Ok(Action::await_change())
+}
+
+/// A running Manager with one reconcile, and what that reports.
+fn start(
+    client: &Client,
+    ends: bool,
+) -> (
+    tokio::task::JoinHandle<Result<(), ManagerError>>,
+    mpsc::Receiver<&'static str>,
+) {
+    // The timeout is an hour: a Manager that returns earlier does so for another reason.
+    let options = ManagerOptions {
+        graceful_shutdown_timeout: Duration::from_secs(3600),
+        ..testing::options(1)
+    };
+    let mut mgr = Manager::new(client.clone(), options);
+    let (steps, receiver) = mpsc::channel(8);
+    mgr.controller::<ConfigMap>()
+        .predicate(Predicate::filter(|map: &ConfigMap| {
+            map.metadata.name.as_deref() == Some("icarus")
+        }))
+        .context(Arc::new(Context { steps, ends }))
+        .reconcile(reconcile);
+    (tokio::spawn(mgr.run()), receiver)
 }
 
 /// One test, because signals reach all tests of a process.
 #[tokio::test]
-async fn first_signal_stops_in_order_and_the_second_at_once() {
+async fn first_signal_stops_in_order_and_the_second_aborts() {
     let server = ApiServer::builder().seed(1).start().await.unwrap();
     let client = server.client();
-    create(&client, "one").await;
-    for (obedient, signals) in [(true, vec!["-INT"]), (false, vec!["-TERM", "-INT"])] {
-        let (story, maps) = (Story::default(), maps(&client));
-        let noted = story.clone();
-        let controller =
-            Controller::of(&maps).reconcile_with(move |request: Request<ConfigMap>| {
-                let story = noted.clone();
-                async move {
-                    story.note("begun");
-                    request.stop.cancelled().await;
-                    story.note("told to stop");
-                    match obedient {
-                        true => story.note("ended"),
-                        false => std::future::pending().await,
-                    }
-                    Ok(Outcome::Done)
-                }
-            });
-        // The limit for ending is an hour: whoever returns sooner did so for another reason.
-        let options = ManagerOptions {
-            grace: Duration::from_secs(3600),
-            ..ManagerOptions::default()
-        };
-        let running = tokio::spawn(
-            Manager::new(client.clone(), options)
-                .cache(&maps)
-                .controller(controller)
-                .run_until_signal(),
-        );
-        let mut expected = vec!["begun", "told to stop"];
-        for (signal, words) in signals.into_iter().zip(&expected) {
-            until(&story, words).await;
-            send(signal);
-        }
-        let ended = running.await.unwrap();
-        match obedient {
-            true => {
-                ended.unwrap();
-                expected.push("ended");
-            }
-            false => assert!(matches!(ended, Err(ManagerError::Interrupted)), "{ended:?}"),
-        }
-        assert_eq!(story.all(), expected);
-    }
+    let icarus: ConfigMap =
+        serde_json::from_value(json!({ "metadata": { "name": "icarus" } })).unwrap();
+    let maps = Api::namespaced(client.clone(), "default");
+    maps.create(&Default::default(), &icarus).await.unwrap();
+
+    let (running, mut steps) = start(&client, true);
+    assert_eq!(steps.recv().await, Some("started"));
+    send("-INT");
+    assert_eq!(steps.recv().await, Some("cancelled"));
+    assert_eq!(steps.recv().await, Some("finished"));
+    running.await.unwrap().unwrap();
+
+    let (running, mut steps) = start(&client, false);
+    assert_eq!(steps.recv().await, Some("started"));
+    send("-TERM");
+    assert_eq!(steps.recv().await, Some("cancelled"));
+    send("-INT");
+    let ended = running.await.unwrap();
+    assert!(matches!(ended, Err(ManagerError::Interrupted)), "{ended:?}");
+    assert_eq!(steps.recv().await, None);
 }

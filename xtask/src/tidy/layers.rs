@@ -24,6 +24,8 @@ pub(super) struct Workspace {
     pub(super) edges: Vec<Edge>,
 }
 
+const KINDS: &str = "bellerophon-kinds";
+const KINDS_DERIVE: &str = "bellerophon-kinds-derive";
 const TOOLKIT: &str = "bellerophon";
 const APISERVER: &str = "bellerophon-apiserver";
 const CEL: &str = "bellerophon-cel";
@@ -46,10 +48,12 @@ const OPERATORS: &[&str] = &[
 const ALLOWED: &[(&str, &[&str])] = &[
     (CLI, &[OPERATOR, CLUSTER, TESTKIT, APISERVER, TOOLKIT]),
     (OPERATOR, &[TOOLKIT]),
-    (TESTKIT, &[CLUSTER, APISERVER, TOOLKIT]),
+    (TESTKIT, &[OPERATOR, CLUSTER, APISERVER, TOOLKIT]),
     (CLUSTER, &[TOOLKIT]),
     (CONFORMANCE, &[APISERVER]),
-    (TOOLKIT, &[]),
+    (TOOLKIT, &[KINDS, KINDS_DERIVE]),
+    (KINDS, &[]),
+    (KINDS_DERIVE, &[]),
     (APISERVER, &[CEL]),
     (CEL, &[]),
     (STORE, &[]),
@@ -175,6 +179,9 @@ mod tests {
             (APISERVER, CONFORMANCE, true, true),
             (TOOLKIT, APISERVER, false, false),
             (TOOLKIT, APISERVER, true, true),
+            (TOOLKIT, KINDS, false, true),
+            (KINDS, TOOLKIT, false, false),
+            (TESTKIT, OPERATOR, false, true),
             (TOOLKIT, "bellerophon-hero", false, false),
             ("bellerophon-new", TOOLKIT, false, false),
         ];

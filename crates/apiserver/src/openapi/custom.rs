@@ -4,10 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::{
+    descriptions,
     form::Form,
     paths::kind_of,
     schemas::{Schemas, described},
-    descriptions,
 };
 use crate::registry::Resource;
 
@@ -108,7 +108,10 @@ impl Writer {
                 ("kind", json!({"type": "string"})),
                 ("metadata", self.metadata.clone()),
             ] {
-                properties.insert(name.to_owned(), self.field(descriptions::of_any_kind(name), field));
+                properties.insert(
+                    name.to_owned(),
+                    self.field(descriptions::of_any_kind(name), field),
+                );
             }
         }
     }

@@ -4,10 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::{
+    descriptions,
     entries::{Encoding, Entries},
     form::Form,
     paths::kind_of,
-    descriptions,
 };
 use crate::types::{Field, Item, ListKind, Patch, Published, Shape, Union};
 

@@ -254,7 +254,9 @@ impl Parser {
                             }
                         },
                         (_, text) => {
-                            return Err(format!("found '{text}', expected: ',' or 'end of string'"));
+                            return Err(format!(
+                                "found '{text}', expected: ',' or 'end of string'"
+                            ));
                         }
                     }
                 }

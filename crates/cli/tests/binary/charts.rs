@@ -1,6 +1,8 @@
-//! The Helm charts: in step with the operators, sound without Helm, and rendered by Helm where it is present.
-//! After a change of an operator, `BELLEROPHON_WRITE_CHARTS=1 cargo test -p bellerophon-cli charts` brings them in step.
-//! HELM names the program; without it and without one on the PATH the test that needs it says so and passes.
+//! The Helm charts: generated files, values and rendering.
+//!
+//! After a change of an operator, `BELLEROPHON_WRITE_CHARTS=1 cargo test -p bellerophon-cli charts`
+//! writes the generated files. HELM is the program that renders; default: `helm`. The test that
+//! needs it is skipped if it is missing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::running::Running;
+use crate::running::RunningServer;
 
 fn charts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts")
@@ -26,32 +28,34 @@ fn yaml(text: &str) -> Vec<Value> {
     let documents = text
         .split("\n---")
         .map(|document| document.trim_start_matches("---"));
-    let read = |document: &str| {
+    let parse = |document: &str| {
         serde_saphyr::from_str(document).unwrap_or_else(|error| panic!("{error}:\n{document}"))
     };
     documents
         .filter(|document| !document.trim().is_empty())
-        .map(read)
+        .map(parse)
         .collect()
 }
 
-/// What `bellerophon manifests` prints for everything there is.
+/// The output of `bellerophon manifests` for all operators.
 fn manifests() -> Vec<Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_bellerophon"))
         .args(["manifests", "all,reboot-agent"])
         .output()
         .expect("the binary starts");
-    yaml(&String::from_utf8(output.stdout).expect("text"))
+    yaml(&String::from_utf8(output.stdout).expect("UTF-8"))
 }
 
 fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().expect("a name")
 }
 
-/// The files of the charts that follow from the operators, by path.
-fn derived() -> BTreeMap<PathBuf, String> {
-    let (mut files, mut rights, mut roles, mut guards) =
-        (BTreeMap::new(), BTreeMap::new(), String::new(), Vec::new());
+/// The generated files of the charts, by path.
+fn generated() -> BTreeMap<PathBuf, String> {
+    let mut files = BTreeMap::new();
+    let mut permissions = BTreeMap::new();
+    let mut roles = String::new();
+    let mut policies = Vec::new();
     let print = |value: &Value| serde_saphyr::to_string(value).expect("YAML");
     for object in manifests() {
         match object["kind"].as_str().expect("a kind") {
@@ -62,92 +66,95 @@ fn derived() -> BTreeMap<PathBuf, String> {
                 );
             }
             "ClusterRole" => match name(&object).strip_prefix("bellerophon-") {
-                Some(operator) => _ = rights.insert(operator.to_owned(), object["rules"].clone()),
+                Some(operator) => {
+                    permissions.insert(operator.to_owned(), object["rules"].clone());
+                }
                 None => roles += &format!("---\n{}", print(&object)),
             },
             "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
-                guards.push(print(&object))
+                policies.push(print(&object));
             }
-            // The guards of an operator come before its pods.
+            // The admission policies of an operator precede its workload.
             "DaemonSet" => {
                 files.insert(
-                    PathBuf::from(format!("bellerophon/files/guards/{}.yaml", name(&object))),
-                    guards.join("---\n"),
+                    PathBuf::from(format!(
+                        "bellerophon/files/admission-policies/{}.yaml",
+                        name(&object)
+                    )),
+                    policies.join("---\n"),
                 );
-                guards.clear();
+                policies.clear();
             }
             _ => {}
         }
     }
     files.insert(
-        "bellerophon/files/rights.yaml".into(),
-        serde_saphyr::to_string(&rights).expect("YAML"),
+        "bellerophon/files/permissions.yaml".into(),
+        serde_saphyr::to_string(&permissions).expect("YAML"),
     );
     files.insert("bellerophon/files/roles.yaml".into(), roles);
     files
 }
 
 #[test]
-fn charts_are_in_step_with_the_operators() {
-    for (path, wanted) in derived() {
+fn generated_files_are_up_to_date() {
+    for (path, expected) in generated() {
         if env::var("BELLEROPHON_WRITE_CHARTS").is_ok_and(|value| value == "1") {
             let path = charts().join(&path);
-            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder can be made");
-            fs::write(&path, &wanted).expect("a file can be written");
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            fs::write(&path, &expected).expect("a file");
         }
         assert_eq!(
             read(&path),
-            wanted,
-            "{}: BELLEROPHON_WRITE_CHARTS=1 brings it in step",
+            expected,
+            "{} is out of date; run with BELLEROPHON_WRITE_CHARTS=1",
             path.display()
-        );
-    }
-    let values = yaml(&read("bellerophon/values.yaml")).remove(0);
-    let offered: BTreeSet<&String> = values["operators"]
-        .as_object()
-        .expect("operators")
-        .keys()
-        .collect();
-    let rights = yaml(&read("bellerophon/files/rights.yaml")).remove(0);
-    assert_eq!(
-        offered,
-        rights.as_object().expect("rights").keys().collect(),
-        "every operator that does something can be turned on"
-    );
-    for chart in ["bellerophon", "bellerophon-crds"] {
-        let about = yaml(&read(format!("{chart}/Chart.yaml"))).remove(0);
-        assert_eq!(
-            (about["name"].as_str(), about["apiVersion"].as_str()),
-            (Some(chart), Some("v2"))
-        );
-        assert_eq!(
-            (about["version"].as_str(), about["appVersion"].as_str()),
-            (
-                Some(env!("CARGO_PKG_VERSION")),
-                Some(env!("CARGO_PKG_VERSION"))
-            )
         );
     }
 }
 
-/// The templates of a chart, by name.
+#[test]
+fn every_operator_with_permissions_has_values() {
+    let values = yaml(&read("bellerophon/values.yaml")).remove(0);
+    let in_values: BTreeSet<&String> = values["operators"]
+        .as_object()
+        .expect("an object")
+        .keys()
+        .collect();
+    let permissions = yaml(&read("bellerophon/files/permissions.yaml")).remove(0);
+    let with_permissions = permissions.as_object().expect("an object").keys();
+    assert_eq!(in_values, with_permissions.collect());
+}
+
+#[test]
+fn charts_have_the_version_of_the_workspace() {
+    for name in ["bellerophon", "bellerophon-crds"] {
+        let chart = yaml(&read(format!("{name}/Chart.yaml"))).remove(0);
+        assert_eq!(chart["name"], name);
+        assert_eq!(chart["apiVersion"], "v2");
+        assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+    }
+}
+
+/// The paths and texts of a chart's templates.
 fn templates(chart: &str) -> Vec<(String, String)> {
-    let folder = fs::read_dir(charts().join(chart).join("templates")).expect("a folder");
-    let paths = folder.map(|entry| entry.expect("an entry").path());
+    let entries = fs::read_dir(charts().join(chart).join("templates")).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
     paths
         .map(|path| {
             (
                 path.display().to_string(),
-                fs::read_to_string(&path).expect("text"),
+                fs::read_to_string(&path).expect("UTF-8"),
             )
         })
         .collect()
 }
 
-/// What stands between `{{` and `}}`, in order.
+/// The texts between `{{` and `}}`.
 fn actions(template: &str) -> Vec<&str> {
-    let opened = template.split("{{").skip(1);
-    opened
+    let after_open = template.split("{{").skip(1);
+    after_open
         .map(|rest| {
             rest.split_once("}}")
                 .expect("every action is closed")
@@ -157,8 +164,8 @@ fn actions(template: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The paths below `.Values` that an action names.
-fn values_named(action: &str) -> impl Iterator<Item = Vec<String>> {
+/// The paths below `.Values` in an action.
+fn value_paths(action: &str) -> impl Iterator<Item = Vec<String>> {
     let path = |rest: &str| {
         let end = rest
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '.')
@@ -169,53 +176,55 @@ fn values_named(action: &str) -> impl Iterator<Item = Vec<String>> {
 }
 
 #[test]
-fn templates_name_values_that_exist_and_all_of_them() {
+fn templates_use_exactly_the_values_of_values_yaml() {
     for chart in ["bellerophon", "bellerophon-crds"] {
         let values = yaml(&read(format!("{chart}/values.yaml"))).remove(0);
-        let mut named = BTreeSet::new();
+        let mut used = BTreeSet::new();
         for (file, template) in templates(chart) {
-            let mut open = 0;
+            let mut depth = 0;
             for action in actions(&template) {
                 match action.split_whitespace().next() {
-                    Some("if" | "range" | "with" | "define") => open += 1,
-                    Some("end") => open -= 1,
+                    Some("if" | "range" | "with" | "define") => depth += 1,
+                    Some("end") => depth -= 1,
                     _ => {}
                 }
-                assert!(open >= 0, "{file}: an end too many at {action:?}");
-                for path in values_named(action) {
-                    let found = path.iter().try_fold(&values, |at, part| at.get(part));
+                assert!(depth >= 0, "{file}: unexpected end at {action:?}");
+                for path in value_paths(action) {
+                    let found = path
+                        .iter()
+                        .try_fold(&values, |value, field| value.get(field));
                     assert!(
                         found.is_some(),
                         "{file}: values.yaml has no {}",
                         path.join(".")
                     );
-                    named.insert(path[0].clone());
+                    used.insert(path[0].clone());
                 }
             }
-            assert_eq!(open, 0, "{file}: something is not ended");
+            assert_eq!(depth, 0, "{file}: missing end");
         }
-        let offered: BTreeSet<String> = values
+        let defined: BTreeSet<String> = values
             .as_object()
             .expect("values")
             .keys()
             .cloned()
             .collect();
-        assert_eq!(named, offered, "{chart}: every value does something");
+        assert_eq!(used, defined, "{chart}");
     }
 }
 
 #[test]
-fn helm_renders_what_the_server_accepts() {
+fn rendered_charts_are_accepted_by_the_server() {
     let helm = env::var("HELM").unwrap_or_else(|_| "helm".to_owned());
     if Command::new(&helm).arg("version").output().is_err() {
-        eprintln!("skipped: {helm} cannot be started; install it or name it in HELM");
+        eprintln!("skipped: {helm} cannot be started; install it, or set HELM");
         return;
     }
-    let render = |chart: &str, more: &[&str]| {
+    let render = |chart: &str, options: &[&str]| {
         let output = Command::new(&helm)
             .args(["template", "demo"])
             .arg(charts().join(chart))
-            .args(more)
+            .args(options)
             .output()
             .expect("helm starts");
         assert!(
@@ -223,34 +232,38 @@ fn helm_renders_what_the_server_accepts() {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        String::from_utf8(output.stdout).expect("text")
+        String::from_utf8(output.stdout).expect("UTF-8")
     };
     let sets = [
         vec![],
         vec![
             "--set",
-            "leaderElection.enabled=false,replicas=1,metrics.service.enabled=false,aggregateRoles=false",
+            "leaderElection.enabled=false,replicas=1,\
+             metrics.service.enabled=false,aggregateRoles=false",
         ],
         vec![
             "--set",
-            "operators.icecream.namespace=default,operators.simple.enabled=false,operators.secsynch.allow={secsynch-without-consent}",
+            "operators.icecream.namespace=default,operators.simple.enabled=false,\
+             operators.secsynch.allow={secsynch-without-consent}",
         ],
         vec![
             "--set",
-            "operators.reboot.enabled=true,operators.reboot-agent.enabled=true,operators.reboot-agent.environment.REBOOT_COMMAND=/bin/true",
+            "operators.reboot.enabled=true,operators.reboot-agent.enabled=true,\
+             operators.reboot-agent.environment.REBOOT_COMMAND=/bin/true",
         ],
         vec![
             "--set",
-            "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.c=d,priorityClassName=system-cluster-critical,image.pullSecrets[0].name=x",
+            "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.c=d,\
+             priorityClassName=system-cluster-critical,image.pullSecrets[0].name=x",
         ],
     ];
-    let server = Running::start(&["--cluster", "none"]);
+    let server = RunningServer::start(&["--cluster", "none"]);
     let apply = |text: &str| {
         let file = server.directory.path().join("rendered.yaml");
-        fs::write(&file, text).expect("a file can be written");
+        fs::write(&file, text).expect("a file");
         let kubectl = env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned());
-        let first = kubectl.split(':').next().expect("one").to_owned();
-        let output = Command::new(first)
+        let program = kubectl.split(':').next().expect("split yields an item");
+        let output = Command::new(program)
             .args(["--kubeconfig", server.kubeconfig(), "apply", "-f"])
             .arg(&file)
             .output()
@@ -265,11 +278,7 @@ fn helm_renders_what_the_server_accepts() {
     for set in sets {
         apply(&render("bellerophon", &set));
     }
-    assert!(
-        render(
-            "bellerophon",
-            &["--set", "metrics.serviceMonitor.enabled=true"]
-        )
-        .contains("kind: ServiceMonitor")
-    );
+    let with_monitor = ["--set", "metrics.serviceMonitor.enabled=true"];
+    let rendered = render("bellerophon", &with_monitor);
+    assert!(rendered.contains("kind: ServiceMonitor"), "{rendered}");
 }

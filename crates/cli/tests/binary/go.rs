@@ -1,5 +1,8 @@
-//! A Go program with client-go's typed and dynamic clients, informers and leader election against the real binary.
-//! Without Go, or where its modules cannot be had, the test says so and passes; with BELLEROPHON_REQUIRE_GO=1 it fails.
+//! A Go program with client-go's typed and dynamic clients, informers and leader election against
+//! the binary.
+//!
+//! The test is skipped if Go or the modules are missing, and fails then with
+//! BELLEROPHON_REQUIRE_GO=1.
 
 use std::{
     env,
@@ -7,7 +10,7 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::running::Running;
+use crate::running::RunningServer;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/clientgo");
 
@@ -18,12 +21,12 @@ fn go(arguments: &[&str]) -> std::io::Result<Output> {
         .output()
 }
 
-/// Whether Go is there and has every module of the program, or why not.
-fn ready() -> Result<(), String> {
+/// Checks that Go and all modules of the program are available.
+fn check_available() -> Result<(), String> {
     match go(&["mod", "download"]) {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(format!(
-            "modules cannot be had: {}",
+            "modules cannot be downloaded: {}",
             String::from_utf8_lossy(&output.stderr)
         )),
         Err(error) => Err(format!("go cannot be started: {error}")),
@@ -31,39 +34,33 @@ fn ready() -> Result<(), String> {
 }
 
 #[test]
-fn go_clients_find_every_promise_kept() {
-    if let Err(why) = ready() {
+fn go_clients_work_as_with_kube_apiserver() {
+    if let Err(reason) = check_available() {
         let required = env::var("BELLEROPHON_REQUIRE_GO").is_ok_and(|value| value == "1");
-        assert!(!required, "{why}, and BELLEROPHON_REQUIRE_GO=1 asks for it");
-        eprintln!("skipped: {why}");
+        assert!(!required, "{reason}, but BELLEROPHON_REQUIRE_GO=1");
+        eprintln!("skipped: {reason}");
         return;
     }
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clientgo");
-    let built = go(&[
-        "build",
-        "-o",
-        program.to_str().expect("a path in text"),
-        ".",
-    ])
-    .expect("go was started before");
+    let built =
+        go(&["build", "-o", program.to_str().expect("a UTF-8 path"), "."]).expect("go starts");
     assert!(
         built.status.success(),
         "{}",
         String::from_utf8_lossy(&built.stderr)
     );
-    let server = Running::start(&["--cluster", "none"]);
+    let server = RunningServer::start(&["--cluster", "none"]);
     let output = Command::new(program)
         .args(["--kubeconfig", server.kubeconfig()])
         .output()
         .expect("the program starts");
-    let told = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
-        "{told}{}",
+        "{stdout}{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    assert!(
-        told.lines().count() > 20 && told.lines().all(|line| line.starts_with("kept: ")),
-        "{told}"
-    );
+    assert!(stdout.lines().count() > 20, "{stdout}");
+    let is_passed = |line: &str| line.starts_with("kept: ");
+    assert!(stdout.lines().all(is_passed), "{stdout}");
 }

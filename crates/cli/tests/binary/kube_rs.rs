@@ -1,8 +1,9 @@
-//! kube-rs over HTTPS against the real binary: create, read, change, apply, watch, delete, with typed and with defined kinds.
+//! kube-rs over HTTPS against the binary: create, get, replace, patch, apply, watch and delete, with
+//! typed objects and custom resources.
 
 use std::{fs, path::Path, pin::pin, time::Duration};
 
-use crate::running::Running;
+use crate::running::RunningServer;
 use futures_util::{Stream, TryStreamExt as _};
 use k8s_openapi::{
     api::{
@@ -23,11 +24,11 @@ use kube::{
 use serde_json::json;
 use tokio::time::timeout;
 
-/// Longer than anything here takes on a busy machine; only a test that fails waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of every wait: longer than anything takes on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-async fn client(running: &Running) -> Client {
-    let kubeconfig = Kubeconfig::read_from(running.kubeconfig()).expect("a kubeconfig");
+async fn client(server: &RunningServer) -> Client {
+    let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).expect("a kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .expect("a configuration");
@@ -38,25 +39,25 @@ fn config_map(name: &str, value: &str) -> ConfigMap {
     serde_json::from_value(
         json!({"metadata": {"name": name, "labels": {"app": "x"}}, "data": {"a": value}}),
     )
-    .expect("a config map")
+    .expect("a ConfigMap")
 }
 
 fn code(error: &kube::Error) -> u16 {
     match error {
         kube::Error::Api(status) => status.code,
-        other => panic!("no answer: {other}"),
+        other => panic!("no response: {other}"),
     }
 }
 
-/// What a watch says next, in short.
-async fn next(
+/// The next event of a watch, as text.
+async fn next_event(
     events: &mut (impl Stream<Item = kube::Result<WatchEvent<ConfigMap>>> + Unpin),
 ) -> String {
-    let event = timeout(PATIENCE, events.try_next())
+    let event = timeout(TIMEOUT, events.try_next())
         .await
-        .expect("in time")
-        .expect("an event")
-        .expect("not the end");
+        .expect("an event within the timeout")
+        .expect("no error")
+        .expect("an open watch");
     match event {
         WatchEvent::Added(object) => format!("added {}", object.name_any()),
         WatchEvent::Modified(object) => format!("modified {}", object.name_any()),
@@ -67,26 +68,22 @@ async fn next(
 }
 
 #[tokio::test]
-async fn typed_client_creates_reads_changes_and_deletes() {
-    let running = Running::start(&["--cluster", "none"]);
-    let api: Api<ConfigMap> = Api::default_namespaced(client(&running).await);
-    let (post, delete) = (PostParams::default(), DeleteParams::default());
+async fn typed_objects_are_created_updated_and_deleted() {
+    let server = RunningServer::start(&["--cluster", "none"]);
+    let api: Api<ConfigMap> = Api::default_namespaced(client(&server).await);
+    let post = PostParams::default();
+    let delete = DeleteParams::default();
 
     let created = api
         .create(&post, &config_map("settings", "b"))
         .await
         .expect("created");
-    assert!(created.uid().is_some() && created.resource_version().is_some());
-    assert_eq!(
-        code(
-            &api.create(&post, &config_map("settings", "b"))
-                .await
-                .expect_err("it exists")
-        ),
-        409
-    );
+    assert!(created.uid().is_some());
+    assert!(created.resource_version().is_some());
+    let duplicate = api.create(&post, &config_map("settings", "b")).await;
+    assert_eq!(code(&duplicate.expect_err("the name exists")), 409);
 
-    let mut changed = api.get("settings").await.expect("there");
+    let mut changed = api.get("settings").await.expect("it exists");
     changed
         .data
         .get_or_insert_default()
@@ -96,16 +93,10 @@ async fn typed_client_creates_reads_changes_and_deletes() {
         .await
         .expect("replaced");
     assert_ne!(replaced.resource_version(), created.resource_version());
-    assert_eq!(
-        code(
-            &api.replace("settings", &post, &changed)
-                .await
-                .expect_err("it was changed meanwhile")
-        ),
-        409
-    );
+    let stale = api.replace("settings", &post, &changed).await;
+    assert_eq!(code(&stale.expect_err("the version is stale")), 409);
 
-    for (patch, wanted) in [
+    for (patch, expected) in [
         (
             Patch::Merge(json!({"data": {"c": null, "m": "1"}})),
             json!({"a": "b", "m": "1"}),
@@ -119,32 +110,26 @@ async fn typed_client_creates_reads_changes_and_deletes() {
             .patch("settings", &PatchParams::default(), &patch)
             .await
             .expect("patched");
-        assert_eq!(json!(patched.data), wanted);
+        assert_eq!(json!(patched.data), expected);
     }
-    let listed = api
-        .list(
-            &ListParams::default()
-                .labels("app=x")
-                .fields("metadata.name=settings"),
-        )
-        .await
-        .expect("listed");
+    let selected = ListParams::default()
+        .labels("app=x")
+        .fields("metadata.name=settings");
+    let listed = api.list(&selected).await.expect("listed");
     assert_eq!(listed.items.len(), 1);
+    let deleted = api.delete("settings", &delete).await.expect("deleted");
     assert!(
-        api.delete("settings", &delete)
-            .await
-            .expect("deleted")
-            .is_right(),
-        "gone at once"
+        deleted.is_right(),
+        "the response is a Status, not an object"
     );
-    assert_eq!(api.get_opt("settings").await.expect("an answer"), None);
+    assert_eq!(api.get_opt("settings").await.expect("a response"), None);
 }
 
 #[tokio::test]
-async fn appliers_share_and_take_fields() {
-    let running = Running::start(&["--cluster", "none"]);
-    let api: Api<Deployment> = Api::default_namespaced(client(&running).await);
-    let declared = |replicas: u32| {
+async fn server_side_apply_reports_and_forces_conflicts() {
+    let server = RunningServer::start(&["--cluster", "none"]);
+    let api: Api<Deployment> = Api::default_namespaced(client(&server).await);
+    let configuration = |replicas: u32| {
         Patch::Apply(json!({
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -152,25 +137,32 @@ async fn appliers_share_and_take_fields() {
             "spec": {
                 "replicas": replicas,
                 "selector": {"matchLabels": {"a": "b"}},
-                "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+                "template": {
+                    "metadata": {"labels": {"a": "b"}},
+                    "spec": {"containers": [{"name": "c", "image": "i"}]},
+                },
             },
         }))
     };
-    let (one, other) = (PatchParams::apply("one"), PatchParams::apply("other"));
-    let made = api.patch("web", &one, &declared(2)).await.expect("applied");
+    let one = PatchParams::apply("one");
+    let other = PatchParams::apply("other");
+    let created = api
+        .patch("web", &one, &configuration(2))
+        .await
+        .expect("applied");
     let same = api
-        .patch("web", &one, &declared(2))
+        .patch("web", &one, &configuration(2))
         .await
         .expect("applied again");
     assert_eq!(
-        made.resource_version(),
+        created.resource_version(),
         same.resource_version(),
-        "nothing changed"
+        "an apply without a change is not a write"
     );
     let conflict = api
-        .patch("web", &other, &declared(3))
+        .patch("web", &other, &configuration(3))
         .await
-        .expect_err("somebody else's field");
+        .expect_err("another manager has the field");
     assert!(
         conflict
             .to_string()
@@ -178,9 +170,9 @@ async fn appliers_share_and_take_fields() {
         "{conflict}"
     );
     let forced = api
-        .patch("web", &other.force(), &declared(3))
+        .patch("web", &other.force(), &configuration(3))
         .await
-        .expect("taken");
+        .expect("forced");
     assert_eq!(forced.spec.and_then(|spec| spec.replicas), Some(3));
     let scale = api
         .patch_scale(
@@ -194,9 +186,9 @@ async fn appliers_share_and_take_fields() {
 }
 
 #[tokio::test]
-async fn watch_tells_every_change_in_order() {
-    let running = Running::start(&["--cluster", "none"]);
-    let api: Api<ConfigMap> = Api::default_namespaced(client(&running).await);
+async fn watch_delivers_every_change_in_order() {
+    let server = RunningServer::start(&["--cluster", "none"]);
+    let api: Api<ConfigMap> = Api::default_namespaced(client(&server).await);
     let post = PostParams::default();
     api.create(&post, &config_map("before", "b"))
         .await
@@ -213,51 +205,44 @@ async fn watch_tells_every_change_in_order() {
             .await
             .expect("a watch")
     );
-    api.create(&post, &config_map("seen", "b"))
+    api.create(&post, &config_map("watched", "b"))
         .await
         .expect("created");
     api.patch(
-        "seen",
+        "watched",
         &PatchParams::default(),
         &Patch::Merge(json!({"data": {"a": "c"}})),
     )
     .await
     .expect("patched");
-    api.delete("seen", &DeleteParams::default())
+    api.delete("watched", &DeleteParams::default())
         .await
         .expect("deleted");
-    for wanted in ["added seen", "modified seen", "deleted seen"] {
-        assert_eq!(next(&mut events).await, wanted);
+    for expected in ["added watched", "modified watched", "deleted watched"] {
+        assert_eq!(next_event(&mut events).await, expected);
     }
     let mut all = pin!(
         api.watch(&WatchParams::default().initial_events(), "0")
             .await
             .expect("a watch")
     );
-    for wanted in ["added before", "bookmark"] {
-        assert_eq!(next(&mut all).await, wanted);
+    for expected in ["added before", "bookmark"] {
+        assert_eq!(next_event(&mut all).await, expected);
     }
 }
 
 #[tokio::test]
-async fn defined_kind_is_served_as_soon_as_it_is_there() {
-    let running = Running::start(&["--cluster", "none"]);
-    let client = client(&running).await;
-    let sample = |name: &str| {
-        fs::read_to_string(
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("../../samples")
-                .join(name),
-        )
-        .expect("a sample")
-    };
-    let definition: CustomResourceDefinition =
-        serde_saphyr::from_str(&sample("sheroes-definition.yaml")).expect("a definition");
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions
-        .create(&PostParams::default(), &definition)
+async fn custom_resource_is_served_from_the_creation_of_its_crd() {
+    let server = RunningServer::start(&["--cluster", "none"]);
+    let client = client(&server).await;
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples");
+    let sample = |name: &str| fs::read_to_string(samples.join(name)).expect("a sample");
+    let crd: CustomResourceDefinition =
+        serde_saphyr::from_str(&sample("sheroes-definition.yaml")).expect("a CRD");
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    crds.create(&PostParams::default(), &crd)
         .await
-        .expect("defined");
+        .expect("created");
 
     let kind = GroupVersionKind::gvk(
         "stable.simple-bellerophon.io",
@@ -269,7 +254,7 @@ async fn defined_kind_is_served_as_soon_as_it_is_there() {
         &ApiResource::from_gvk_with_plural(&kind, "sheroes"),
     );
     let shero: DynamicObject = serde_saphyr::from_str(&sample("shero.yaml")).expect("an object");
-    let made = api
+    let created = api
         .patch(
             "philonoe",
             &PatchParams::apply("test"),
@@ -277,30 +262,20 @@ async fn defined_kind_is_served_as_soon_as_it_is_there() {
         )
         .await
         .expect("applied");
-    assert_eq!(made.data["spec"]["replicas"], 2);
+    assert_eq!(created.data["spec"]["replicas"], 2);
     let status = json!({"status": {"replicas": 1}});
-    let reported = api
+    let updated = api
         .patch_status("philonoe", &PatchParams::default(), &Patch::Merge(status))
         .await
-        .expect("reported");
-    assert_eq!(reported.data["status"]["replicas"], 1);
+        .expect("updated");
+    assert_eq!(updated.data["status"]["replicas"], 1);
 
-    definitions
-        .delete(&definition.name_any(), &DeleteParams::default())
+    crds.delete(&crd.name_any(), &DeleteParams::default())
         .await
         .expect("deleted");
-    assert_eq!(
-        code(&api.get("philonoe").await.expect_err("the kind is gone")),
-        404
-    );
+    let removed = api.get("philonoe").await;
+    assert_eq!(code(&removed.expect_err("the CRD is deleted")), 404);
     let namespaces: Api<Namespace> = Api::all(client);
-    assert_eq!(
-        code(
-            &namespaces
-                .delete("default", &DeleteParams::default())
-                .await
-                .expect_err("it must stay")
-        ),
-        403
-    );
+    let protected = namespaces.delete("default", &DeleteParams::default()).await;
+    assert_eq!(code(&protected.expect_err("it cannot be deleted")), 403);
 }

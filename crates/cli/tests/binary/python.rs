@@ -1,30 +1,29 @@
-//! The Python `kubernetes` client against the real binary: list, create, patch, watch.
-//! Without the client in `python3` (or in the interpreter that PYTHON names) the test says so and passes; with BELLEROPHON_REQUIRE_PYTHON=1 it
-//! fails.
+//! The Python `kubernetes` client against the binary: list, create, patch, watch.
+//!
+//! PYTHON is the interpreter; default: `python3`. The test is skipped if it has no `kubernetes`
+//! module, and fails then with BELLEROPHON_REQUIRE_PYTHON=1.
 
 use std::{env, process::Command};
 
-use crate::running::Running;
+use crate::running::RunningServer;
 
 #[test]
 fn python_client_lists_creates_and_watches() {
     let program = env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let found = Command::new(&program)
+    let is_available = Command::new(&program)
         .args(["-c", "import kubernetes"])
         .output()
         .is_ok_and(|output| output.status.success());
     let required = env::var("BELLEROPHON_REQUIRE_PYTHON").is_ok_and(|value| value == "1");
     assert!(
-        found || !required,
-        "{program} has no module kubernetes, and BELLEROPHON_REQUIRE_PYTHON=1 asks for it"
+        is_available || !required,
+        "{program} has no module kubernetes, but BELLEROPHON_REQUIRE_PYTHON=1"
     );
-    if !found {
-        eprintln!(
-            "skipped: {program} has no module kubernetes; install it or name an interpreter that has it in PYTHON"
-        );
+    if !is_available {
+        eprintln!("skipped: {program} has no module kubernetes; install it, or set PYTHON");
         return;
     }
-    let server = Running::start(&["--cluster", "none"]);
+    let server = RunningServer::start(&["--cluster", "none"]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/binary/client.py");
     let output = Command::new(program)
         .current_dir(&server.directory)

@@ -1,5 +1,6 @@
-//! A `bellerophon up` that lives as long as the test that started it.
-//! Holds: nothing is waited for without a limit; no process and no file outlives its test.
+//! A `bellerophon up` process for one test.
+//!
+//! Guarantees: every wait has a timeout; no process and no file outlives its test.
 
 use std::{
     io::{BufRead as _, BufReader, Read},
@@ -12,19 +13,19 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a busy machine; only a test that fails waits for it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of every wait: longer than anything takes on a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Lines a program may write before somebody reads them; then it waits.
-const LINES_UNREAD_MAX: usize = 1024;
+/// The maximum number of unread lines; the reader thread waits beyond it.
+const UNREAD_LINES_MAX: usize = 1024;
 
-/// What a program prints, line by line as it comes.
+/// The output of a process, line by line.
 pub(crate) struct Lines(Receiver<String>);
 
 impl Lines {
-    /// Reads on until the program closes its end.
-    pub(crate) fn of(source: impl Read + Send + 'static) -> Self {
-        let (sender, receiver) = sync_channel(LINES_UNREAD_MAX);
+    /// Starts to read the output of a process.
+    pub(crate) fn new(source: impl Read + Send + 'static) -> Self {
+        let (sender, receiver) = sync_channel(UNREAD_LINES_MAX);
         thread::spawn(move || {
             BufReader::new(source)
                 .lines()
@@ -34,40 +35,40 @@ impl Lines {
         Self(receiver)
     }
 
-    /// The next line for which this is true.
-    pub(crate) fn next_where(&self, wanted: impl Fn(&str) -> bool) -> String {
+    /// Waits for the next line that matches.
+    pub(crate) fn next_matching(&self, matches: impl Fn(&str) -> bool) -> String {
         loop {
             let line = self
                 .0
-                .recv_timeout(PATIENCE)
-                .expect("the line comes in time and before the program ends");
-            if wanted(&line) {
+                .recv_timeout(TIMEOUT)
+                .expect("the process prints the line within the timeout");
+            if matches(&line) {
                 return line;
             }
         }
     }
 }
 
-/// A server in a process and a directory of its own.
-pub(crate) struct Running {
+/// A running server with its own directory, killed on drop.
+pub(crate) struct RunningServer {
     pub(crate) process: Child,
     pub(crate) directory: TempDir,
-    /// The line that said it is ready.
+    /// The ready message.
     pub(crate) ready: Value,
 }
 
-impl Running {
-    /// Starts it and returns when it is ready.
-    pub(crate) fn start(more: &[&str]) -> Self {
+impl RunningServer {
+    /// Starts `bellerophon up` with these options, and waits until it is ready.
+    pub(crate) fn start(options: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut process = command(&directory)
             .args(["up", "--output", "json"])
-            .args(more)
+            .args(options)
             .spawn()
             .expect("the binary starts");
-        let lines = Lines::of(process.stdout.take().expect("stdout is piped"));
-        let ready = serde_json::from_str(&lines.next_where(|line| line.contains(r#""ready""#)))
-            .expect("JSON");
+        let lines = Lines::new(process.stdout.take().expect("stdout is piped"));
+        let line = lines.next_matching(|line| line.contains(r#""ready""#));
+        let ready = serde_json::from_str(&line).expect("JSON");
         Self {
             process,
             directory,
@@ -75,21 +76,21 @@ impl Running {
         }
     }
 
-    /// The file it wrote for its clients.
+    /// The path of the kubeconfig it wrote.
     pub(crate) fn kubeconfig(&self) -> &str {
         self.ready["kubeconfig"].as_str().expect("a path")
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
 }
 
-/// The binary, in this directory and with nothing of the tester's own settings.
+/// A command of the binary in this directory, without RUST_LOG of the environment.
 pub(crate) fn command(directory: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellerophon"));
     command

@@ -1,4 +1,4 @@
-//! `bellerophon up` as scripts rely on it: the real binary, its output, its files, its signals and its exit codes.
+//! `bellerophon up` as scripts use it: output, files, signals and exit codes.
 
 use std::{
     fs,
@@ -8,22 +8,18 @@ use std::{
     process::{Command, ExitStatus},
 };
 
-use crate::running::{Lines, Running, command};
+use crate::running::{Lines, RunningServer, command};
 use kube::{
     Client, Config,
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
 use tempfile::TempDir;
 
-/// A client with these credentials.
-async fn client(running: &Running, credentials: impl FnOnce(&mut AuthInfo)) -> Client {
-    let mut kubeconfig = Kubeconfig::read_from(running.kubeconfig()).expect("a kubeconfig");
-    credentials(
-        kubeconfig.auth_infos[0]
-            .auth_info
-            .as_mut()
-            .expect("credentials"),
-    );
+/// A client with changed credentials.
+async fn client(server: &RunningServer, change: impl FnOnce(&mut AuthInfo)) -> Client {
+    let mut kubeconfig = Kubeconfig::read_from(server.kubeconfig()).expect("a kubeconfig");
+    let credentials = kubeconfig.auth_infos[0].auth_info.as_mut();
+    change(credentials.expect("credentials"));
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .expect("a configuration");
@@ -31,63 +27,86 @@ async fn client(running: &Running, credentials: impl FnOnce(&mut AuthInfo)) -> C
 }
 
 fn without_certificate(credentials: &mut AuthInfo) {
-    (
-        credentials.client_certificate_data,
-        credentials.client_key_data,
-    ) = (None, None);
+    credentials.client_certificate_data = None;
+    credentials.client_key_data = None;
 }
 
-/// What a list of the namespaces is answered with.
-async fn asked(client: &Client) -> u16 {
+/// The status code of a list of namespaces.
+async fn list_namespaces(client: &Client) -> u16 {
     let request = kube::core::Request::new("/api/v1/namespaces")
         .list(&kube::api::ListParams::default())
         .expect("a request");
     match client.request_text(request).await {
         Ok(_) => 200,
         Err(kube::Error::Api(status)) => status.code,
-        Err(other) => panic!("no answer: {other}"),
+        Err(other) => panic!("no response: {other}"),
     }
 }
 
 #[cfg(unix)]
-fn signal(running: &mut Running, name: &str) -> ExitStatus {
-    let pid = running.process.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-s", name, &pid])
-            .status()
-            .expect("kill starts")
-            .success()
-    );
-    running.process.wait().expect("it ends")
+fn signal(server: &mut RunningServer, name: &str) -> ExitStatus {
+    let pid = server.process.id().to_string();
+    let kill = Command::new("kill")
+        .args(["-s", name, &pid])
+        .status()
+        .expect("kill starts");
+    assert!(kill.success());
+    server.process.wait().expect("the process exits")
 }
 
-/// All that a process which has ended wrote to stderr.
+/// The stderr of a process that has exited.
 #[cfg(unix)]
-fn log(running: &mut Running) -> String {
+fn log(server: &mut RunningServer) -> String {
     let mut log = String::new();
-    running
+    server
         .process
         .stderr
         .take()
         .expect("stderr is piped")
         .read_to_string(&mut log)
-        .expect("text");
+        .expect("UTF-8");
     log
 }
 
-/// Runs the binary to its end: exit code, stdout, stderr.
-fn ended(directory: &TempDir, arguments: &[&str]) -> (i32, String, String) {
+/// The result of a process.
+#[derive(Debug)]
+struct Finished {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Finished {
+    /// Checks for a failure with this exit code, no output, and one line on stderr.
+    fn assert_fails(&self, code: i32) {
+        assert_eq!(self.code, code, "{self:?}");
+        assert_eq!(self.stdout, "", "{self:?}");
+        assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
+    }
+
+    fn assert_stderr_contains(&self, part: &str) {
+        assert!(self.stderr.contains(part), "{part:?} is not in {self:?}");
+    }
+
+    fn assert_stderr_starts_with(&self, part: &str) {
+        assert!(
+            self.stderr.starts_with(part),
+            "{part:?} does not start {self:?}"
+        );
+    }
+}
+
+/// Runs the binary until it exits.
+fn run(directory: &TempDir, arguments: &[&str]) -> Finished {
     let output = command(directory)
         .args(arguments)
         .output()
         .expect("the binary starts");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    (
-        output.status.code().expect("an exit code"),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    Finished {
+        code: output.status.code().expect("an exit code"),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
 }
 
 fn is_empty(directory: &Path) -> bool {
@@ -98,67 +117,53 @@ fn is_empty(directory: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn ready_server_answers_those_it_knows() {
-    let running = Running::start(&[]);
-    assert!(
-        running.ready["server"]
-            .as_str()
-            .is_some_and(|url| url.starts_with("https://127.0.0.1:")),
-        "{}",
-        running.ready
-    );
-    assert!(
-        running.ready["startup_ms"].is_u64() && running.ready["dashboard"].is_null(),
-        "{}",
-        running.ready
-    );
-    assert_eq!(
-        fs::canonicalize(running.kubeconfig()).ok(),
-        fs::canonicalize(running.directory.path().join(".bellerophon/kubeconfig")).ok()
-    );
-
-    assert_eq!(
-        asked(&client(&running, |_| {}).await).await,
-        200,
-        "with certificate and token"
-    );
-    assert_eq!(
-        asked(&client(&running, |credentials| credentials.token = None).await).await,
-        200,
-        "with the certificate"
-    );
-    assert_eq!(
-        asked(&client(&running, without_certificate).await).await,
-        200,
-        "with the token"
-    );
-    let wrong = |credentials: &mut AuthInfo| {
+async fn certificate_and_token_authenticate() {
+    let server = RunningServer::start(&[]);
+    let both = client(&server, |_| {}).await;
+    assert_eq!(list_namespaces(&both).await, 200);
+    let certificate = client(&server, |credentials| credentials.token = None).await;
+    assert_eq!(list_namespaces(&certificate).await, 200);
+    let token = client(&server, without_certificate).await;
+    assert_eq!(list_namespaces(&token).await, 200);
+    let wrong_token = client(&server, |credentials| {
         without_certificate(credentials);
         credentials.token = Some("wrong".to_owned().into());
-    };
-    assert_eq!(
-        asked(&client(&running, wrong).await).await,
-        401,
-        "with a wrong token"
-    );
-    let none = |credentials: &mut AuthInfo| {
+    })
+    .await;
+    assert_eq!(list_namespaces(&wrong_token).await, 401);
+    let anonymous = client(&server, |credentials| {
         without_certificate(credentials);
         credentials.token = None;
-    };
-    assert_eq!(asked(&client(&running, none).await).await, 403, "as nobody");
+    })
+    .await;
+    assert_eq!(list_namespaces(&anonymous).await, 403);
 }
 
 #[test]
-fn person_is_told_the_line_to_copy() {
+fn ready_message_has_url_kubeconfig_and_startup_time() {
+    let server = RunningServer::start(&[]);
+    let url = server.ready["server"].as_str().expect("a URL");
+    assert!(url.starts_with("https://127.0.0.1:"), "{url}");
+    assert!(server.ready["startup_ms"].is_u64(), "{}", server.ready);
+    assert!(server.ready["dashboard"].is_null(), "{}", server.ready);
+    let expected = server.directory.path().join(".bellerophon/kubeconfig");
+    assert_eq!(
+        fs::canonicalize(server.kubeconfig()).ok(),
+        fs::canonicalize(expected).ok()
+    );
+}
+
+#[test]
+fn text_message_ends_with_a_kubectl_command() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut process = command(&directory)
         .args(["up", "--kubeconfig", "my config"])
         .spawn()
         .expect("the binary starts");
-    let line = Lines::of(process.stdout.take().expect("stdout is piped"))
-        .next_where(|line| line.contains("kubectl"));
-    process.kill().expect("it runs");
-    process.wait().expect("it ends");
+    let line = Lines::new(process.stdout.take().expect("stdout is piped"))
+        .next_matching(|line| line.contains("kubectl"));
+    process.kill().expect("the process runs");
+    process.wait().expect("the process exits");
     let path = directory.path().join("my config");
     assert!(path.exists());
     assert_eq!(
@@ -172,25 +177,26 @@ fn person_is_told_the_line_to_copy() {
 
 #[cfg(unix)]
 #[test]
-fn kubeconfig_is_for_its_owner_only() {
+fn kubeconfig_is_readable_only_by_its_owner() {
     use std::os::unix::fs::PermissionsExt as _;
-    let running = Running::start(&["--kubeconfig", "new/kubeconfig"]);
+    let server = RunningServer::start(&["--kubeconfig", "new/kubeconfig"]);
     let mode = |path: &str| {
-        fs::metadata(running.directory.path().join(path))
+        fs::metadata(server.directory.path().join(path))
             .expect("it exists")
             .permissions()
             .mode()
             & 0o777
     };
-    assert_eq!((mode("new"), mode("new/kubeconfig")), (0o700, 0o600));
+    assert_eq!(mode("new"), 0o700);
+    assert_eq!(mode("new/kubeconfig"), 0o600);
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn signal_ends_it_in_order() {
+async fn signal_stops_gracefully() {
     for name in ["TERM", "INT"] {
-        let mut running = Running::start(&[]);
-        let client = client(&running, |_| {}).await;
+        let mut server = RunningServer::start(&[]);
+        let client = client(&server, |_| {}).await;
         let watch = kube::core::Request::new("/api/v1/namespaces")
             .watch(&kube::api::WatchParams::default(), "0")
             .expect("a request");
@@ -199,26 +205,26 @@ async fn signal_ends_it_in_order() {
             .await
             .expect("a watch");
         assert_eq!(
-            signal(&mut running, name).code(),
+            signal(&mut server, name).code(),
             Some(0),
-            "{name} with a watch open"
+            "{name} with an open watch"
         );
-        assert_eq!(log(&mut running), "", "nothing had to be cut");
+        assert_eq!(log(&mut server), "");
         drop(events);
     }
 }
 
 #[tokio::test]
-async fn ready_cluster_has_as_many_ready_nodes_as_asked() {
-    for (more, nodes) in [
+async fn ready_cluster_has_the_requested_number_of_ready_nodes() {
+    for (options, nodes) in [
         (&[][..], 3),
         (&["--nodes", "5"], 5),
         (&["--nodes", "0"], 0),
         (&["--cluster", "core"], 0),
         (&["--cluster", "none"], 0),
     ] {
-        let running = Running::start(more);
-        let client = client(&running, |_| {}).await;
+        let server = RunningServer::start(options);
+        let client = client(&server, |_| {}).await;
         let request = kube::core::Request::new("/api/v1/nodes")
             .list(&kube::api::ListParams::default())
             .expect("a request");
@@ -242,7 +248,7 @@ async fn ready_cluster_has_as_many_ready_nodes_as_asked() {
                 .filter(is_ready)
                 .count(),
             nodes,
-            "{more:?}: {list}"
+            "{options:?}: {list}"
         );
     }
 }
@@ -250,15 +256,16 @@ async fn ready_cluster_has_as_many_ready_nodes_as_asked() {
 #[cfg(unix)]
 #[tokio::test]
 async fn request_log_names_the_user_and_no_secret() {
-    let mut running = Running::start(&["-vv", "--cluster", "none"]);
-    let kubeconfig = fs::read_to_string(running.kubeconfig()).expect("a kubeconfig");
+    let mut server = RunningServer::start(&["-vv", "--cluster", "none"]);
+    let kubeconfig = fs::read_to_string(server.kubeconfig()).expect("a kubeconfig");
     let secrets: Vec<&str> = ["token: ", "client-key-data: "]
         .iter()
         .filter_map(|key| kubeconfig.split_once(key)?.1.lines().next())
         .collect();
-    assert_eq!(asked(&client(&running, |_| {}).await).await, 200);
-    signal(&mut running, "TERM");
-    let log = log(&mut running);
+    let client = client(&server, |_| {}).await;
+    assert_eq!(list_namespaces(&client).await, 200);
+    signal(&mut server, "TERM");
+    let log = log(&mut server);
     let line = log
         .lines()
         .find(|line| line.contains("answered"))
@@ -266,17 +273,14 @@ async fn request_log_names_the_user_and_no_secret() {
     for part in ["GET", "/api/v1/namespaces", "admin", "200", "duration"] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    assert_eq!(
-        secrets
-            .iter()
-            .map(|secret| log.contains(secret))
-            .collect::<Vec<_>>(),
-        [false, false]
-    );
+    assert_eq!(secrets.len(), 2);
+    for secret in secrets {
+        assert!(!log.contains(secret), "{log}");
+    }
 }
 
 #[test]
-fn misuse_ends_with_code_2_and_one_line() {
+fn usage_errors_are_one_line_with_exit_code_2() {
     let directory = tempfile::tempdir().expect("a directory");
     let cases: &[(&[&str], &str)] = &[
         (
@@ -301,157 +305,130 @@ fn misuse_ends_with_code_2_and_one_line() {
             "invalid value '0' for '--workers <N>': not a number from 1 to 1000",
         ),
     ];
-    for (arguments, wanted) in cases {
-        let (code, out, err) = ended(&directory, arguments);
-        assert_eq!(
-            (code, out.as_str(), err.lines().count()),
-            (2, "", 1),
-            "{arguments:?}: {err}"
-        );
-        assert!(
-            err.starts_with(&format!("bellerophon: {wanted}")) && err.contains("--help"),
-            "{arguments:?}: {err}"
-        );
+    for (arguments, expected) in cases {
+        let finished = run(&directory, arguments);
+        finished.assert_fails(2);
+        finished.assert_stderr_starts_with(&format!("bellerophon: {expected}"));
+        finished.assert_stderr_contains("--help");
     }
-    let filters = command(&directory)
+    let invalid_filter = command(&directory)
         .arg("up")
         .env("RUST_LOG", "bellerophon=loud")
         .output()
         .expect("the binary starts");
-    let err = String::from_utf8_lossy(&filters.stderr);
-    assert!(
-        filters.status.code() == Some(2)
-            && err.starts_with("bellerophon: RUST_LOG=\"bellerophon=loud\" is not"),
-        "{err}"
-    );
-    let (code, out, err) = ended(&directory, &[]);
-    assert!(
-        code == 2 && out.is_empty() && err.contains("Usage: bellerophon"),
-        "{code}: {err}"
-    );
+    assert_eq!(invalid_filter.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&invalid_filter.stderr);
+    let expected = "bellerophon: RUST_LOG=\"bellerophon=loud\" is not";
+    assert!(stderr.starts_with(expected), "{stderr}");
+    let without_arguments = run(&directory, &[]);
+    assert_eq!(without_arguments.code, 2);
+    assert_eq!(without_arguments.stdout, "");
+    without_arguments.assert_stderr_contains("Usage: bellerophon");
     assert!(is_empty(directory.path()));
 }
 
 #[test]
-fn taken_port_is_told_and_nothing_is_left() {
+fn port_in_use_is_an_error_and_leaves_no_files() {
     let directory = tempfile::tempdir().expect("a directory");
-    let taken = TcpListener::bind("127.0.0.1:0")
-        .expect("a free port")
-        .local_addr()
-        .expect("an address");
-    let holder = TcpListener::bind(taken).expect("still free");
-    let (code, out, err) = ended(&directory, &["up", "--listen", &taken.to_string()]);
-    drop(holder);
-    assert_eq!(
-        (code, out.as_str(), err.lines().count()),
-        (1, "", 1),
-        "{err}"
-    );
-    assert!(
-        err.starts_with(&format!("bellerophon: cannot listen on {taken}: "))
-            && err.contains("choose another"),
-        "{err}"
-    );
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let finished = run(&directory, &["up", "--listen", &address.to_string()]);
+    drop(listener);
+    finished.assert_fails(1);
+    finished.assert_stderr_starts_with(&format!("bellerophon: cannot listen on {address}: "));
+    finished.assert_stderr_contains("choose another");
     assert!(is_empty(directory.path()));
 }
 
 #[test]
-fn unwritable_kubeconfig_is_told_and_nothing_is_left() {
+fn unwritable_kubeconfig_is_an_error_and_leaves_no_files() {
     let directory = tempfile::tempdir().expect("a directory");
-    fs::create_dir(directory.path().join("folder")).expect("made");
-    fs::write(directory.path().join("config"), "kind: Config\n").expect("written");
+    fs::create_dir(directory.path().join("folder")).expect("a directory");
+    fs::write(directory.path().join("config"), "kind: Config\n").expect("a file");
     let cases = [
         (
             "folder",
-            "will not replace folder: it is not a regular file; name another file with --kubeconfig",
+            "will not replace folder: it is not a regular file; \
+             name another file with --kubeconfig",
         ),
         (
             "config",
-            "will not replace config: it was not written by bellerophon; name another file with --kubeconfig",
+            "will not replace config: it was not written by bellerophon; \
+             name another file with --kubeconfig",
         ),
         (
             "config/kubeconfig",
-            "cannot write kubeconfig config/kubeconfig: Not a directory (os error 20); name another file with --kubeconfig",
+            "cannot write kubeconfig config/kubeconfig: Not a directory (os error 20); \
+             name another file with --kubeconfig",
         ),
     ];
-    for (path, wanted) in cases {
-        let (code, out, err) = ended(&directory, &["up", "--kubeconfig", path]);
-        assert_eq!(
-            (code, out.as_str(), err.lines().count()),
-            (1, "", 1),
-            "{path}: {err}"
-        );
-        assert!(err.contains(wanted), "{path}: {err}");
+    for (path, expected) in cases {
+        let finished = run(&directory, &["up", "--kubeconfig", path]);
+        finished.assert_fails(1);
+        finished.assert_stderr_contains(expected);
     }
     assert!(is_empty(&directory.path().join("folder")));
     assert_eq!(
-        fs::read_to_string(directory.path().join("config")).expect("still there"),
+        fs::read_to_string(directory.path().join("config")).expect("the file exists"),
         "kind: Config\n"
     );
 }
 
 #[test]
-fn demo_tells_who_woke_whom_and_what_they_wrote() {
+fn demo_prints_timelines_of_the_samples() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut process = command(&directory)
         .args(["up", "--demo", "--output", "json"])
         .spawn()
         .expect("the binary starts");
-    let lines = Lines::of(process.stdout.take().expect("stdout is piped"));
+    let lines = Lines::new(process.stdout.take().expect("stdout is piped"));
     for part in [
         r#""event":"ready""#,
         "command apply Deployment.apps default/stable",
         "command apply SecSynch.tutorial.study.dev default/shared-login",
         "event   Deployment.apps default/stable added",
-        "wakes   deployment-controller for default/stable",
+        "enqueues deployment-controller for default/stable",
         "writes  deployment-controller: ReplicaSet.apps default/stable-",
         "writes  replicaset-controller: Pod default/stable-",
         "writes  default-scheduler: binding to node-",
         "writes  kubelet: Pod default/stable-",
     ] {
-        let line = lines.next_where(|line| line.contains(part));
-        assert!(
-            serde_json::from_str::<serde_json::Value>(&line).is_ok_and(|line| line.is_object()),
-            "{line}"
-        );
+        let line = lines.next_matching(|line| line.contains(part));
+        let value: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        assert!(value.is_object(), "{line}");
     }
-    let (code, out, err) = ended(&directory, &["trace", "deploy/stable"]);
-    let unknown = ended(&directory, &["trace", "deploy/unstable"]);
-    process.kill().expect("it runs");
-    process.wait().expect("it ends");
-    assert_eq!((code, err.as_str()), (0, ""));
-    let words = [
+    let known = run(&directory, &["trace", "deploy/stable"]);
+    let unknown = run(&directory, &["trace", "deploy/unstable"]);
+    process.kill().expect("the process runs");
+    process.wait().expect("the process exits");
+    assert_eq!(known.code, 0, "{known:?}");
+    assert_eq!(known.stderr, "");
+    for part in [
         " event   Deployment.apps default/stable added",
-        " wakes ",
+        " enqueues ",
         " writes ",
-    ];
-    assert!(
-        words.iter().all(|part| out.contains(part)) && !out.contains("Service"),
-        "{out}"
+    ] {
+        assert!(known.stdout.contains(part), "{part:?} is not in {known:?}");
+    }
+    assert!(!known.stdout.contains("Service"), "{known:?}");
+    unknown.assert_fails(1);
+    assert_eq!(
+        unknown.stderr,
+        "bellerophon: nothing is known of deploy/unstable in namespace default; \
+         name it as kubectl does, or wait for it with --follow\n"
     );
-    let nothing = "bellerophon: nothing is known of deploy/unstable in namespace default; name it as kubectl does, or wait for it with --follow\n";
-    assert_eq!(unknown, (1, String::new(), nothing.to_owned()));
 }
 
 #[test]
-fn trace_of_what_tells_no_story_is_refused() {
-    let bare = Running::start(&["--cluster", "none"]);
-    let (code, out, err) = ended(&bare.directory, &["trace", "deploy/web"]);
-    assert_eq!(
-        (code, out.as_str(), err.lines().count()),
-        (1, "", 1),
-        "{err}"
-    );
-    assert!(
-        err.starts_with("bellerophon: cannot trace deploy/web: ") && err.contains("bellerophon up"),
-        "{err}"
-    );
-    let nowhere = tempfile::tempdir().expect("a directory");
-    let (code, _, err) = ended(&nowhere, &["trace", "deploy/web"]);
-    assert_eq!((code, err.lines().count()), (1, 1), "{err}");
-    assert!(
-        err.contains("cannot use kubeconfig .bellerophon/kubeconfig")
-            && err.contains("--kubeconfig"),
-        "{err}"
-    );
+fn trace_needs_a_cluster_with_controllers() {
+    let server = RunningServer::start(&["--cluster", "none"]);
+    let refused = run(&server.directory, &["trace", "deploy/web"]);
+    refused.assert_fails(1);
+    refused.assert_stderr_starts_with("bellerophon: cannot trace deploy/web: ");
+    refused.assert_stderr_contains("bellerophon up");
+    let empty = tempfile::tempdir().expect("a directory");
+    let refused = run(&empty, &["trace", "deploy/web"]);
+    refused.assert_fails(1);
+    refused.assert_stderr_contains("cannot use kubeconfig .bellerophon/kubeconfig");
+    refused.assert_stderr_contains("--kubeconfig");
 }

@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::running::{PATIENCE, Running};
+use crate::running::{RunningServer, TIMEOUT};
 
 /// A kubectl at hand.
 struct Program {
@@ -55,7 +55,7 @@ impl Program {
 /// kubectl with a server of its own.
 pub(crate) struct Kubectl {
     program: Program,
-    pub(crate) server: Running,
+    pub(crate) server: RunningServer,
 }
 
 impl Kubectl {
@@ -88,7 +88,7 @@ impl Kubectl {
             eprintln!("with kubectl 1.{}", program.minor);
             test(&Self {
                 program,
-                server: Running::start(options),
+                server: RunningServer::start(options),
             });
         }
     }
@@ -123,7 +123,7 @@ impl Kubectl {
         let began = Instant::now();
         while self.run(line) != wanted {
             assert!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < TIMEOUT,
                 "kubectl {line} never prints {wanted:?} but {:?}",
                 self.run(line)
             );

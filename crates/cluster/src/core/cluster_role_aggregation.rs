@@ -78,6 +78,7 @@ fn plan(
             other.metadata.name != role.metadata.name && selector.matches(other.labels())
         });
         for rule in selected.flat_map(|other| other.rules.iter().flatten()) {
+            // Mirrors ruleExists.
             if !rules.contains(rule) {
                 rules.push(rule.clone());
             }

@@ -55,6 +55,7 @@ impl ServedResources {
         let discovery = Discovery::new(client.clone()).run_aggregated().await?;
         let mut served = Self::default();
         for group in discovery.groups_alphabetical() {
+            // An owner reference may have any served version, so all of them are indexed.
             for version in group.versions() {
                 for (resource, capabilities) in group.versioned_resources(version) {
                     let kind = (resource.api_version.clone(), resource.kind.clone());

@@ -140,6 +140,7 @@ fn claim_keys(pod: &Pod) -> Vec<ObjectKey> {
         &volume.ephemeral,
     ) {
         (Some(claim), _) => Some(claim.claim_name.clone()),
+        // Mirrors ephemeral.VolumeClaimName.
         (None, Some(_)) => Some(format!("{}-{}", pod.name_any(), volume.name)),
         (None, None) => None,
     };

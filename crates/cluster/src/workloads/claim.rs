@@ -41,11 +41,13 @@ fn claim_action<O: Resource, C: Resource>(owner: &O, child: &C, matches: bool) -
             ClaimAction::Ignore
         }
         Some(_) if matches => ClaimAction::Keep,
+        // A terminating owner leaves its children to the garbage collector.
         Some(_) if owner_is_terminating => ClaimAction::Ignore,
         Some(_) => ClaimAction::Release,
         None if owner_is_terminating || !matches || child.meta().deletion_timestamp.is_some() => {
             ClaimAction::Ignore
         }
+        // Owner references cannot cross namespaces.
         None if owner.meta().namespace != child.meta().namespace => ClaimAction::Ignore,
         None => ClaimAction::Adopt,
     }
@@ -125,6 +127,7 @@ where
                 release(writer, &*child, &release_patch(owner, &*child, finalizers)).await?
             }
             ClaimAction::Adopt => {
+                // Mirrors CanAdopt: one live read per reconcile.
                 if !adoption_checked {
                     check_can_adopt(writer, owner).await?;
                     adoption_checked = true;

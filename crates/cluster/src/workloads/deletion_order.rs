@@ -25,6 +25,7 @@ pub(crate) fn pods_to_delete(
     count: usize,
     now: Timestamp,
 ) -> Vec<Arc<Pod>> {
+    // Without a choice the order does not matter.
     if count < pods.len() {
         let mut related_per_node: HashMap<&str, usize> = HashMap::new();
         for pod in related.iter().filter(|pod| is_active(pod)) {

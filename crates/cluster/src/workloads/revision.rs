@@ -192,6 +192,7 @@ async fn create<O: RevisionOwner>(
     let Some(existing) = writer.client.get::<ControllerRevision>(&key).await? else {
         return Err(error.into());
     };
+    // Mirrors CreateControllerRevision: an equal revision was created by an earlier reconcile.
     if equal_ignore_hash(
         template_of(&existing).as_ref(),
         template_of(&revision).as_ref(),

@@ -53,6 +53,7 @@ pub(crate) fn compute_hash(template: &PodTemplateSpec, collision_count: Option<i
     let bytes = template_to_json(template).to_string();
     let mut hasher = Fnv::default();
     hasher.write(bytes.as_bytes());
+    // Mirrors ComputeHash: the collision count enters the hash after the template.
     if let Some(collision_count) = collision_count {
         hasher.write(&i64::from(collision_count).to_le_bytes());
     }

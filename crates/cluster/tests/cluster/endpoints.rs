@@ -1,4 +1,4 @@
-//! Services and where their pods are.
+//! EndpointSlices and Endpoints of services.
 
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -6,63 +6,75 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
-async fn world() -> World {
-    let world = World::core().await;
-    until(
-        &world.within::<ServiceAccount>("default"),
-        "an account",
+async fn test_cluster() -> TestCluster {
+    let cluster = TestCluster::with_core_controllers().await;
+    wait_until(
+        &cluster.namespaced::<ServiceAccount>("default"),
+        "the default service account",
         |all| !all.is_empty(),
     )
     .await;
-    world
+    cluster
 }
 
 fn service(name: &str, spec: Value) -> Value {
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": {"team": "a"}}, "spec": spec})
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": {"team": "a"}},
+        "spec": spec,
+    })
 }
 
-/// A pod of an app with an address, ready or not.
-async fn pod(world: &World, name: &str, app: &str, ready: bool) {
+/// A pod with label `app`, an address and a Ready condition.
+async fn pod(cluster: &TestCluster, name: &str, app: &str, ready: bool) {
     let number = name
         .bytes()
         .fold(1_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
     let ports = json!([{"name": "http", "containerPort": 8080}]);
     let spec =
         json!({"nodeName": "n", "containers": [{"name": "c", "image": "i", "ports": ports}]});
-    world.apply(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}}, "spec": spec})).await;
+    cluster
+        .apply(json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"app": app}},
+            "spec": spec,
+        }))
+        .await;
     let ip = format!("10.244.{}.{number}", name.len());
     set_status(
-        world,
+        cluster,
         name,
         json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}),
     )
     .await;
-    set_ready(world, name, ready).await;
+    set_ready(cluster, name, ready).await;
 }
 
-async fn set_ready(world: &World, name: &str, ready: bool) {
+async fn set_ready(cluster: &TestCluster, name: &str, ready: bool) {
     set_status(
-        world,
+        cluster,
         name,
         json!({"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]}),
     )
     .await;
 }
 
-async fn set_status(world: &World, name: &str, status: Value) {
-    let pods = world.within::<Pod>("default");
+async fn set_status(cluster: &TestCluster, name: &str, status: Value) {
+    let pods = cluster.namespaced::<Pod>("default");
     pods.patch_status(
         name,
         &PatchParams::default(),
         &Patch::Merge(&json!({ "status": status })),
     )
     .await
-    .expect("it has a status");
+    .expect("the status is patched");
 }
 
-fn of_service<'a>(
+fn slices_of<'a>(
     slices: &'a [EndpointSlice],
     service: &'a str,
 ) -> impl Iterator<Item = &'a EndpointSlice> {
@@ -74,11 +86,11 @@ fn of_service<'a>(
     })
 }
 
-/// `name:ready/serving/terminating` of each endpoint of a service, in order.
-fn told(slices: &[EndpointSlice], service: &str) -> Vec<String> {
+/// `name:ready/serving/terminating` of each endpoint of a service, sorted.
+fn summaries(slices: &[EndpointSlice], service: &str) -> Vec<String> {
     let letter = |value: Option<bool>| if value == Some(true) { "y" } else { "n" };
-    let endpoints = of_service(slices, service).flat_map(|slice| slice.endpoints.iter().flatten());
-    let mut told: Vec<_> = endpoints
+    let endpoints = slices_of(slices, service).flat_map(|slice| slice.endpoints.iter().flatten());
+    let mut summaries: Vec<_> = endpoints
         .map(|endpoint| {
             let target = endpoint.target_ref.clone().unwrap_or_default();
             let conditions = endpoint.conditions.clone().unwrap_or_default();
@@ -94,40 +106,40 @@ fn told(slices: &[EndpointSlice], service: &str) -> Vec<String> {
             )
         })
         .collect();
-    told.sort();
-    told
+    summaries.sort();
+    summaries
 }
 
 #[tokio::test(start_paused = true)]
-async fn slices_and_endpoints_follow_the_pods_of_a_service() {
-    let world = world().await;
-    let slices: Api<EndpointSlice> = world.within("default");
-    let endpoints: Api<Endpoints> = world.within("default");
+async fn slices_and_endpoints_are_synced_with_pods() {
+    let cluster = test_cluster().await;
+    let slices: Api<EndpointSlice> = cluster.namespaced("default");
+    let endpoints: Api<Endpoints> = cluster.namespaced("default");
     let ports = json!([{"name": "http", "port": 80, "targetPort": "http"}]);
-    world
+    cluster
         .apply(service(
             "web",
             json!({"selector": {"app": "web"}, "ports": ports}),
         ))
         .await;
-    let empty = until(&slices, "an empty slice", |all| {
-        of_service(all, "web").count() == 1
+    let empty = wait_until(&slices, "a placeholder slice", |all| {
+        slices_of(all, "web").count() == 1
     })
     .await;
     assert_eq!(
-        of_service(&empty, "web")
+        slices_of(&empty, "web")
             .map(|slice| slice.endpoints.as_ref().map_or(0, Vec::len))
             .collect::<Vec<_>>(),
         [0]
     );
-    pod(&world, "a", "web", true).await;
-    pod(&world, "b", "web", false).await;
-    pod(&world, "other", "db", true).await;
-    let all = until(&slices, "both pods are known", |all| {
-        told(all, "web") == ["a:yyn", "b:nnn"]
+    pod(&cluster, "a", "web", true).await;
+    pod(&cluster, "b", "web", false).await;
+    pod(&cluster, "other", "db", true).await;
+    let all = wait_until(&slices, "both pods are endpoints", |all| {
+        summaries(all, "web") == ["a:yyn", "b:nnn"]
     })
     .await;
-    let slice = of_service(&all, "web").next().expect("a slice");
+    let slice = slices_of(&all, "web").next().expect("a slice");
     assert_eq!(slice.labels()["team"], "a");
     assert_eq!(
         slice.labels()["endpointslice.kubernetes.io/managed-by"],
@@ -137,7 +149,7 @@ async fn slices_and_endpoints_follow_the_pods_of_a_service() {
     assert_eq!(port.name.as_deref(), Some("http"));
     assert_eq!(port.port, Some(8080));
     assert_eq!(port.protocol.as_deref(), Some("TCP"));
-    let sides = |all: &[Endpoints]| -> Option<(usize, usize)> {
+    let address_counts = |all: &[Endpoints]| -> Option<(usize, usize)> {
         let web = all.iter().find(|endpoints| endpoints.name_any() == "web")?;
         let subset = web.subsets.as_ref()?.first()?;
         Some((
@@ -145,79 +157,84 @@ async fn slices_and_endpoints_follow_the_pods_of_a_service() {
             subset.not_ready_addresses.as_ref().map_or(0, Vec::len),
         ))
     };
-    until(&endpoints, "the older form", |all| {
-        sides(all) == Some((1, 1))
+    wait_until(&endpoints, "Endpoints have both addresses", |all| {
+        address_counts(all) == Some((1, 1))
     })
     .await;
 
-    set_ready(&world, "b", true).await;
-    until(&slices, "b is ready", |all| {
-        told(all, "web") == ["a:yyn", "b:yyn"]
+    set_ready(&cluster, "b", true).await;
+    wait_until(&slices, "b is ready", |all| {
+        summaries(all, "web") == ["a:yyn", "b:yyn"]
     })
     .await;
-    world
-        .within::<Pod>("default")
+    cluster
+        .namespaced::<Pod>("default")
         .delete("a", &Default::default())
         .await
         .expect("it is deleted");
-    until(&slices, "a ends", |all| {
-        told(all, "web") == ["a:nyy", "b:yyn"]
+    wait_until(&slices, "a is terminating", |all| {
+        summaries(all, "web") == ["a:nyy", "b:yyn"]
     })
     .await;
-    until(&endpoints, "the older form has no pods that end", |all| {
-        sides(all) == Some((1, 0))
+    wait_until(&endpoints, "Endpoints have no terminating pod", |all| {
+        address_counts(all) == Some((1, 0))
     })
     .await;
     let now = DeleteParams {
         grace_period_seconds: Some(0),
         ..DeleteParams::default()
     };
-    world
-        .within::<Pod>("default")
+    cluster
+        .namespaced::<Pod>("default")
         .delete("a", &now)
         .await
         .expect("it is deleted");
-    until(&slices, "a is gone", |all| told(all, "web") == ["b:yyn"]).await;
+    wait_until(&slices, "a is deleted", |all| {
+        summaries(all, "web") == ["b:yyn"]
+    })
+    .await;
     let relabel = json!({"metadata": {"labels": {"app": "db"}}});
-    world
-        .within::<Pod>("default")
+    cluster
+        .namespaced::<Pod>("default")
         .patch("b", &PatchParams::default(), &Patch::Merge(&relabel))
         .await
         .expect("it is relabelled");
-    until(&slices, "b is none of them any more", |all| {
-        told(all, "web").is_empty()
+    wait_until(&slices, "b is no endpoint", |all| {
+        summaries(all, "web").is_empty()
     })
     .await;
 
-    world
-        .within::<Service>("default")
+    cluster
+        .namespaced::<Service>("default")
         .delete("web", &Default::default())
         .await
         .expect("it is deleted");
-    until(&slices, "slices go with their service", |all| {
-        of_service(all, "web").count() == 0
+    wait_until(&slices, "the slices are deleted with the service", |all| {
+        slices_of(all, "web").count() == 0
     })
     .await;
-    until(&endpoints, "endpoints too", |all| {
-        all.iter().all(|endpoints| endpoints.name_any() != "web")
-    })
+    wait_until(
+        &endpoints,
+        "the Endpoints are deleted with the service",
+        |all| all.iter().all(|endpoints| endpoints.name_any() != "web"),
+    )
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn headless_and_publishing_services_show_every_pod() {
-    let world = world().await;
-    let slices: Api<EndpointSlice> = world.within("default");
-    pod(&world, "a", "db", false).await;
+async fn publish_not_ready_addresses_includes_unready_pods() {
+    let cluster = test_cluster().await;
+    let slices: Api<EndpointSlice> = cluster.namespaced("default");
+    pod(&cluster, "a", "db", false).await;
     let spec =
         json!({"clusterIP": "None", "publishNotReadyAddresses": true, "selector": {"app": "db"}});
-    world.apply(service("db", spec)).await;
-    let all = until(&slices, "it is published though it is not ready", |all| {
-        told(all, "db") == ["a:ynn"]
+    cluster.apply(service("db", spec)).await;
+    let all = wait_until(&slices, "the unready pod is published", |all| {
+        summaries(all, "db") == ["a:ynn"]
     })
     .await;
-    let slice = of_service(&all, "db")
+    let slice = slices_of(&all, "db")
         .find(|slice| slice.endpoints.as_ref().is_some_and(|all| !all.is_empty()))
         .expect("a slice");
     assert!(
@@ -225,54 +242,67 @@ async fn headless_and_publishing_services_show_every_pod() {
             .labels()
             .contains_key("service.kubernetes.io/headless")
     );
-    set_status(&world, "a", json!({"phase": "Succeeded"})).await;
-    until(&slices, "a pod that has ended is none", |all| {
-        told(all, "db").is_empty()
+    set_status(&cluster, "a", json!({"phase": "Succeeded"})).await;
+    wait_until(&slices, "a terminal pod is no endpoint", |all| {
+        summaries(all, "db").is_empty()
     })
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn big_service_has_slices_of_a_hundred() {
-    let world = world().await;
+async fn large_service_has_slices_of_100() {
+    let cluster = test_cluster().await;
     for number in 0..120 {
-        pod(&world, &format!("p{number:03}"), "web", true).await;
+        pod(&cluster, &format!("p{number:03}"), "web", true).await;
     }
-    world
+    cluster
         .apply(service(
             "web",
             json!({"selector": {"app": "web"}, "ports": [{"port": 80}]}),
         ))
         .await;
-    let all = until(
-        &world.within::<EndpointSlice>("default"),
-        "all pods are known",
-        |all| told(all, "web").len() == 120,
+    let all = wait_until(
+        &cluster.namespaced::<EndpointSlice>("default"),
+        "all pods are endpoints",
+        |all| summaries(all, "web").len() == 120,
     )
     .await;
-    let mut sizes: Vec<_> = of_service(&all, "web")
+    let mut sizes: Vec<_> = slices_of(&all, "web")
         .map(|slice| slice.endpoints.as_ref().map_or(0, Vec::len))
         .collect();
     sizes.sort_unstable();
     assert_eq!(sizes, [20, 100]);
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_of_a_service_without_selector_are_mirrored() {
-    let mut world = world().await;
-    let slices: Api<EndpointSlice> = world.within("default");
-    world
+    let mut cluster = test_cluster().await;
+    let slices: Api<EndpointSlice> = cluster.namespaced("default");
+    cluster
         .apply(service("outside", json!({"ports": [{"port": 5432}]})))
         .await;
-    let subsets = json!([{"addresses": [{"ip": "192.0.2.1"}], "notReadyAddresses": [{"ip": "192.0.2.2"}], "ports": [{"port": 5432}]}]);
-    world.apply(json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "outside"}, "subsets": subsets})).await;
-    let all = until(&slices, "a slice", |all| {
-        of_service(all, "outside").next().is_some()
+    let subsets = json!([
+        {
+            "addresses": [{"ip": "192.0.2.1"}],
+            "notReadyAddresses": [{"ip": "192.0.2.2"}],
+            "ports": [{"port": 5432}],
+        },
+    ]);
+    cluster
+        .apply(json!({
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {"name": "outside"},
+            "subsets": subsets,
+        }))
+        .await;
+    let all = wait_until(&slices, "a slice", |all| {
+        slices_of(all, "outside").next().is_some()
     })
     .await;
-    let slice = of_service(&all, "outside").next().expect("a slice");
+    let slice = slices_of(&all, "outside").next().expect("a slice");
     assert_eq!(
         slice.labels()["endpointslice.kubernetes.io/managed-by"],
         "endpointslicemirroring-controller.k8s.io"
@@ -285,35 +315,35 @@ async fn endpoints_of_a_service_without_selector_are_mirrored() {
         .collect();
     assert_eq!(ready, [Some(true), Some(false)]);
     let version = slice.resource_version();
-    world.restart().await;
+    cluster.restart_controllers().await;
     assert_eq!(
         slices
             .get(&slice.name_any())
             .await
-            .expect("it is there")
+            .expect("the slice exists")
             .resource_version(),
         version,
-        "nothing new is nothing written"
+        "an unchanged slice is not written"
     );
-    world
-        .within::<Endpoints>("default")
+    cluster
+        .namespaced::<Endpoints>("default")
         .delete("outside", &Default::default())
         .await
         .expect("it is deleted");
-    until(&slices, "the slice goes", |all| {
-        of_service(all, "outside").next().is_none()
+    wait_until(&slices, "the slice is deleted", |all| {
+        slices_of(all, "outside").next().is_none()
     })
     .await;
     assert!(
         slices
             .get_opt("kubernetes")
             .await
-            .expect("an answer")
+            .expect("a response")
             .is_some(),
-        "the server's own is nobody's business"
+        "the slice of the API server is not modified"
     );
     assert_eq!(
-        of_service(
+        slices_of(
             &slices
                 .list(&Default::default())
                 .await
@@ -324,5 +354,5 @@ async fn endpoints_of_a_service_without_selector_are_mirrored() {
         .count(),
         1
     );
-    world.stop().await;
+    cluster.stop().await;
 }

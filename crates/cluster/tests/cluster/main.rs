@@ -1,15 +1,15 @@
-//! Clusters on the embedded API server, in paused time: an hour of cluster life in milliseconds.
+//! Tests of the cluster on the embedded API server, in paused time.
 
-#![expect(clippy::unwrap_used, reason = "what helps a test may fail it")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-mod endpoints; // services and where their pods are
-mod garbage; // what belongs to an object goes with it
-mod histories; // whatever happened, the end is what the specs describe
-mod life; // starting, stopping, starting again
-mod look; // what tests ask of pods
-mod namespaces; // what every one has, and how they go
-mod nodes; // nodes and the pods on them
-mod scheduler; // pods find their nodes
-mod storage; // claims get volumes
-mod upkeep; // roles, finished jobs, storage in use
-mod workloads; // from what people ask for to pods
+mod core_controllers; // cluster roles, finished Jobs, volume protection
+mod endpoints; // EndpointSlices and Endpoints
+mod garbage_collector; // owner references
+mod histories; // random histories converge to the desired state
+mod lifecycle; // start, stop, restart
+mod namespace; // default objects and deletion of namespaces
+mod nodes; // simulated nodes and node lifecycle
+mod pods; // helpers for pods
+mod scheduler; // binding, preemption, gates
+mod storage; // volume binding
+mod workloads; // workload controllers

@@ -1,4 +1,4 @@
-//! Nodes and the pods on them.
+//! Simulated nodes, node lifecycle, taint eviction and pod garbage collection.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use kube::{Api, ResourceExt, api::Patch};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::look::{holds, is_ready, until_pod, world};
-use bellerophon_testkit::{World, until};
+use crate::pods::{has_condition, is_ready, test_cluster, until_pod};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn pod(name: &str, node: &str, annotations: Value) -> Value {
     json!({
@@ -41,8 +41,12 @@ fn node_ready(node: &Node) -> &str {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_are_ready_and_renew_their_leases() {
-    let world = world(3).await;
-    let nodes = world.all::<Node>().list(&Default::default()).await.unwrap();
+    let cluster = test_cluster(3).await;
+    let nodes = cluster
+        .all::<Node>()
+        .list(&Default::default())
+        .await
+        .unwrap();
     assert_eq!(
         nodes
             .items
@@ -51,33 +55,33 @@ async fn nodes_are_ready_and_renew_their_leases() {
             .collect::<Vec<_>>(),
         [1, 2, 3].map(|n| (format!("node-{n}"), "True".to_owned()))
     );
-    let leases: Api<Lease> = world.within("kube-node-lease");
+    let leases: Api<Lease> = cluster.namespaced("kube-node-lease");
     let before = leases.get("node-2").await.unwrap();
     assert_eq!(
         before.owner_references()[0].uid,
         nodes.items[1].uid().unwrap()
     );
-    world.pass(Duration::from_secs(25)).await;
+    cluster.advance(Duration::from_secs(25)).await;
     let after = leases.get("node-2").await.unwrap();
     let renewed = |lease: &Lease| lease.spec.as_ref().unwrap().renew_time.clone().unwrap().0;
     assert!(
         renewed(&after).duration_since(renewed(&before)).as_secs() >= 10,
         "{before:?} {after:?}"
     );
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_runs_and_goes_gracefully() {
-    let world = world(1).await;
-    world
+async fn pod_runs_and_terminates_gracefully() {
+    let cluster = test_cluster(1).await;
+    cluster
         .apply(pod(
             "web",
             "node-1",
             json!({"sim.bellerophon.io/stop-delay": "7s"}),
         ))
         .await;
-    let running = until_pod(&world, "web", "the pod is ready", is_ready).await;
+    let running = until_pod(&cluster, "web", "the pod is ready", is_ready).await;
     let status = running.status.unwrap();
     assert_eq!(status.phase.as_deref(), Some("Running"));
     assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
@@ -91,15 +95,12 @@ async fn pod_runs_and_goes_gracefully() {
         .into_iter()
         .filter_map(|condition| condition.reason.or(condition.message))
         .collect();
-    assert_eq!(
-        reasons, [""; 0],
-        "a pod that is well does not say why it was not"
-    );
+    assert_eq!(reasons, [""; 0], "conditions that are true have no reason");
     let version = running.metadata.resource_version;
-    world.pass(Duration::from_secs(60)).await;
+    cluster.advance(Duration::from_secs(60)).await;
     assert_eq!(
-        world
-            .within::<Pod>("default")
+        cluster
+            .namespaced::<Pod>("default")
             .get("web")
             .await
             .unwrap()
@@ -107,23 +108,24 @@ async fn pod_runs_and_goes_gracefully() {
             .resource_version,
         version
     );
-    let pods: Api<Pod> = world.within("default");
+    let pods: Api<Pod> = cluster.namespaced("default");
     pods.delete("web", &Default::default()).await.unwrap();
-    world.pass(Duration::from_secs(5)).await;
-    let going = pods
-        .get("web")
-        .await
-        .expect("it takes seven seconds to stop");
-    assert!(going.metadata.deletion_timestamp.is_some());
-    until(&pods, "the pod is gone", |pods| pods.is_empty()).await;
-    world.stop().await;
+    cluster.advance(Duration::from_secs(5)).await;
+    let terminating = pods.get("web").await.expect("it takes 7 s to stop");
+    assert!(terminating.metadata.deletion_timestamp.is_some());
+    wait_until(&pods, "the pod is deleted", |pods| pods.is_empty()).await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn crashing_pod_backs_off_and_recovers() {
-    let world = world(1).await;
-    let script = json!({"sim.bellerophon.io/run-for": "1s", "sim.bellerophon.io/exit-code": "3", "sim.bellerophon.io/fail-times": "3"});
-    world.apply(pod("web", "node-1", script)).await;
+    let cluster = test_cluster(1).await;
+    let script = json!({
+        "sim.bellerophon.io/run-for": "1s",
+        "sim.bellerophon.io/exit-code": "3",
+        "sim.bellerophon.io/fail-times": "3",
+    });
+    cluster.apply(pod("web", "node-1", script)).await;
     let waiting = |pod: &Pod| {
         pod.status.as_ref()?.container_statuses.as_ref()?[0]
             .state
@@ -133,9 +135,12 @@ async fn crashing_pod_backs_off_and_recovers() {
             .reason
             .clone()
     };
-    let crashed = until_pod(&world, "web", "it waits after a crash", |pod| {
-        waiting(pod).as_deref() == Some("CrashLoopBackOff")
-    })
+    let crashed = until_pod(
+        &cluster,
+        "web",
+        "the container is in CrashLoopBackOff",
+        |pod| waiting(pod).as_deref() == Some("CrashLoopBackOff"),
+    )
     .await;
     let last = crashed
         .status
@@ -152,21 +157,24 @@ async fn crashing_pod_backs_off_and_recovers() {
     assert_eq!(last.exit_code, 3);
     assert_eq!(last.reason.as_deref(), Some("Error"));
     assert!(!is_ready(&crashed));
-    until_pod(&world, "web", "it runs at last", |pod| {
-        is_ready(pod) && restarts(pod) == 3
-    })
+    until_pod(
+        &cluster,
+        "web",
+        "the pod is ready after 3 restarts",
+        |pod| is_ready(pod) && restarts(pod) == 3,
+    )
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn reboot_restarts_the_pods_of_a_node() {
-    let world = world(2).await;
-    world.apply(pod("there", "node-1", json!({}))).await;
-    world.apply(pod("elsewhere", "node-2", json!({}))).await;
-    until_pod(&world, "there", "the pod is ready", is_ready).await;
+    let cluster = test_cluster(2).await;
+    cluster.apply(pod("affected", "node-1", json!({}))).await;
+    cluster.apply(pod("elsewhere", "node-2", json!({}))).await;
+    until_pod(&cluster, "affected", "the pod is ready", is_ready).await;
     let boot_id = async || {
-        world
+        cluster
             .all::<Node>()
             .get("node-1")
             .await
@@ -178,54 +186,57 @@ async fn reboot_restarts_the_pods_of_a_node() {
             .boot_id
     };
     let before = boot_id().await;
-    world
+    cluster
         .cluster()
         .nodes()
         .expect("a full cluster has nodes")
         .reboot("node-1")
         .unwrap();
-    let again = until_pod(&world, "there", "the pod runs again", |pod| {
-        is_ready(pod) && restarts(pod) == 1
-    })
+    let restarted = until_pod(
+        &cluster,
+        "affected",
+        "the pod is ready after the restart",
+        |pod| is_ready(pod) && restarts(pod) == 1,
+    )
     .await;
     assert_ne!(boot_id().await, before);
-    let last = again.status.unwrap().container_statuses.unwrap()[0]
+    let last = restarted.status.unwrap().container_statuses.unwrap()[0]
         .last_state
         .clone()
         .unwrap()
         .terminated
         .unwrap();
     assert_eq!(last.exit_code, 255);
-    let other = until_pod(&world, "elsewhere", "the other pod is ready", is_ready).await;
+    let other = until_pod(&cluster, "elsewhere", "the other pod is ready", is_ready).await;
     assert_eq!(restarts(&other), 0);
-    assert!(world.cluster().nodes().unwrap().reboot("node-9").is_err());
-    world.stop().await;
+    assert!(cluster.cluster().nodes().unwrap().reboot("node-9").is_err());
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn restarted_control_plane_leaves_pods_and_boots_alone() {
-    let mut world = world(1).await;
-    world.apply(pod("web", "node-1", json!({}))).await;
-    let before = until_pod(&world, "web", "the pod is ready", is_ready).await;
-    let node = world.all::<Node>().get("node-1").await.unwrap();
-    world.restart().await;
-    world.pass(Duration::from_secs(120)).await;
-    let after = until_pod(&world, "web", "the pod is ready", is_ready).await;
+async fn restart_of_the_control_plane_restarts_no_pods() {
+    let mut cluster = test_cluster(1).await;
+    cluster.apply(pod("web", "node-1", json!({}))).await;
+    let before = until_pod(&cluster, "web", "the pod is ready", is_ready).await;
+    let node = cluster.all::<Node>().get("node-1").await.unwrap();
+    cluster.restart_controllers().await;
+    cluster.advance(Duration::from_secs(120)).await;
+    let after = until_pod(&cluster, "web", "the pod is ready", is_ready).await;
     assert_eq!(
         before.status, after.status,
-        "nothing was restarted, nothing was written"
+        "no container was restarted and nothing was written"
     );
     let boot_id = |node: Node| node.status.unwrap().node_info.unwrap().boot_id;
     assert_eq!(
         boot_id(node),
-        boot_id(world.all::<Node>().get("node-1").await.unwrap())
+        boot_id(cluster.all::<Node>().get("node-1").await.unwrap())
     );
-    world.stop().await;
+    cluster.stop().await;
 }
 
-/// The operations on the nodes of a world.
-fn machines(world: &World) -> &Nodes {
-    world.cluster().nodes().expect("a full cluster has nodes")
+/// The handle to the simulated nodes.
+fn nodes_handle(cluster: &TestCluster) -> &Nodes {
+    cluster.cluster().nodes().expect("a full cluster has nodes")
 }
 
 fn taints(node: &Node) -> Vec<String> {
@@ -245,141 +256,155 @@ fn taints(node: &Node) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_node_is_tainted_its_pods_evicted_and_all_well_on_return() {
-    let world = world(3).await;
-    world.apply(pod("there", "node-1", json!({}))).await;
-    world.apply(pod("elsewhere", "node-2", json!({}))).await;
-    until_pod(&world, "there", "the pod is ready", is_ready).await;
-    let nodes: Api<Node> = world.all();
-    until(&nodes, "nodes that are well have no taints", |nodes| {
+async fn unreachable_node_is_tainted_and_its_pods_are_evicted() {
+    let cluster = test_cluster(3).await;
+    cluster.apply(pod("affected", "node-1", json!({}))).await;
+    cluster.apply(pod("elsewhere", "node-2", json!({}))).await;
+    until_pod(&cluster, "affected", "the pod is ready", is_ready).await;
+    let nodes: Api<Node> = cluster.all();
+    wait_until(&nodes, "ready nodes have no taints", |nodes| {
         nodes.iter().all(|node| taints(node).is_empty())
     })
     .await;
 
-    machines(&world).partition("node-1").unwrap();
+    nodes_handle(&cluster).partition("node-1").unwrap();
     let began = Instant::now();
-    until(&nodes, "the silent node is unknown", |nodes| {
+    wait_until(&nodes, "the node is Unknown", |nodes| {
         node_ready(&nodes[0]) == "Unknown"
     })
     .await;
-    let silent = began.elapsed().as_secs();
-    assert!((40..=60).contains(&silent), "given up after {silent} s");
-    until(&nodes, "and tainted", |nodes| {
+    let elapsed = began.elapsed().as_secs();
+    assert!((40..=60).contains(&elapsed), "Unknown after {elapsed} s");
+    wait_until(&nodes, "the node is tainted", |nodes| {
         taints(&nodes[0]) == ["unreachable:NoSchedule", "unreachable:NoExecute"]
     })
     .await;
-    until_pod(&world, "there", "its pod is not ready", |pod| {
+    until_pod(&cluster, "affected", "its pod is not ready", |pod| {
         !is_ready(pod) && pod.metadata.deletion_timestamp.is_none()
     })
     .await;
     let began = Instant::now();
-    let evicted = until_pod(&world, "there", "its pod is evicted", |pod| {
+    let evicted = until_pod(&cluster, "affected", "its pod is evicted", |pod| {
         pod.metadata.deletion_timestamp.is_some()
     })
     .await;
     assert!(
         (295..=305).contains(&began.elapsed().as_secs()),
-        "pods bear it for five minutes, not {:?}",
+        "evicted after {:?}, expected 5 minutes",
         began.elapsed()
     );
-    assert!(holds(&evicted, "DisruptionTarget"));
-    world.pass(Duration::from_secs(600)).await;
-    let pods: Api<Pod> = world.within("default");
+    assert!(has_condition(&evicted, "DisruptionTarget"));
+    cluster.advance(Duration::from_secs(600)).await;
+    let pods: Api<Pod> = cluster.namespaced("default");
     assert_eq!(
         pods.list(&Default::default()).await.unwrap().items.len(),
         2,
-        "nobody knows whether it still runs"
+        "the pod may still run"
     );
 
-    machines(&world).restore("node-1").unwrap();
-    until(&nodes, "the node is back", |nodes| {
+    nodes_handle(&cluster).restore("node-1").unwrap();
+    wait_until(&nodes, "the node is ready", |nodes| {
         node_ready(&nodes[0]) == "True" && taints(&nodes[0]).is_empty()
     })
     .await;
-    until(&pods, "the evicted pod is gone", |pods| {
+    wait_until(&pods, "the evicted pod is deleted", |pods| {
         pods.iter().all(|pod| pod.name_any() == "elsewhere")
     })
     .await;
     assert!(is_ready(&pods.get("elsewhere").await.unwrap()));
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_partition_is_forgotten() {
-    let world = world(2).await;
-    world.apply(pod("web", "node-1", json!({}))).await;
-    until_pod(&world, "web", "the pod is ready", is_ready).await;
-    machines(&world).partition("node-1").unwrap();
-    let nodes: Api<Node> = world.all();
-    until(&nodes, "the silent node is unknown", |nodes| {
+async fn short_partition_evicts_no_pods() {
+    let cluster = test_cluster(2).await;
+    cluster.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&cluster, "web", "the pod is ready", is_ready).await;
+    nodes_handle(&cluster).partition("node-1").unwrap();
+    let nodes: Api<Node> = cluster.all();
+    wait_until(&nodes, "the node is Unknown", |nodes| {
         node_ready(&nodes[0]) == "Unknown"
     })
     .await;
-    until_pod(&world, "web", "its pod is not ready", |pod| !is_ready(pod)).await;
-    machines(&world).restore("node-1").unwrap();
-    let back = until_pod(&world, "web", "its pod is ready again", is_ready).await;
-    assert_eq!(restarts(&back), 0, "it ran all the time");
+    until_pod(&cluster, "web", "its pod is not ready", |pod| {
+        !is_ready(pod)
+    })
+    .await;
+    nodes_handle(&cluster).restore("node-1").unwrap();
+    let back = until_pod(&cluster, "web", "its pod is ready again", is_ready).await;
+    assert_eq!(restarts(&back), 0, "the pod kept running");
     assert_eq!(
         back.metadata.deletion_timestamp, None,
-        "it ran all the time"
+        "the pod kept running"
     );
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn power_loss_ends_containers() {
-    let world = world(2).await;
-    world.apply(pod("web", "node-1", json!({}))).await;
-    until_pod(&world, "web", "the pod is ready", is_ready).await;
-    machines(&world).power_off("node-1").unwrap();
-    world.pass(Duration::from_secs(120)).await;
-    machines(&world).restore("node-1").unwrap();
-    let back = until_pod(&world, "web", "its pod is ready again", is_ready).await;
+async fn power_loss_restarts_containers() {
+    let cluster = test_cluster(2).await;
+    cluster.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&cluster, "web", "the pod is ready", is_ready).await;
+    nodes_handle(&cluster).power_off("node-1").unwrap();
+    cluster.advance(Duration::from_secs(120)).await;
+    nodes_handle(&cluster).restore("node-1").unwrap();
+    let back = until_pod(&cluster, "web", "its pod is ready again", is_ready).await;
     assert_eq!(restarts(&back), 1);
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn annotations_of_a_node_operate_its_machine() {
-    let mut world = world(2).await;
-    world.apply(pod("web", "node-1", json!({}))).await;
-    until_pod(&world, "web", "the pod is ready", is_ready).await;
-    let order = async |world: &World, name: &str, value: Value| {
-        let annotations = json!({ "metadata": { "annotations": { format!("sim.bellerophon.io/{name}"): value } } });
-        world
+async fn node_annotations_operate_the_simulated_node() {
+    let mut cluster = test_cluster(2).await;
+    cluster.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&cluster, "web", "the pod is ready", is_ready).await;
+    let annotate = async |cluster: &TestCluster, name: &str, value: Value| {
+        let annotations = json!({
+            "metadata": { "annotations": { format!("sim.bellerophon.io/{name}"): value } },
+        });
+        cluster
             .all::<Node>()
             .patch("node-1", &Default::default(), &Patch::Merge(&annotations))
             .await
             .unwrap();
     };
-    order(&world, "network", json!("off")).await;
-    until_pod(&world, "web", "the node is cut off", |pod| !is_ready(pod)).await;
-    order(&world, "network", Value::Null).await;
-    until_pod(&world, "web", "it ran all the time", |pod| {
+    annotate(&cluster, "network", json!("off")).await;
+    until_pod(&cluster, "web", "the node is partitioned", |pod| {
+        !is_ready(pod)
+    })
+    .await;
+    annotate(&cluster, "network", Value::Null).await;
+    until_pod(&cluster, "web", "the pod kept running", |pod| {
         is_ready(pod) && restarts(pod) == 0
     })
     .await;
-    order(&world, "power", json!("off")).await;
-    until_pod(&world, "web", "the node is off", |pod| !is_ready(pod)).await;
-    order(&world, "power", json!("on")).await;
-    until_pod(&world, "web", "it was started again", |pod| {
+    annotate(&cluster, "power", json!("off")).await;
+    until_pod(&cluster, "web", "the node is powered off", |pod| {
+        !is_ready(pod)
+    })
+    .await;
+    annotate(&cluster, "power", json!("on")).await;
+    until_pod(&cluster, "web", "the container was restarted", |pod| {
         is_ready(pod) && restarts(pod) == 1
     })
     .await;
-    order(&world, "reboot", json!("once")).await;
-    until_pod(&world, "web", "it was started once more", |pod| {
+    annotate(&cluster, "reboot", json!("once")).await;
+    until_pod(
+        &cluster,
+        "web",
+        "the container was restarted again",
+        |pod| is_ready(pod) && restarts(pod) == 2,
+    )
+    .await;
+    cluster.restart_controllers().await;
+    cluster.advance(Duration::from_secs(60)).await;
+    until_pod(&cluster, "web", "the reboot is not repeated", |pod| {
         is_ready(pod) && restarts(pod) == 2
     })
     .await;
-    world.restart().await;
-    world.pass(Duration::from_secs(60)).await;
-    until_pod(&world, "web", "an order is obeyed once", |pod| {
-        is_ready(pod) && restarts(pod) == 2
-    })
-    .await;
-    order(&world, "power", json!("of")).await;
-    let events: Api<Event> = world.within("default");
-    until(&events, "a mistake is told", |events| {
+    annotate(&cluster, "power", json!("of")).await;
+    let events: Api<Event> = cluster.namespaced("default");
+    wait_until(&events, "an event reports the invalid value", |events| {
         let invalid = events
             .iter()
             .filter(|event| event.reason.as_deref() == Some("InvalidSimulation"));
@@ -388,82 +413,91 @@ async fn annotations_of_a_node_operate_its_machine() {
         ])
     })
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn cordoning_is_told_on_the_node() {
-    let world = world(1).await;
-    let events: Api<Event> = world.within("default");
-    for (cordoned, wanted) in [(true, "NodeNotSchedulable"), (false, "NodeSchedulable")] {
+async fn cordon_is_recorded_as_node_event() {
+    let cluster = test_cluster(1).await;
+    let events: Api<Event> = cluster.namespaced("default");
+    for (cordoned, reason) in [(true, "NodeNotSchedulable"), (false, "NodeSchedulable")] {
         let spec = json!({ "spec": { "unschedulable": cordoned } });
-        world
+        cluster
             .all::<Node>()
             .patch("node-1", &Default::default(), &Patch::Merge(&spec))
             .await
             .unwrap();
-        until(&events, "the kubelet says so", |events| {
+        wait_until(&events, "the kubelet records the event", |events| {
             events.iter().any(|event| {
-                event.reason.as_deref() == Some(wanted)
+                event.reason.as_deref() == Some(reason)
                     && event.reporting_instance.as_deref() == Some("node-1")
             })
         })
         .await;
     }
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_evicted_while_all_nodes_are_lost() {
-    let world = world(2).await;
-    world.apply(pod("web", "node-1", json!({}))).await;
-    until_pod(&world, "web", "the pod is ready", is_ready).await;
-    machines(&world)
+async fn no_pod_is_evicted_while_all_nodes_are_unreachable() {
+    let cluster = test_cluster(2).await;
+    cluster.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&cluster, "web", "the pod is ready", is_ready).await;
+    nodes_handle(&cluster)
         .names()
         .iter()
-        .for_each(|node| machines(&world).partition(node).unwrap());
-    world.pass(Duration::from_secs(1200)).await;
-    let pods: Api<Pod> = world.within("default");
+        .for_each(|node| nodes_handle(&cluster).partition(node).unwrap());
+    cluster.advance(Duration::from_secs(1200)).await;
+    let pods: Api<Pod> = cluster.namespaced("default");
     assert_eq!(
         pods.get("web").await.unwrap().metadata.deletion_timestamp,
         None
     );
-    let nodes = world.all::<Node>().list(&Default::default()).await.unwrap();
-    assert!(nodes.items.iter().all(|node| node_ready(node) == "Unknown" && taints(node) == ["unreachable:NoSchedule"]), "{nodes:?}");
-    world.stop().await;
+    let nodes = cluster
+        .all::<Node>()
+        .list(&Default::default())
+        .await
+        .unwrap();
+    for node in &nodes.items {
+        assert_eq!(node_ready(node), "Unknown", "{node:?}");
+        assert_eq!(taints(node), ["unreachable:NoSchedule"], "{node:?}");
+    }
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_deleted_node_are_taken_away() {
-    let world = world(2).await;
-    world.apply(pod("orphan", "node-1", json!({}))).await;
-    world.apply(pod("stays", "node-2", json!({}))).await;
-    until_pod(&world, "orphan", "the pod is ready", is_ready).await;
-    machines(&world).power_off("node-1").unwrap();
-    world
+async fn pods_of_a_deleted_node_are_garbage_collected() {
+    let cluster = test_cluster(2).await;
+    cluster.apply(pod("orphan", "node-1", json!({}))).await;
+    cluster.apply(pod("kept", "node-2", json!({}))).await;
+    until_pod(&cluster, "orphan", "the pod is ready", is_ready).await;
+    nodes_handle(&cluster).power_off("node-1").unwrap();
+    cluster
         .all::<Node>()
         .delete("node-1", &Default::default())
         .await
         .unwrap();
-    let pods: Api<Pod> = world.within("default");
-    until(&pods, "the orphan is gone", |pods| {
-        pods.iter().all(|pod| pod.name_any() == "stays")
+    let pods: Api<Pod> = cluster.namespaced("default");
+    wait_until(&pods, "the orphaned pod is deleted", |pods| {
+        pods.iter().all(|pod| pod.name_any() == "kept")
     })
     .await;
-    machines(&world).restore("node-1").unwrap();
-    until(&world.all::<Node>(), "the node registers again", |nodes| {
-        nodes.len() == 2 && node_ready(&nodes[0]) == "True"
-    })
+    nodes_handle(&cluster).restore("node-1").unwrap();
+    wait_until(
+        &cluster.all::<Node>(),
+        "the node is registered again",
+        |nodes| nodes.len() == 2 && node_ready(&nodes[0]) == "True",
+    )
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn cordon_and_taint_by_hand_take_effect() {
-    let world = world(1).await;
-    world.apply(pod("web", "node-1", json!({}))).await;
-    until_pod(&world, "web", "the pod is ready", is_ready).await;
-    let nodes: Api<Node> = world.all();
+async fn cordon_and_custom_taints_take_effect() {
+    let cluster = test_cluster(1).await;
+    cluster.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&cluster, "web", "the pod is ready", is_ready).await;
+    let nodes: Api<Node> = cluster.all();
     let patch = |spec: Value| Patch::Merge(json!({"spec": spec}));
     nodes
         .patch(
@@ -473,7 +507,7 @@ async fn cordon_and_taint_by_hand_take_effect() {
         )
         .await
         .unwrap();
-    until(&nodes, "a cordoned node is tainted", |nodes| {
+    wait_until(&nodes, "a cordoned node is tainted", |nodes| {
         taints(&nodes[0]) == ["unschedulable:NoSchedule"]
     })
     .await;
@@ -485,7 +519,7 @@ async fn cordon_and_taint_by_hand_take_effect() {
         )
         .await
         .unwrap();
-    until(&nodes, "an uncordoned one is not", |nodes| {
+    wait_until(&nodes, "an uncordoned node is not tainted", |nodes| {
         taints(&nodes[0]).is_empty()
     })
     .await;
@@ -494,9 +528,9 @@ async fn cordon_and_taint_by_hand_take_effect() {
         .patch("node-1", &Default::default(), &patch(taint))
         .await
         .unwrap();
-    until(
-        &world.within::<Pod>("default"),
-        "the pod is driven out",
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
+        "the pod is evicted",
         |pods| pods.is_empty(),
     )
     .await;
@@ -504,5 +538,5 @@ async fn cordon_and_taint_by_hand_take_effect() {
         taints(&nodes.get("node-1").await.unwrap()),
         ["example.com/gone:NoExecute"]
     );
-    world.stop().await;
+    cluster.stop().await;
 }

@@ -131,12 +131,11 @@ fn unquote(quoted: Option<&[u8]>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use bellerophon_kinds::Kind;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::core::{Expression, Selector};
 
     use super::*;
-    use bellerophon_kinds::{Kind, downcast};
-
     use crate::locks::Interleaved;
 
     fn json(name: &str, version: u64) -> String {
@@ -145,18 +144,35 @@ mod tests {
         )
     }
 
-    fn compact(json: &str, lru: &DecodedLru) -> CachedObject {
-        let Received { object, json } = Received::from_json(json.as_bytes()).expect("a config map");
-        CachedObject::compact(json.expect("it came as JSON"), object, lru)
+    fn decode(json: &str) -> Object {
+        let decoded = ConfigMap::codec().decode(json.as_bytes());
+        decoded.expect("a config map")
     }
 
-    /// What is not decoded is decoded anew at each read_uncached.
+    fn compact(json: &str, lru: &DecodedLru) -> CachedObject {
+        CachedObject::compact(
+            json.as_bytes().into(),
+            decode(json),
+            ConfigMap::codec(),
+            lru,
+        )
+    }
+
+    fn decoded(json: &str) -> CachedObject {
+        CachedObject::decoded(decode(json), ConfigMap::codec())
+    }
+
+    fn config_map(object: &Object) -> &ConfigMap {
+        object.downcast_ref().expect("a config map")
+    }
+
+    /// `read_uncached` of an object that is not decoded decodes it at each call.
     fn is_decoded(object: &CachedObject) -> bool {
         Arc::ptr_eq(&object.read_uncached(), &object.read_uncached())
     }
 
     #[test]
-    fn compact_and_decoded_objects_answer_alike() {
+    fn compact_and_decoded_objects_compare_alike() {
         let lru = DecodedLru::new(1);
         let texts = [
             json("a", 1),
@@ -166,30 +182,32 @@ mod tests {
             r#"{"metadata":{"name":"a"}}"#.into(),
         ];
         let matcher = Matcher::new(&Selector::from(Expression::Equal("app".into(), "a".into())));
-        let decoded = |text: &String| {
-            CachedObject::decoded(serde_json::from_str::<ConfigMap>(text).expect("a config map"))
-        };
         for one in &texts {
-            let (small, large) = (compact(one, &lru), decoded(one));
+            let small = compact(one, &lru);
+            let large = decoded(one);
             assert!(matches!(small, CachedObject::Compact(_)), "{one}");
             assert_eq!(small.resource_version(), large.resource_version(), "{one}");
             assert_eq!(small.matches(&matcher), large.matches(&matcher), "{one}");
-            assert_eq!(*small.read(&lru), *large.read(&lru), "{one}");
+            assert_eq!(
+                config_map(&small.read(&lru)),
+                config_map(&large.read(&lru)),
+                "{one}"
+            );
             for other in &texts {
+                let reference = decoded(other);
                 for (left, right) in [
                     (&small, compact(other, &lru)),
                     (&small, decoded(other)),
                     (&large, compact(other, &lru)),
                 ] {
-                    let wanted = decoded(other);
                     assert_eq!(
                         left.is_same_object(&right),
-                        large.is_same_object(&wanted),
+                        large.is_same_object(&reference),
                         "{one} and {other}"
                     );
                     assert_eq!(
                         left.is_same_version(&right),
-                        large.is_same_version(&wanted),
+                        large.is_same_version(&reference),
                         "{one} and {other}"
                     );
                 }
@@ -198,37 +216,36 @@ mod tests {
     }
 
     #[test]
-    fn object_whose_bytes_hide_what_it_has_is_kept_decoded() {
+    fn object_with_escaped_metadata_keys_is_kept_decoded() {
         for text in [
             r#"{"metad\u0061ta":{"name":"a","uid":"u"}}"#,
             r#"{"metadata":{"name":"a","l\u0061bels":{"app":"a"}}}"#,
         ] {
             let object = compact(text, &DecodedLru::new(9));
-            assert!(matches!(object, CachedObject::Decoded(_)), "{text}");
+            assert!(matches!(object, CachedObject::Decoded(..)), "{text}");
         }
     }
 
     #[test]
-    fn no_more_objects_stay_decoded_than_asked_for() {
+    fn at_most_decoded_max_objects_stay_decoded() {
         for max in [0, 1, 3] {
             let lru = DecodedLru::new(max);
             let objects: Vec<_> = (0..10).map(|n| compact(&json("a", n), &lru)).collect();
-            let decoded = || objects.iter().filter(|object| is_decoded(object)).count();
-            assert_eq!(decoded(), max);
-            objects
-                .iter()
-                .chain(&objects)
-                .for_each(|object| drop(object.read(&lru)));
-            assert_eq!(decoded(), max);
-            objects
-                .iter()
-                .for_each(|object| drop(object.read_uncached()));
-            assert_eq!(decoded(), max, "a read_uncached keeps nothing");
+            let count = || objects.iter().filter(|object| is_decoded(object)).count();
+            assert_eq!(count(), max);
+            for object in objects.iter().chain(&objects) {
+                object.read(&lru);
+            }
+            assert_eq!(count(), max);
+            for object in &objects {
+                object.read_uncached();
+            }
+            assert_eq!(count(), max, "read_uncached keeps nothing decoded");
         }
     }
 
     #[test]
-    fn object_read_again_and_again_is_decoded_once() {
+    fn object_that_is_read_repeatedly_is_decoded_once() {
         let lru = DecodedLru::new(2);
         let hot = compact(&json("hot", 1), &lru);
         let first = hot.read(&lru);
@@ -238,46 +255,37 @@ mod tests {
         }
     }
 
-    /// Readers, and the clock that makes them forget, in many interleavings.
+    /// Two readers and the evictions they cause, in many interleavings.
     #[test]
-    fn readers_share_what_is_decoded_and_no_more_stays_so() {
+    fn concurrent_readers_share_decoded_objects_within_the_limit() {
         let run = || {
             let lru = Arc::new(DecodedLru::<Interleaved>::new(1));
-            let objects: Arc<Vec<_>> = Arc::new(
-                (0..2)
-                    .map(|n| {
-                        let Received { object, json } =
-                            Received::<ConfigMap>::from_json(json("a", n).into_bytes())
-                                .expect("a config map");
-                        Arc::new(
-                            Compact::new(json.expect("it came as JSON"), &object)
-                                .expect("it shows what it has"),
-                        )
-                    })
-                    .collect(),
-            );
+            let compact = |n| {
+                let json = json("a", n);
+                let object = decode(&json);
+                let codec = ConfigMap::codec();
+                let compact =
+                    Compact::new(json.into_bytes().into(), codec, codec.metadata(&*object));
+                Arc::new(compact.expect("its metadata is found in its bytes"))
+            };
+            let objects: Arc<Vec<_>> = Arc::new((0..2).map(compact).collect());
             let readers = (0..2).map(|reader| {
-                let (lru, objects) = (lru.clone(), objects.clone());
+                let lru = lru.clone();
+                let objects = objects.clone();
                 shuttle::thread::spawn(move || {
                     for n in [reader, 1 - reader, reader] {
-                        assert_eq!(
-                            objects[n].read(&lru).metadata.resource_version,
-                            Some(n.to_string())
-                        );
+                        let object = objects[n].read(&lru);
+                        let version = &config_map(&object).metadata.resource_version;
+                        assert_eq!(*version, Some(n.to_string()));
                     }
                 })
             });
-            readers
-                .collect::<Vec<_>>()
-                .into_iter()
-                .for_each(|reader| reader.join().unwrap());
-            assert_eq!(
-                objects
-                    .iter()
-                    .filter(|object| object.evict().is_some())
-                    .count(),
-                1
-            );
+            let readers: Vec<_> = readers.collect();
+            for reader in readers {
+                reader.join().unwrap();
+            }
+            let decoded = objects.iter().filter(|object| object.evict().is_some());
+            assert_eq!(decoded.count(), 1);
         };
         shuttle::check_random(run, 1_000);
         shuttle::check_pct(run, 1_000, 3);

@@ -14,8 +14,6 @@ mod options; // settings
 mod owners; // from a child to its owner
 mod predicate; // which changes count
 mod request; // what a reconciler receives
-#[cfg(test)]
-mod tests; // the guarantees, on the embedded server
 mod worker; // from keys to reconciles
 
 use std::fmt;

@@ -5,13 +5,14 @@ use std::time::Duration;
 use bellerophon_apiserver::ApiServer;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::events::v1 as events_v1;
-use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::metrics::Metrics;
 
 struct Harness {
     server: ApiServer,
@@ -194,7 +195,7 @@ async fn events_of_one_object_are_rate_limited() {
     }
     sleep(Duration::from_secs(1)).await;
     assert_eq!(harness.recorded().await.len(), 25);
-    let metrics = crate::Metrics::new();
+    let metrics = Metrics::new();
     metrics.track_recorder(&harness.recorder);
     let text = metrics.encode();
     for line in [

@@ -49,12 +49,13 @@ pub enum LeaderError {
 
 /// A candidate for one lease.
 ///
-/// A [`Manager`](crate::Manager) with
+/// A [`Manager`](crate::manager::Manager) with
 /// [`LeaderElectionOptions`] runs one; use it directly to elect a leader without a Manager.
 ///
 /// ```no_run
 /// use bellerophon::leader::{LeaderElectionOptions, LeaderElector};
-/// use bellerophon::{Clock, Metrics, Rng};
+/// use bellerophon::clock::{Clock, Rng};
+/// use bellerophon::metrics::Metrics;
 /// use tokio_util::sync::CancellationToken;
 ///
 /// # async fn example(client: kube::Client) -> Result<(), bellerophon::leader::LeaderError> {

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_become_what_to_do_about_them() {
+    fn statuses_are_classified_by_the_reaction_to_them() {
         let cases = [
             (
                 r#"{"code":410,"reason":"Expired","message":"m"}"#,
@@ -146,9 +146,9 @@ mod tests {
                 ListWatchError::Other("m (500 InternalError)".into()),
             ),
         ];
-        for (text, wanted) in cases {
+        for (text, expected) in cases {
             let status: Status = serde_json::from_str(text).expect("a status");
-            assert_eq!(ListWatchError::from_status(&status), wanted, "{text}");
+            assert_eq!(ListWatchError::from_status(&status), expected, "{text}");
         }
     }
 }

@@ -6,7 +6,7 @@ mod client; // a Kubernetes API server
 mod decode; // its responses
 mod error; // failures, by what to do about them
 #[cfg(test)]
-pub(crate) mod scripted; // a server in a few maps, with faults on request
+pub(crate) mod scripted; // a scripted server for tests
 
 use std::time::Duration;
 

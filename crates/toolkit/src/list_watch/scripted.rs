@@ -1,6 +1,7 @@
-//! A server in a few maps, with faults on request.
-//! In: writes and faults of a test. Out: a source that answers like a Kubernetes API.
-//! Holds: versions only grow; a watch tells every change after its version in order, or that the version is forgotten.
+//! A scripted API server of one namespace, for tests.
+//! In: writes and faults of a test. Out: lists and watches as a Kubernetes API server responds to them.
+//! Guarantees: versions only grow; a watch sends every change after its version in order, or that the
+//! version was compacted.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,14 +19,14 @@ use super::{
 };
 use crate::{clock::Rng, key::ObjectKey};
 
-/// How all open watches end, or fail to.
+/// What happens to all open watches.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Cut {
+pub(crate) enum WatchFault {
     /// The stream ends.
     Ended,
     /// The stream fails.
     Failed(ListWatchError),
-    /// The stream stays open and says nothing more.
+    /// The stream stays open and sends nothing more.
     Frozen,
 }
 
@@ -35,17 +36,19 @@ struct State {
     uids: u64,
     objects: BTreeMap<ObjectKey, ConfigMap>,
     log: Vec<(u64, WatchEvent)>,
-    /// Versions below this one are forgotten.
+    /// Versions below this one are compacted.
     compacted: u64,
-    /// The last cut and its number; streams opened before it suffer it.
-    cut: (u64, Cut),
-    /// Answers to the next lists and watches, before any real one.
+    /// The last fault. It affects the watches that were opened before it.
+    watch_fault: WatchFault,
+    /// The number of faults so far.
+    watch_faults: u64,
+    /// Responses to the next lists and watches.
     list_errors: VecDeque<ListWatchError>,
     watch_errors: VecDeque<ListWatchError>,
-    /// Watches never say that the initial events ended.
+    /// Watches never send the end of the initial events.
     endless_initial_events: bool,
     /// While set, requests fail at random.
-    chaos: Option<Rng>,
+    random_faults: Option<Rng>,
     requests: Vec<String>,
 }
 
@@ -71,11 +74,12 @@ impl Scripted {
             objects: BTreeMap::new(),
             log: Vec::new(),
             compacted: 0,
-            cut: (0, Cut::Ended),
+            watch_fault: WatchFault::Ended,
+            watch_faults: 0,
             list_errors: VecDeque::new(),
             watch_errors: VecDeque::new(),
             endless_initial_events: false,
-            chaos: None,
+            random_faults: None,
             requests: Vec::new(),
         };
         Self {
@@ -85,7 +89,9 @@ impl Scripted {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no test panics inside")
+        self.state
+            .lock()
+            .expect("nothing panics while it is locked")
     }
 
     fn write(&self, change: impl FnOnce(&mut State) -> WatchEvent) {
@@ -122,15 +128,15 @@ impl Scripted {
             return;
         }
         self.write(|state| {
-            let mut object = state.objects.remove(&key).expect("it was there");
+            let mut object = state.objects.remove(&key).expect("it was found above");
             let version = state.version.to_string();
             object.metadata.resource_version = Some(version);
             WatchEvent::Deleted(json(&object))
         });
     }
 
-    /// Sends something that is no object of the kind.
-    pub(crate) fn garble(&self, name: &str) {
+    /// Sends an object that cannot be decoded.
+    pub(crate) fn send_undecodable(&self, name: &str) {
         self.write(|state| {
             let object = serde_json::json!({
                 "metadata": {
@@ -138,7 +144,7 @@ impl Scripted {
                     "name": name,
                     "resourceVersion": state.version.to_string(),
                 },
-                "data": "garbled",
+                "data": "not a map",
             });
             WatchEvent::Applied(object.to_string().into())
         });
@@ -151,15 +157,16 @@ impl Scripted {
         });
     }
 
-    /// Ends, breaks or freezes every watch that is open now.
-    pub(crate) fn cut(&self, cut: Cut) {
+    /// Ends, fails or freezes every watch that is open now.
+    pub(crate) fn inject(&self, fault: WatchFault) {
         let mut state = self.lock();
-        state.cut = (state.cut.0 + 1, cut);
+        state.watch_fault = fault;
+        state.watch_faults += 1;
         drop(state);
         self.changed.send_replace(());
     }
 
-    /// Forgets every version before the newest.
+    /// Compacts every version before the newest.
     pub(crate) fn compact(&self) {
         let mut state = self.lock();
         state.compacted = state.version;
@@ -178,8 +185,8 @@ impl Scripted {
     }
 
     /// Makes requests fail at random, or with `None` no longer.
-    pub(crate) fn chaos(&self, rng: Option<Rng>) {
-        self.lock().chaos = rng;
+    pub(crate) fn inject_random_faults(&self, rng: Option<Rng>) {
+        self.lock().random_faults = rng;
     }
 
     pub(crate) fn requests(&self) -> Vec<String> {
@@ -203,11 +210,11 @@ impl Scripted {
 
     fn next_event(&self, cursor: &mut Cursor) -> Step {
         let state = self.lock();
-        if state.cut.0 > cursor.cuts {
-            return match &state.cut.1 {
-                Cut::Ended => Step::End,
-                Cut::Failed(error) => Step::Yield(Box::new(Err(error.clone()))),
-                Cut::Frozen => Step::Freeze,
+        if state.watch_faults > cursor.faults {
+            return match &state.watch_fault {
+                WatchFault::Ended => Step::End,
+                WatchFault::Failed(error) => Step::Yield(Box::new(Err(error.clone()))),
+                WatchFault::Frozen => Step::Freeze,
             };
         }
         if let Some(event) = cursor.first.pop_front() {
@@ -232,32 +239,32 @@ impl Scripted {
 
 impl State {
     fn random_error(&self, kind: u64) -> Option<ListWatchError> {
-        let rng = self.chaos.as_ref()?;
+        let rng = self.random_faults.as_ref()?;
         Some(match rng.below(kind) {
             0 => ListWatchError::Unreachable("refused".into()),
             1 => ListWatchError::Busy {
-                message: "slow down".into(),
+                message: "too many requests".into(),
                 retry_after: None,
             },
-            2 => ListWatchError::TooLarge("from the future".into()),
+            2 => ListWatchError::TooLarge("too large resource version".into()),
             3 => ListWatchError::Expired("too old".into()),
-            4 => ListWatchError::Other("what?".into()),
-            5 => ListWatchError::Rejected("cannot do that".into()),
-            6 => ListWatchError::Forbidden("not now".into()),
+            4 => ListWatchError::Other("internal error".into()),
+            5 => ListWatchError::Rejected("unsupported".into()),
+            6 => ListWatchError::Forbidden("forbidden".into()),
             _ => return None,
         })
     }
 
-    /// Everything there is, in no order a client may count on, ended by a bookmark.
+    /// All objects, in an order that clients must not rely on, and the bookmark that ends them.
     fn initial_events(&self) -> VecDeque<WatchEvent> {
         let mut events: VecDeque<_> = self
             .objects
             .values()
             .map(|object| WatchEvent::Applied(json(object)))
             .collect();
-        if let Some(rng) = &self.chaos {
-            let turns = usize::try_from(rng.below(events.len() as u64)).expect("small");
-            events.rotate_left(turns);
+        if let Some(rng) = &self.random_faults {
+            let positions = usize::try_from(rng.below(events.len() as u64)).expect("small");
+            events.rotate_left(positions);
         }
         if !self.endless_initial_events {
             events.push_back(WatchEvent::Bookmark {
@@ -268,11 +275,12 @@ impl State {
         events
     }
 
-    /// A server may tell the last event once more after a reconnect.
+    /// A server may send the last event once more after a reconnect.
     fn repeated(&self, since: u64) -> VecDeque<WatchEvent> {
         let last = self.log.iter().find(|(version, _)| *version == since);
-        let wanted = self.chaos.as_ref().is_some_and(|rng| rng.below(2) == 0);
-        last.filter(|_| wanted)
+        let rng = self.random_faults.as_ref();
+        let repeats = rng.is_some_and(|rng| rng.below(2) == 0);
+        last.filter(|_| repeats)
             .map(|(_, event)| event.clone())
             .into_iter()
             .collect()
@@ -281,7 +289,8 @@ impl State {
 
 struct Cursor {
     version: u64,
-    cuts: u64,
+    /// The number of faults when it was opened.
+    faults: u64,
     first: VecDeque<WatchEvent>,
 }
 
@@ -307,12 +316,12 @@ impl ListWatch for Scripted {
             .list_errors
             .pop_front()
             .or_else(|| state.random_error(20));
-        let answer = match failure {
+        let response = match failure {
             Some(error) => Err(error),
             None => {
                 let start: usize = request
                     .continue_token
-                    .map_or(0, |token| token.parse().expect("our own token"));
+                    .map_or(0, |token| token.parse().expect("a token of this server"));
                 let limit = request.limit.map_or(usize::MAX, |limit| limit as usize);
                 let items: Vec<_> = state
                     .objects
@@ -330,7 +339,7 @@ impl ListWatch for Scripted {
                 })
             }
         };
-        std::future::ready(answer).boxed()
+        std::future::ready(response).boxed()
     }
 
     fn watch(
@@ -351,21 +360,24 @@ impl ListWatch for Scripted {
             (Some(error), _) => Err(error),
             (None, WatchFrom::InitialEvents) => Ok(Cursor {
                 version: state.version,
-                cuts: state.cut.0,
+                faults: state.watch_faults,
                 first: state.initial_events(),
             }),
-            (None, WatchFrom::Version(since)) => match since.parse().expect("our own version") {
-                since if since < state.compacted => {
-                    Err(ListWatchError::Expired("compacted".into()))
+            (None, WatchFrom::Version(since)) => {
+                match since.parse().expect("a version of this server") {
+                    since if since < state.compacted => {
+                        Err(ListWatchError::Expired("compacted".into()))
+                    }
+                    since => Ok(Cursor {
+                        version: since,
+                        faults: state.watch_faults,
+                        first: state.repeated(since),
+                    }),
                 }
-                since => Ok(Cursor {
-                    version: since,
-                    cuts: state.cut.0,
-                    first: state.repeated(since),
-                }),
-            },
+            }
         };
-        let (server, changed) = (self.clone(), self.changed.subscribe());
+        let server = self.clone();
+        let changed = self.changed.subscribe();
         let events =
             cursor.map(|cursor| stream::unfold((server, changed, Some(cursor)), advance).boxed());
         std::future::ready(events).boxed()

@@ -12,8 +12,6 @@ mod run; // the order of start and stop
 mod runnable; // servers and background work
 mod running; // a started manager
 mod signal; // SIGINT and SIGTERM
-#[cfg(test)]
-mod tests; // the guarantees, on the embedded server
 
 use std::collections::BTreeMap;
 use std::fmt;

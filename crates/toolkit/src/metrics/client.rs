@@ -57,7 +57,7 @@ pub(crate) fn with_user_agent(client: &Client, agent: &str) -> Client {
 mod tests {
     use bellerophon_apiserver::ApiServer;
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::{Api, client::ClientBuilder};
+    use kube::Api;
 
     use super::*;
 
@@ -65,20 +65,37 @@ mod tests {
     async fn requests_are_counted_by_status_code() {
         let server = ApiServer::builder().seed(1).start().await.unwrap();
         let metrics = Metrics::new();
-        let client = ClientBuilder::new(server.service(), "default")
-            .with_layer(&metrics.client_layer())
-            .build();
+        let client = counted(server.client(), &metrics, "10.0.0.1:6443".to_owned());
         let maps: Api<ConfigMap> = Api::default_namespaced(client);
         maps.list(&Default::default()).await.unwrap();
         assert!(maps.get_opt("missing").await.unwrap().is_none());
         let text = metrics.encode();
         for code in ["200", "404"] {
-            let line =
-                format!(r#"rest_client_requests_total{{code="{code}",host="",method="GET"}} 1"#);
+            let labels = format!(r#"code="{code}",host="10.0.0.1:6443",method="GET""#);
+            let line = format!("rest_client_requests_total{{{labels}}} 1");
             assert!(
                 text.lines().any(|found| found == line),
                 "no line {line} in\n{text}"
             );
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_without_a_response_is_counted_as_error() {
+        let unreachable = tower::service_fn(async |_: Request<Body>| {
+            Err::<http::Response<Body>, _>(std::io::Error::other("connection refused"))
+        });
+        let metrics = Metrics::new();
+        let client = Client::new(unreachable, "default");
+        let client = counted(client, &metrics, "10.0.0.1:6443".to_owned());
+        let maps: Api<ConfigMap> = Api::default_namespaced(client);
+        assert!(maps.get("settings").await.is_err());
+        let text = metrics.encode();
+        let labels = r#"code="<error>",host="10.0.0.1:6443",method="GET""#;
+        let line = format!("rest_client_requests_total{{{labels}}} 1");
+        assert!(
+            text.lines().any(|found| found == line),
+            "no line {line} in\n{text}"
+        );
     }
 }

@@ -33,11 +33,11 @@ use queue::QueueFamilies;
 
 /// A registry of metrics. Clones share one registry.
 ///
-/// A [`Manager`](crate::Manager) registers the metrics of its informers, queues, controllers, event
+/// A [`Manager`](crate::manager::Manager) registers the metrics of its informers, queues, controllers, event
 /// recorders and client, and serves them on `/metrics`. Several Managers may share one registry.
 ///
 /// ```
-/// use bellerophon::Metrics;
+/// use bellerophon::metrics::Metrics;
 /// use prometheus_client::metrics::counter::Counter;
 ///
 /// let metrics = Metrics::new();
@@ -141,7 +141,7 @@ impl Metrics {
         self.0.informers.track(informer);
     }
 
-    /// The observer of queues of that name, for [`QueueOptions`](crate::QueueOptions).
+    /// The observer of queues of that name, for [`QueueOptions`](crate::queue::QueueOptions).
     pub(crate) fn queue_observer(&self, name: &str) -> Arc<dyn QueueObserver> {
         self.0.queues.observer(name)
     }
@@ -236,6 +236,8 @@ impl fmt::Debug for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{Clock, Rng};
+    use crate::events::Event;
     use crate::queue::{QueueOptions, RateLimit};
 
     #[tokio::test(start_paused = true)]
@@ -318,8 +320,8 @@ mod tests {
                 client.clone(),
                 "hero",
                 "pod-1",
-                crate::Clock::system(),
-                crate::Rng::seeded(1),
+                Clock::system(),
+                Rng::seeded(1),
             )
             .0
         });
@@ -328,7 +330,7 @@ mod tests {
             .for_each(|recorder| metrics.track_recorder(recorder));
         for recorder in &recorders {
             let reference = k8s_openapi::api::core::v1::ObjectReference::default();
-            recorder.event(reference, crate::Event::normal("R", "A", ""));
+            recorder.event(reference, Event::normal("R", "A", ""));
         }
         let text = metrics.encode();
         let mut names = std::collections::BTreeSet::new();

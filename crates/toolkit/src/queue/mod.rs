@@ -40,7 +40,7 @@ use state::{Add, Taken};
 /// Options of a work queue.
 ///
 /// ```
-/// use bellerophon::Rng;
+/// use bellerophon::clock::Rng;
 /// use bellerophon::queue::{QueueOptions, WorkQueue};
 ///
 /// let options = QueueOptions { rng: Rng::seeded(1), ..QueueOptions::default() };

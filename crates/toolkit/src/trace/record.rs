@@ -144,7 +144,7 @@ pub enum TraceEvent {
 pub struct TraceRecord {
     /// Its position in the total order of all records; unique, from 1.
     pub sequence: u64,
-    /// When it was recorded; [`Clock::at`](crate::Clock::at) converts it to the time of day.
+    /// When it was recorded; [`Clock::at`](crate::clock::Clock::at) converts it to the time of day.
     pub at: Instant,
     /// What happened.
     pub event: TraceEvent,

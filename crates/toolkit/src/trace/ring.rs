@@ -35,7 +35,7 @@ pub struct TraceBatch {
 
 /// A bounded ring buffer of [trace records](TraceRecord). Clones share one buffer.
 ///
-/// All controllers of a [`Manager`](crate::Manager) record into its trace; several Managers may
+/// All controllers of a [`Manager`](crate::manager::Manager) record into its trace; several Managers may
 /// share one, and the sequence numbers order the records of all of them. Recording never waits;
 /// when the buffer is full, the oldest record is overwritten. [`Trace::off`] costs one comparison
 /// per record.

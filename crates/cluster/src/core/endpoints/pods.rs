@@ -150,6 +150,7 @@ fn find_port(port: &ServicePort, pod: &Pod) -> Option<i32> {
         Some(IntOrString::Int(number)) => Some(*number),
         Some(IntOrString::String(name)) => {
             let spec = pod.spec.as_ref()?;
+            // Mirrors FindPort: ports of restartable init containers count too.
             let sidecars = spec
                 .init_containers
                 .iter()

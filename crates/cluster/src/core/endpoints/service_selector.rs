@@ -85,6 +85,8 @@ pub(super) fn pod_endpoints_changed() -> Predicate<Pod> {
                 .as_ref()
                 .map(|status| (status.pod_ip.clone(), status.pod_ips.clone()))
         };
+        // A terminating pod stays an endpoint with another condition, so the change has to be
+        // delivered.
         let is_terminating = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
         old.metadata.labels != new.metadata.labels
             || is_ready(old) != is_ready(new)

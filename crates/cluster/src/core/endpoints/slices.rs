@@ -87,6 +87,7 @@ pub(super) fn plan(
         groups.entry(family, ports).slices.push(slice.clone());
     }
     for family in &template.families {
+        // A placeholder shows watchers that the controller has processed the service.
         let has_endpoints = groups
             .0
             .values()
@@ -160,6 +161,8 @@ impl Group {
         {
             let is_empty = endpoints.is_empty();
             slice.endpoints = Some(endpoints);
+            // One empty slice is kept as the placeholder instead of being deleted and created
+            // again.
             if is_empty && !(self.placeholder && kept == 0) {
                 changes.delete.push(slice);
                 continue;
@@ -210,6 +213,7 @@ impl Group {
         if self.desired.is_empty() {
             return;
         }
+        // Full slices are created from the rest, so only the remainder needs a slice with capacity.
         let remainder = self.desired.len() % MAX_ENDPOINTS_PER_SLICE;
         let slice_to_fill = planned
             .iter_mut()

@@ -48,6 +48,7 @@ pub(super) fn build<'a>(service: &Service, pods: impl Iterator<Item = &'a Pod>) 
         ports,
     } in addresses
     {
+        // Mirrors RepackSubsets: addresses with equal ports share a subset.
         let subset = subsets.entry(format!("{ports:?}")).or_default();
         subset.ports = Some(ports).filter(|ports| !ports.is_empty());
         let list = if ready {

@@ -180,6 +180,8 @@ impl Graph {
         };
         let previous = self.nodes.insert(uid.clone(), current.clone());
         let mut actions = Vec::new();
+        // Mirrors processGraphChanges: references to a virtual node are verified once it is
+        // observed.
         if previous.is_none() {
             self.process_new_owner(&uid, &current, &mut actions);
         }
@@ -187,6 +189,7 @@ impl Graph {
             .as_ref()
             .map_or(&[][..], |previous| &previous.owners);
         self.update_owners(&uid, &current, old, &mut actions);
+        // Mirrors startsWaitingForDependentsDeleted and startsWaitingForDependentsOrphaned.
         if previous.is_none_or(|previous| previous.deletion != current.deletion) {
             self.process_deletion(&uid, current.deletion, &mut actions);
         }
@@ -204,6 +207,7 @@ impl Graph {
             self.remove_dependent(&uid, &reference.uid);
             self.enqueue_if_deleting_dependents(&reference.uid, &mut actions);
         }
+        // The dependents have to find out that their owner is gone.
         if let Some(dependents) = self.dependents.get(&uid) {
             let api_version = deleted.resource.api_resource.api_version.clone();
             let kind = deleted.resource.api_resource.kind.clone();
@@ -331,6 +335,8 @@ impl Graph {
             if kept.is_none() {
                 self.remove_dependent(uid, &reference.uid);
             }
+            // Mirrors addUnblockedOwnersToDeleteQueue: the owner may be the last one that was
+            // blocked.
             if is_blocking(reference) && kept.is_none_or(|kept| !is_blocking(kept)) {
                 self.enqueue_if_deleting_dependents(&reference.uid, actions);
             }

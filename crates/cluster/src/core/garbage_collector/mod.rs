@@ -112,6 +112,7 @@ impl Collector {
         let mut workers = JoinSet::new();
         let mut monitors = Monitors::new(informers);
         let mut tick = interval(RESYNC);
+        // A slow discovery must not be followed by a burst of ticks.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {

@@ -73,10 +73,13 @@ pub(super) fn plan(
             .flatten()
             .any(|finalizer| finalizer == name)
     };
-    let propagation = match () {
-        () if has_finalizer(ORPHAN) => PropagationPolicy::Orphan,
-        () if has_finalizer(FOREGROUND) => PropagationPolicy::Foreground,
-        () => PropagationPolicy::Background,
+    // An explicit finalizer of the object takes precedence over the default policy.
+    let propagation = if has_finalizer(ORPHAN) {
+        PropagationPolicy::Orphan
+    } else if has_finalizer(FOREGROUND) {
+        PropagationPolicy::Foreground
+    } else {
+        PropagationPolicy::Background
     };
     Action::Delete {
         propagation,

@@ -66,6 +66,8 @@ impl Collector {
                 };
                 blocking
                     .into_iter()
+                    // A dependent that deletes its own dependents is enqueued when the last of them
+                    // is gone.
                     .filter(|uid| !deletes_dependents(uid))
                     .for_each(|uid| self.queue.add(WorkItem::AttemptToDelete(uid)));
                 Ok(())
@@ -99,6 +101,7 @@ impl Collector {
             .buffer_unordered(ORPHAN_CONCURRENCY)
             .try_collect::<()>()
             .await?;
+        // Only after all dependents: a failed one is retried with the finalizer in place.
         self.remove_finalizer(uid, &owner, ORPHAN).await
     }
 
@@ -173,6 +176,7 @@ impl Collector {
         if resource.namespaced && namespace.is_none() {
             return Ok(OwnerLookup::NamespacedOwnerOfClusterScopedObject);
         }
+        // Mirrors isDangling: the absent owner cache first, then a live read.
         let identity = OwnerIdentity::of(owner, namespace);
         if self.absent_owners().contains(&identity) {
             return Ok(OwnerLookup::Classified(OwnerState::Dangling));

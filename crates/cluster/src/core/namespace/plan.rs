@@ -86,6 +86,7 @@ impl DeletionResult {
             };
             match new.iter_mut().find(|condition| condition.type_ == type_) {
                 None => new.push(desired),
+                // Mirrors updateConditions: the transition time is kept while the status is equal.
                 Some(current) if current.status == status => {
                     *current = NamespaceCondition {
                         last_transition_time: current.last_transition_time.clone(),

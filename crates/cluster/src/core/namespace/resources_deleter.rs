@@ -42,6 +42,7 @@ impl NamespacedResourcesDeleter<'_> {
         for resource in &pods {
             self.delete_resource(resource, &mut result).await;
         }
+        // Mirrors deleteAllContent: other resources wait for the pods.
         if !result.remaining.is_empty() {
             self.estimate_graceful_termination(&mut result).await;
             return result;

@@ -77,6 +77,7 @@ impl CronJobReconciler {
         for event in &plan.events {
             self.recorder.event(cron_job, event.clone());
         }
+        // Replaced Jobs are deleted before the new one is created, as in syncCronJob.
         for job in plan.cleanup.iter().chain(&plan.replace) {
             self.delete(writer, cron_job, job).await?;
         }

@@ -194,6 +194,7 @@ impl Planner<'_> {
     /// Creates a Job if a schedule time has passed.
     fn schedule_job(&mut self) {
         let Some(zone) = self.time_zone() else { return };
+        // Mirrors syncCronJob: a suspended CronJob is not requeued.
         if self.spec.suspend == Some(true) {
             return;
         }
@@ -208,6 +209,7 @@ impl Planner<'_> {
             .spec
             .starting_deadline_seconds
             .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+        // Mirrors syncCronJob: a late start is reported by an event.
         if deadline.is_some_and(|deadline| saturating_add(scheduled, deadline) < self.now) {
             let time = scheduled
                 .to_zoned(TimeZone::UTC)
@@ -234,6 +236,7 @@ impl Planner<'_> {
             return;
         }
         match self.spec.concurrency_policy.as_deref() {
+            // Mirrors syncCronJob: Forbid skips this time and tries again at the next one.
             Some("Forbid") if !self.active().is_empty() => {
                 let message = "Not starting job because prior execution is running and concurrency \
                     policy is Forbid";
@@ -267,6 +270,7 @@ impl Planner<'_> {
         }
         self.plan.status.last_schedule_time = Some(Time(scheduled));
         self.plan.create = Some(Box::new(job));
+        // The new lastScheduleTime changes the next time of @every schedules.
         self.plan.requeue_after = self.next_schedule_delay(&schedule);
     }
 

@@ -37,11 +37,11 @@ const TOLERATED_TAINTS: [(&str, &str); 6] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeEligibility {
     /// It should run a pod.
-    ShouldRun,
+    Run,
     /// An existing pod continues to run, but no pod is created: it would not be scheduled.
-    ShouldContinueRunning,
+    ContinueRunning,
     /// It should not run a pod.
-    ShouldNotRun,
+    Excluded,
 }
 
 /// The pod spec of a DaemonSet, with the tolerations of daemon pods.
@@ -68,7 +68,7 @@ impl DaemonPodSpec {
             .as_deref()
             .is_none_or(|name| name.is_empty() || Some(name) == node.metadata.name.as_deref());
         if !matches_node_name || !required_node_affinity_matches(&self.spec, node) {
-            return NodeEligibility::ShouldNotRun;
+            return NodeEligibility::Excluded;
         }
         let taints = node
             .spec
@@ -85,15 +85,16 @@ impl DaemonPodSpec {
             has_untolerated_taint(NO_EXECUTE),
             has_untolerated_taint(NO_SCHEDULE),
         ) {
-            (true, _) => NodeEligibility::ShouldNotRun,
-            (false, true) => NodeEligibility::ShouldContinueRunning,
-            (false, false) => NodeEligibility::ShouldRun,
+            (true, _) => NodeEligibility::Excluded,
+            (false, true) => NodeEligibility::ContinueRunning,
+            (false, false) => NodeEligibility::Run,
         }
     }
 }
 
 /// Mirrors AddOrUpdateDaemonPodTolerations.
 fn add_daemon_pod_tolerations(spec: &mut PodSpec) {
+    // Pods on the host network do not depend on the pod network.
     let network = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE);
     let taints = TOLERATED_TAINTS
         .into_iter()
@@ -175,6 +176,7 @@ pub(super) fn pod_for_node(template: &PodTemplateSpec, set: &DaemonSet, node: &s
         match_fields: Some(vec![name]),
         match_expressions: None,
     };
+    // The affinity of the template was evaluated by node_eligibility and is replaced.
     affinity.required_during_scheduling_ignored_during_execution = Some(NodeSelector {
         node_selector_terms: vec![term],
     });
@@ -234,72 +236,72 @@ mod tests {
         };
         let taint = |key: &str, effect: &str| json!([{ "key": key, "effect": effect }]);
         for (case, spec, taints, expected) in [
-            ("plain", json!({}), json!([]), NodeEligibility::ShouldRun),
+            ("plain", json!({}), json!([]), NodeEligibility::Run),
             (
                 "cordoned",
                 json!({}),
                 taint("node.kubernetes.io/unschedulable", "NoSchedule"),
-                NodeEligibility::ShouldRun,
+                NodeEligibility::Run,
             ),
             (
                 "unreachable",
                 json!({}),
                 taint("node.kubernetes.io/unreachable", "NoExecute"),
-                NodeEligibility::ShouldRun,
+                NodeEligibility::Run,
             ),
             (
                 "network unavailable",
                 json!({}),
                 taint("node.kubernetes.io/network-unavailable", "NoSchedule"),
-                NodeEligibility::ShouldContinueRunning,
+                NodeEligibility::ContinueRunning,
             ),
             (
                 "network unavailable, host network",
                 json!({ "hostNetwork": true }),
                 taint("node.kubernetes.io/network-unavailable", "NoSchedule"),
-                NodeEligibility::ShouldRun,
+                NodeEligibility::Run,
             ),
             (
                 "untolerated NoSchedule",
                 json!({}),
                 taint("dedicated", "NoSchedule"),
-                NodeEligibility::ShouldContinueRunning,
+                NodeEligibility::ContinueRunning,
             ),
             (
                 "untolerated NoExecute",
                 json!({}),
                 taint("dedicated", "NoExecute"),
-                NodeEligibility::ShouldNotRun,
+                NodeEligibility::Excluded,
             ),
             (
                 "tolerated",
                 json!({ "tolerations": [{ "key": "dedicated", "operator": "Exists" }] }),
                 taint("dedicated", "NoExecute"),
-                NodeEligibility::ShouldRun,
+                NodeEligibility::Run,
             ),
             (
                 "selected",
                 json!({ "nodeSelector": { "disk": "ssd" } }),
                 json!([]),
-                NodeEligibility::ShouldRun,
+                NodeEligibility::Run,
             ),
             (
                 "not selected",
                 json!({ "nodeSelector": { "disk": "hdd" } }),
                 json!([]),
-                NodeEligibility::ShouldNotRun,
+                NodeEligibility::Excluded,
             ),
             (
                 "node name",
                 json!({ "nodeName": "n1" }),
                 json!([]),
-                NodeEligibility::ShouldRun,
+                NodeEligibility::Run,
             ),
             (
                 "another node name",
                 json!({ "nodeName": "n2" }),
                 json!([]),
-                NodeEligibility::ShouldNotRun,
+                NodeEligibility::Excluded,
             ),
         ] {
             let eligibility = DaemonPodSpec::of(&set(spec)).node_eligibility(&node(taints));

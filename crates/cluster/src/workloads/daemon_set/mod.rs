@@ -143,6 +143,7 @@ impl Reconciler<DaemonSet> for DaemonSetReconciler {
         };
         let plan = plan(&state, |node| self.backoff(set, node));
         let result = self.apply(&writer, set, &hash, &plan).await;
+        // As upstream, the history is cleaned up only after a successful sync.
         if result.is_ok() {
             self.cleanup_history(&writer, set, &revisions, &pods)
                 .await?;

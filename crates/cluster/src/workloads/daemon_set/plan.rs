@@ -70,11 +70,11 @@ pub(super) fn plan(
     for (node, eligibility) in state.nodes {
         let pods = state.pods.get(node).map(Vec::as_slice).unwrap_or_default();
         match eligibility {
-            NodeEligibility::ShouldRun if pods.is_empty() => plan.create.push(node.clone()),
-            NodeEligibility::ShouldRun | NodeEligibility::ShouldContinueRunning => {
+            NodeEligibility::Run if pods.is_empty() => plan.create.push(node.clone()),
+            NodeEligibility::Run | NodeEligibility::ContinueRunning => {
                 state.manage_node(node, *eligibility, pods, &mut plan, &mut backoff);
             }
-            NodeEligibility::ShouldNotRun => plan.delete.extend(
+            NodeEligibility::Excluded => plan.delete.extend(
                 pods.iter()
                     .filter(|pod| !has_deletion_timestamp(pod))
                     .cloned(),
@@ -93,6 +93,7 @@ pub(super) fn plan(
             .filter(|pod| node_name(pod).is_empty() && !has_deletion_timestamp(pod))
             .cloned(),
     );
+    // Mirrors updateDaemonSet: the rolling update starts when manage has nothing to do.
     if plan.is_empty() && state.is_rolling_update() {
         state.rolling_update(&mut plan);
     }
@@ -207,10 +208,11 @@ impl DaemonSetState<'_> {
             }
         }
         running.sort_by_key(|pod| pod_order(pod));
+        // Mirrors podsShouldBeOnNode: the oldest pod is kept.
         if !self.allows_surge() {
             plan.delete.extend(running.into_iter().skip(1));
         } else if running.is_empty() {
-            if eligibility == NodeEligibility::ShouldRun {
+            if eligibility == NodeEligibility::Run {
                 plan.create.push(node.to_owned());
             }
         } else {
@@ -236,7 +238,7 @@ impl DaemonSetState<'_> {
         let desired = self
             .nodes
             .values()
-            .filter(|eligibility| **eligibility == NodeEligibility::ShouldRun)
+            .filter(|eligibility| **eligibility == NodeEligibility::Run)
             .count();
         match self.surge_and_unavailable(desired) {
             (0, max_unavailable) => self.rolling_update_by_deleting(plan, max_unavailable),
@@ -263,7 +265,7 @@ impl DaemonSetState<'_> {
     /// Nodes that have pods or should run one.
     fn nodes_to_update(&self) -> impl Iterator<Item = &str> {
         let without_pods = self.nodes.iter().filter(|(node, eligibility)| {
-            **eligibility == NodeEligibility::ShouldRun && !self.pods.contains_key(*node)
+            **eligibility == NodeEligibility::Run && !self.pods.contains_key(*node)
         });
         self.pods
             .keys()
@@ -292,6 +294,7 @@ impl DaemonSetState<'_> {
                     plan.delete.push(old.clone());
                     unavailable += 1;
                 }
+                // Missing and surplus pods are handled by manage_node and count as unavailable.
                 _ => unavailable += 1,
             }
         }
@@ -313,10 +316,12 @@ impl DaemonSetState<'_> {
                 surging += 1;
                 continue;
             };
+            // As upstream, the old pod is counted if there are two.
             available += usize::from(old.or(new).is_some_and(|pod| self.is_available(pod)));
-            let should_run = self.nodes.get(node) == Some(&NodeEligibility::ShouldRun);
+            let should_run = self.nodes.get(node) == Some(&NodeEligibility::Run);
             match (new, old) {
                 (Some(new), Some(old)) if self.is_available(new) => plan.delete.push(old.clone()),
+                // The new pod is not available yet, so it uses the surge.
                 (Some(_), Some(_)) => surging += 1,
                 (None, Some(old)) if !self.is_available(old) && should_run => {
                     plan.create.push(node.to_owned())
@@ -358,7 +363,7 @@ impl DaemonSetState<'_> {
                 .get(node)
                 .and_then(|pods| pods.iter().min_by_key(|pod| pod_order(pod)));
             match (eligibility, pod) {
-                (NodeEligibility::ShouldRun, pod) => {
+                (NodeEligibility::Run, pod) => {
                     status.desired_number_scheduled += 1;
                     if let Some(pod) = pod {
                         status.current_number_scheduled += 1;

@@ -141,6 +141,7 @@ impl DeploymentReconciler {
                 None => self.create(writer, deployment, replica_set, plan).await?,
             }
         }
+        // After the updates, so that a failed update keeps the revision history.
         for set in &plan.delete {
             writer.delete(&**set, None).await?;
         }

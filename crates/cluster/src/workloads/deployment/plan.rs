@@ -91,6 +91,7 @@ impl Planner<'_> {
     /// reported.
     fn sync(&mut self, spec: &DeploymentSpec, has_pods: impl Fn(&ReplicaSet) -> bool) -> bool {
         let paused = spec.paused == Some(true);
+        // Mirrors sync: while paused, and when the replicas changed, the rollout does not proceed.
         if paused || is_scaling_event(&self.replica_sets, self.bounds) {
             scale(&mut self.replica_sets, self.bounds, !is_recreate(spec));
             if paused {
@@ -103,6 +104,7 @@ impl Planner<'_> {
         } else {
             self.rollout_rolling()
         };
+        // Old ReplicaSets are kept for a rollback until the rollout is complete.
         if unchanged && is_complete(self.deployment, &self.before) {
             self.cleanup(spec);
         }

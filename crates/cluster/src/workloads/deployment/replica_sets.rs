@@ -189,6 +189,7 @@ impl ReplicaBounds {
         Self {
             desired,
             max_surge,
+            // Mirrors MaxUnavailable: at most all replicas.
             max_unavailable: max_unavailable.min(desired),
         }
     }
@@ -237,6 +238,7 @@ impl ReplicaSets {
                 template,
             )
         };
+        // Mirrors FindNewReplicaSet: of several equal ones the oldest is used.
         let new = old
             .iter()
             .position(has_template)
@@ -354,6 +356,7 @@ fn set_new_replica_set_annotations(set: &mut ReplicaSet, deployment: &Deployment
         .annotations()
         .iter()
         .filter(|(key, _)| !SKIPPED_ANNOTATIONS.contains(&key.as_str()));
+    // Mirrors copyDeploymentAnnotationsToReplicaSet.
     annotations.extend(copied.map(|(key, value)| (key.clone(), value.clone())));
     let current = annotations.get(REVISION_ANNOTATION).cloned();
     let number = current

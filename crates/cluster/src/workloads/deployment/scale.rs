@@ -28,6 +28,7 @@ pub(super) fn new_replica_set_replicas(replica_sets: &ReplicaSets, bounds: Repli
         .as_ref()
         .map_or(0, PlannedReplicaSet::replicas);
     let total = replica_sets.sum(PlannedReplicaSet::replicas);
+    // Mirrors NewRSNewReplicas: maxSurge limits the sum over all ReplicaSets.
     if total >= bounds.max() {
         current
     } else {
@@ -62,6 +63,8 @@ pub(super) fn reconcile_old_replica_sets(
     let Some(new) = &replica_sets.new else {
         return false;
     };
+    // Unavailable replicas of the new ReplicaSet must not be compensated by scaling the old ones
+    // down.
     let new_unavailable = new.replicas() - new.available();
     let max_scaled_down =
         replica_sets.sum(PlannedReplicaSet::replicas) - bounds.min_available() - new_unavailable;
@@ -176,6 +179,7 @@ fn scale_proportionally(replica_sets: &mut ReplicaSets, bounds: ReplicaBounds) {
         .chain(&mut replica_sets.new)
         .filter(|set| set.is_active())
         .collect();
+    // Mirrors scale: without desired replicas no surge is allowed.
     let allowed = if bounds.desired > 0 { bounds.max() } else { 0 };
     let to_add = allowed - active.iter().map(|set| set.replicas()).sum::<i32>();
     // Larger ReplicaSets first. Of equal ones the newer is scaled up first, the older down first.

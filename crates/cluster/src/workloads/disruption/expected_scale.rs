@@ -51,6 +51,7 @@ impl ScaleFinder {
             };
             let namespace = pod.namespace().unwrap_or_default();
             let (controller, cached) = self.scale_target(owner, &namespace);
+            // All pods of a controller share its scale.
             if replicas_by_controller.contains_key(&controller.uid) {
                 continue;
             }
@@ -127,6 +128,7 @@ impl ScaleFinder {
         };
         let resource = match kube::discovery::pinned_kind(&self.client, &kind).await {
             Ok((resource, _)) => resource,
+            // Mirrors implementsScale: a kind without scale is no controller.
             Err(kube::Error::Discovery(_)) => return Ok(None),
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
             Err(error) => return Err(message(error)),

@@ -122,6 +122,7 @@ impl Reconciler<PodDisruptionBudget> for DisruptionReconciler {
                 return Ok(Action::await_change());
             }
         };
+        // Mirrors getExpectedPodCount: unmanaged pods are reported, not counted.
         if !expected.unmanaged.is_empty() {
             let message = "Pods selected by this PodDisruptionBudget were found to be unmanaged. \
                 As a result, the status of the PDB cannot be calculated correctly, which may \

@@ -55,6 +55,7 @@ pub(super) fn plan(
 ) -> Plan {
     let current = pdb.status.clone().unwrap_or_default();
     let (expected, desired) = match (&spec.max_unavailable, &spec.min_available) {
+        // Mirrors getExpectedPodCount: percentages are relative to the controllers' scale.
         (Some(max), _) => (
             scale,
             (scale - scaled_value(Some(max), scale, Round::Up)).max(0),
@@ -71,6 +72,7 @@ pub(super) fn plan(
         !has_deletion_timestamp(pod) && !disrupted.contains_key(&pod.name_any()) && is_ready(pod)
     };
     let healthy = saturating_i32(pods.iter().filter(is_healthy).count());
+    // Mirrors updatePdbStatus: without expected pods no disruption is allowed.
     let allowed = if expected > 0 {
         (healthy - desired).max(0)
     } else {

@@ -75,6 +75,7 @@ pub(super) fn is_pod_failed(pod: &Pod, spec: &JobSpec) -> bool {
     match phase(pod) {
         Phase::Failed => true,
         Phase::Succeeded => false,
+        // A terminating pod may never reach a terminal phase if its node is gone.
         _ => has_deletion_timestamp(pod) && !only_replace_failed_pods(spec),
     }
 }
@@ -199,6 +200,7 @@ impl<'a> JobPodTemplate<'a> {
             "{}{suffix}",
             truncate(&job, GENERATE_NAME_MAX_LENGTH - suffix.len())
         ));
+        // The hostname is stable across retries of the index.
         pod.spec.get_or_insert_default().hostname = Some(format!("{job}-{index}"));
         pod
     }

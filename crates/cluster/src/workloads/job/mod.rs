@@ -116,6 +116,7 @@ impl Reconciler<Job> for JobReconciler {
             &[TRACKING_FINALIZER],
         )
         .await?;
+        // As in trackJobStatusAndRemoveFinalizers, pods are processed in index order.
         pods.sort_by_cached_key(|pod| (job_pod::completion_index(pod), pod.name_any()));
         let plan = plan(job, spec, &pods, self.clock.now());
         self.apply(&writer, job, &plan).await?;

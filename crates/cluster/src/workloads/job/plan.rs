@@ -106,6 +106,7 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn run(&mut self) {
         let now = Time(self.counts.now);
+        // Mirrors syncJob: the start time is set on the first reconcile that is not suspended.
         if self.plan.status.start_time.is_none() && !self.counts.is_suspended() {
             self.plan.status.start_time = Some(now);
         }
@@ -289,6 +290,7 @@ impl Planner<'_> {
         };
         let surplus = usize::try_from(active - desired).unwrap_or(0);
         self.plan.discard = self.active_pods_for_removal(surplus);
+        // Mirrors manageJob: deletions and creations are not mixed in one sync.
         if !self.plan.discard.is_empty() || counts.is_suspended() {
             return;
         }
@@ -318,6 +320,7 @@ impl Planner<'_> {
         let counts = &self.counts;
         let parallelism = self.counts.spec.parallelism.unwrap_or(1);
         match counts.spec.completions {
+            // Without completions, no pod is created after the first success.
             None if counts.succeeded > 0 => active,
             None => parallelism,
             Some(completions) => (completions - counts.succeeded).min(parallelism).max(0),
@@ -414,6 +417,7 @@ impl Planner<'_> {
         let ready = counts.ready() - saturating_i32(deleted_ready);
         plan.status.active = omit_zero(active);
         plan.status.ready = Some(ready);
+        // Pods that this reconcile deletes are terminating afterwards.
         plan.status.terminating = Some(counts.terminating() + saturating_i32(deleted.len()));
         if counts.is_indexed() {
             plan.status.succeeded = omit_zero(counts.succeeded_indexes.len());
@@ -446,6 +450,7 @@ impl Planner<'_> {
             .iter()
             .filter(|pod| has_tracking_finalizer(pod) && !is_discarded(pod))
         {
+            // The remaining pods are tracked by the next reconcile.
             if succeeded.len() + failed.len() + succeeded_indexes >= MAX_UNCOUNTED_PODS {
                 break;
             }

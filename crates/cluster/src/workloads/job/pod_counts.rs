@@ -79,6 +79,7 @@ impl<'a> PodCounts<'a> {
         let sum = |counted: Option<i32>, uncounted: &[String], new: usize| {
             counted.unwrap_or(0) + saturating_i32(uncounted.len() + new)
         };
+        // Mirrors nonIgnoredFailedPodsCount.
         counts.failed = sum(status.failed, &uncounted_failed, new_failed);
         counts.succeeded = sum(status.succeeded, &uncounted_succeeded, new_succeeded);
         if counts.is_indexed() {
@@ -124,6 +125,7 @@ impl<'a> PodCounts<'a> {
                 .into_iter()
                 .for_each(|index| self.succeeded_indexes.insert(index));
         }
+        // An index counts once, however many of its pods succeeded.
         self.succeeded = self.succeeded_indexes.len();
         if let Some(limit) = self.spec.backoff_limit_per_index {
             let mut failed = parse(status.failed_indexes.as_deref());

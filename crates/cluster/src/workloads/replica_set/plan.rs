@@ -39,6 +39,7 @@ pub(super) fn manage_replicas(
     now: Timestamp,
 ) -> ReplicaAction {
     let actual = active.len();
+    // Mirrors manageReplicas: creations and deletions are limited to the burst.
     if actual < desired {
         return ReplicaAction::Create((desired - actual).min(BURST_REPLICAS));
     }

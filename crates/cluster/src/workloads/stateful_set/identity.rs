@@ -103,6 +103,7 @@ pub(super) fn update_identity(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
         .get_or_insert_default();
     // A claim replaces a volume of the same name.
     volumes.retain(|volume| claims.iter().all(|claim| claim.name != volume.name));
+    // Mirrors updateStorage: claim volumes come first.
     volumes.splice(0..0, claims);
 }
 

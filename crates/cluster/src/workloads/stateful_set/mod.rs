@@ -124,6 +124,7 @@ impl Reconciler<StatefulSet> for StatefulSetReconciler {
         let Some(set) = req.object() else {
             return Ok(Action::await_change());
         };
+        // Validation rejects invalid selectors.
         let (Some(spec), Some(selector)) = (&set.spec, selector(set)) else {
             return Ok(Action::await_change());
         };
@@ -145,6 +146,7 @@ impl Reconciler<StatefulSet> for StatefulSetReconciler {
             claim: &claim,
             now,
         });
+        // The status is updated also after a failed write, as in performUpdate.
         let result = self.apply(&writer, set, &plan).await;
         let current_status = set.status.clone().unwrap_or_default();
         let set_status = |set: &mut StatefulSet, status| set.status = Some(status);
@@ -202,6 +204,7 @@ impl StatefulSetReconciler {
     ) -> Result<Vec<Arc<Pod>>, Error> {
         let pods = self.pods.candidates(set);
         claim_children(writer, set, pods, |pod| {
+            // Mirrors isMemberOf: pods of other names are not claimed.
             identity::ordinal(set, pod).is_some() && matches(selector, pod)
         })
         .await

@@ -267,6 +267,7 @@ impl StatefulSetState<'_> {
             );
             return Progress::Block;
         }
+        // Mirrors processReplica: a pending pod may lack claims.
         if phase(pod) == Phase::Pending && !has_deletion_timestamp(pod) {
             self.create_missing_claims(ordinal, &pod.name_any(), actions);
         }
@@ -324,6 +325,7 @@ impl StatefulSetState<'_> {
             .values()
             .flatten()
             .chain(condemned.iter().rev().map(|(_, pod)| pod));
+        // Mirrors updateStatefulSet: the unavailable pod with the lowest ordinal.
         let first_unavailable = lowest_first
             .into_iter()
             .find(|pod| !self.is_available(pod))
@@ -375,6 +377,7 @@ impl StatefulSetState<'_> {
             }
             None => 1,
         };
+        // Without maxUnavailable the update waits for every pod it replaced.
         let one_by_one = self
             .rolling_update_strategy()
             .and_then(|rolling| rolling.max_unavailable.as_ref())
@@ -391,6 +394,7 @@ impl StatefulSetState<'_> {
                     }
                     let current = status.current_replicas.unwrap_or(0)
                         - i32::from(pod_revision(pod) == self.current.name);
+                    // The deleted pod no longer counts as a replica of the current revision.
                     status.current_replicas = omit_zero(current.max(0));
                     budget -= 1;
                 }

@@ -106,6 +106,7 @@ pub(super) fn with_owner_refs(
     let is_stale_reference = |owner: &OwnerReference| {
         references_set_or_pod(owner) && !has_uid(owner, set.meta()) && !has_uid(owner, pod.meta())
     };
+    // Mirrors hasStaleOwnerRef.
     if owners.iter().any(is_stale_reference) {
         return None;
     }
@@ -116,6 +117,7 @@ pub(super) fn with_owner_refs(
         .collect();
     let has_other_controller = desired.iter().any(|owner| owner.controller == Some(true));
     let retains = !deletes(set, When::Deleted) && !deletes(set, When::Scaled);
+    // Mirrors isClaimOwnerUpToDate: a claim of another controller is not owned.
     if retains || !has_other_controller {
         let is_condemned = !ordinals(set).contains(&ordinal);
         if deletes(set, When::Scaled) && is_condemned {

@@ -1,34 +1,36 @@
-//! Random histories: whatever happened, in whatever order, the end is what the specs describe.
+//! Random histories: after any sequence of actions the cluster converges to the desired state.
 //!
-//! A history is drawn from a seed: objects are applied, scaled, changed, deleted in every way, nodes fail and return, the
-//! loops stop and start again, at any distance in time. Then everything broken is mended, time passes, and the state is held
-//! against what was asked for last: exactly those pods, all of them ready, nothing left over, and nobody writes any more.
+//! A history is generated from a seed: objects are applied, scaled, updated and deleted, nodes fail
+//! and return, the controllers are stopped and restarted, at random intervals. Then all failures
+//! are repaired, time passes, and the state is compared with the desired state: exactly the desired
+//! pods, all ready, no other objects, and no more writes.
 //!
-//! `BELLEROPHON_HISTORIES` says how many are played, `BELLEROPHON_HISTORY` from which seed on; a failure names its own.
+//! `BELLEROPHON_HISTORIES` sets the number of histories, `BELLEROPHON_HISTORY` the first seed; a
+//! failure reports its seed.
 
-mod check; // what holds at rest
-mod play; // steps done, and what they ask for in the end
-mod seen; // everything there is, at one moment
-mod step; // what can happen
-mod workload; // what is asked for
+mod action; // actions of a history
+mod driver; // executes actions and records the desired state
+mod invariants; // invariants of the converged state
+mod snapshot; // all objects at one time
+mod workload; // workloads and their manifests
 
 use std::time::Duration;
 
-use bellerophon::Entropy;
-use bellerophon_testkit::World;
+use bellerophon::clock::Rng;
+use bellerophon_testkit::TestCluster;
 
-use self::{check::check, play::Player, seen::Seen, step::Step};
+use self::{action::Action, driver::Driver, invariants::violations, snapshot::Snapshot};
 
-/// How many histories a test run plays unless told otherwise.
+/// Default number of histories.
 const HISTORIES: u64 = 2;
-/// How many steps one has.
-const STEPS: u64 = 40;
+/// Actions per history.
+const ACTIONS: u64 = 40;
 const NODES: usize = 4;
 
-/// Longer than any back-off, grace period or toleration.
-const TO_SETTLE: Duration = Duration::from_secs(18 * 60);
-/// How long nobody may write after that.
-const AT_REST: Duration = Duration::from_secs(6 * 60);
+/// Time to converge: longer than any back-off, grace period or toleration.
+const CONVERGENCE_TIME: Duration = Duration::from_secs(18 * 60);
+/// Time without writes after convergence.
+const QUIET_TIME: Duration = Duration::from_secs(6 * 60);
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| {
@@ -38,40 +40,40 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_history_ends_as_the_specs_describe() {
+async fn random_histories_converge_to_the_desired_state() {
     let first = setting("BELLEROPHON_HISTORY").unwrap_or(1);
     for seed in first..first + setting("BELLEROPHON_HISTORIES").unwrap_or(HISTORIES) {
-        let entropy = Entropy::seeded(seed);
-        let steps: Vec<Step> = (0..STEPS).map(|_| Step::draw(&entropy, NODES)).collect();
-        if let Some(problems) = play(&steps).await {
-            let told: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
+        let rng = Rng::seeded(seed);
+        let actions: Vec<Action> = (0..ACTIONS).map(|_| Action::random(&rng, NODES)).collect();
+        if let Some(violations) = run(&actions).await {
+            let listed: Vec<String> = actions.iter().map(|action| format!("{action:?}")).collect();
             panic!(
-                "history {seed} ends otherwise:\n  {}\nafter\n  {}",
-                problems.join("\n  "),
-                told.join("\n  ")
+                "history {seed} does not converge:\n  {}\nactions:\n  {}",
+                violations.join("\n  "),
+                listed.join("\n  ")
             );
         }
     }
 }
 
-/// What is wrong in the end; `None` if nothing is.
-async fn play(steps: &[Step]) -> Option<Vec<String>> {
-    let mut player = Player::new(World::with_nodes(NODES).await).await;
-    for step in steps {
-        player.play(step).await;
+/// Runs a history and returns the violated invariants, if any.
+async fn run(actions: &[Action]) -> Option<Vec<String>> {
+    let mut driver = Driver::new(TestCluster::with_nodes(NODES).await).await;
+    for action in actions {
+        driver.execute(action).await;
     }
-    let (world, wanted) = player.mend().await;
-    world.pass(TO_SETTLE).await;
-    let settled = Seen::of(&world).await;
-    world.pass(AT_REST).await;
-    let seen = Seen::of(&world).await;
-    let mut problems = check(&wanted, &seen);
-    problems.extend(
-        settled
-            .changes(&seen)
+    let (cluster, desired) = driver.recover().await;
+    cluster.advance(CONVERGENCE_TIME).await;
+    let converged = Snapshot::of(&cluster).await;
+    cluster.advance(QUIET_TIME).await;
+    let snapshot = Snapshot::of(&cluster).await;
+    let mut violations = violations(&desired, &snapshot);
+    violations.extend(
+        converged
+            .changes(&snapshot)
             .into_iter()
-            .map(|change| format!("somebody still writes: {change}")),
+            .map(|change| format!("still written: {change}")),
     );
-    world.stop().await;
-    (!problems.is_empty()).then_some(problems)
+    cluster.stop().await;
+    (!violations.is_empty()).then_some(violations)
 }

@@ -1,11 +1,11 @@
-//! What is asked for: a handful of workloads of every kind, in two namespaces.
+//! Workloads of every kind in two namespaces, and their manifests.
 
 use serde_json::{Value, json};
 
-/// Where they are.
+/// Namespaces of the workloads.
 pub(super) const NAMESPACES: [&str; 2] = ["team-a", "team-b"];
 
-/// What runs pods.
+/// Kind of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Deployment,
@@ -16,7 +16,7 @@ pub(super) enum Kind {
     CronJob,
 }
 
-/// One workload, by its place in [`WORKLOADS`] and its namespace.
+/// One workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Workload {
     pub(super) namespace: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct Workload {
     pub(super) name: &'static str,
 }
 
-/// Every workload there may be in a namespace. What differs between two of a kind is in [`Workload::manifest`].
+/// The workloads of a namespace. Differences of two of a kind are in [`Workload::manifest`].
 pub(super) const WORKLOADS: [(Kind, &str); 9] = [
     (Kind::Deployment, "web"),
     (Kind::Deployment, "api"),
@@ -37,25 +37,25 @@ pub(super) const WORKLOADS: [(Kind, &str); 9] = [
     (Kind::CronJob, "tick"),
 ];
 
-/// What is asked of one.
+/// Desired state of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    /// Pods, or completions of a job. A daemon set with an even number is for one zone only.
+pub(super) struct WorkloadSpec {
+    /// Replicas, or completions of a Job. A DaemonSet with an even count selects one zone.
     pub(super) count: u64,
-    /// Which image.
+    /// Version of the image.
     pub(super) version: u64,
-    /// Its image cannot be pulled.
+    /// The image cannot be pulled.
     pub(super) broken: bool,
 }
 
-/// How many finished jobs a cron job keeps.
-pub(super) const JOBS_KEPT: usize = 2;
+/// History limits of a CronJob.
+pub(super) const JOBS_HISTORY_LIMIT: usize = 2;
 
-/// How many old templates are kept.
-pub(super) const REVISIONS_KEPT: usize = 2;
+/// `revisionHistoryLimit`.
+pub(super) const REVISION_HISTORY_LIMIT: usize = 2;
 
 impl Workload {
-    /// The version and kind as objects name them.
+    /// `apiVersion` and `kind`.
     pub(super) fn type_(self) -> (&'static str, &'static str) {
         match self.kind {
             Kind::Deployment => ("apps/v1", "Deployment"),
@@ -67,107 +67,143 @@ impl Workload {
         }
     }
 
-    /// Whether a template that cannot run is replaced by the next one without help. Members of a stateful set wait for
-    /// their predecessors, pods of a replica set for somebody who deletes them.
-    pub(super) fn may_break(self) -> bool {
+    /// Whether a template that cannot run is replaced by an update. Pods of a StatefulSet wait for
+    /// lower ordinals, pods of a ReplicaSet are not replaced.
+    pub(super) fn can_recover_from_broken_template(self) -> bool {
         matches!(self.kind, Kind::Deployment | Kind::DaemonSet)
     }
 
-    /// Whether its template may change.
-    pub(super) fn may_change(self) -> bool {
+    /// Whether its template is mutable.
+    pub(super) fn is_mutable(self) -> bool {
         self.kind != Kind::Job
     }
 
-    /// Whether claims go with their members and with the set.
-    pub(super) fn gives_up_storage(self) -> bool {
+    /// Whether its claims are deleted on scale-down and with the set.
+    pub(super) fn deletes_claims(self) -> bool {
         self.name == "cache"
     }
 
     /// The image of its pods.
-    pub(super) fn image(self, wanted: Wanted) -> String {
+    pub(super) fn image(self, spec: WorkloadSpec) -> String {
         format!(
             "{}:{}{}",
             self.name,
-            wanted.version,
-            if wanted.broken { "-broken" } else { "" }
+            spec.version,
+            if spec.broken { "-broken" } else { "" }
         )
     }
 
-    /// The object that asks for it.
-    pub(super) fn manifest(self, wanted: Wanted) -> Value {
+    /// The object to apply.
+    pub(super) fn manifest(self, spec: WorkloadSpec) -> Value {
         let (api_version, kind) = self.type_();
         json!({
             "apiVersion": api_version, "kind": kind,
             "metadata": { "name": self.name, "namespace": self.namespace },
-            "spec": self.spec(wanted),
+            "spec": self.spec(spec),
         })
     }
 
-    fn spec(self, wanted: Wanted) -> Value {
+    fn spec(self, spec: WorkloadSpec) -> Value {
         let name = self.name;
-        let count = wanted.count;
+        let count = spec.count;
         let selector = json!({ "matchLabels": { "app": self.name } });
-        let template = self.template(wanted);
+        let template = self.template(spec);
         match self.kind {
             Kind::Deployment => json!({
-                "replicas": count, "selector": selector, "template": template, "revisionHistoryLimit": REVISIONS_KEPT,
-                "strategy": if name == "api" { json!({ "type": "Recreate" }) } else { json!({ "type": "RollingUpdate" }) },
+                "replicas": count,
+                "selector": selector,
+                "template": template,
+                "revisionHistoryLimit": REVISION_HISTORY_LIMIT,
+                "strategy": if name == "api" { json!({
+                    "type": "Recreate",
+                }) } else { json!({ "type": "RollingUpdate" }) },
             }),
             Kind::ReplicaSet => {
                 json!({ "replicas": count, "selector": selector, "template": template })
             }
             Kind::StatefulSet => {
-                let (management, retention) = if self.gives_up_storage() {
+                let (management, retention) = if self.deletes_claims() {
                     ("Parallel", "Delete")
                 } else {
                     ("OrderedReady", "Retain")
                 };
                 json!({
-                    "replicas": count, "selector": selector, "template": template, "serviceName": name, "podManagementPolicy": management,
-                    "revisionHistoryLimit": REVISIONS_KEPT,
-                    "persistentVolumeClaimRetentionPolicy": { "whenDeleted": retention, "whenScaled": retention },
-                    "volumeClaimTemplates": [{ "metadata": { "name": "data" }, "spec": {
-                        "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }],
+                    "replicas": count,
+                    "selector": selector,
+                    "template": template,
+                    "serviceName": name,
+                    "podManagementPolicy": management,
+                    "revisionHistoryLimit": REVISION_HISTORY_LIMIT,
+                    "persistentVolumeClaimRetentionPolicy": {
+                        "whenDeleted": retention,
+                        "whenScaled": retention,
+                    },
+                    "volumeClaimTemplates": [
+                        {
+                            "metadata": { "name": "data" },
+                            "spec": {
+                                "accessModes": ["ReadWriteOnce"],
+                                "resources": { "requests": { "storage": "1Gi" } },
+                            },
+                        },
+                    ],
                 })
             }
             Kind::DaemonSet => {
-                json!({ "selector": selector, "template": template, "revisionHistoryLimit": REVISIONS_KEPT })
+                json!({
+                    "selector": selector,
+                    "template": template,
+                    "revisionHistoryLimit": REVISION_HISTORY_LIMIT,
+                })
             }
             Kind::Job => job(name, count, template),
             Kind::CronJob => {
-                let policy = ["Allow", "Forbid", "Replace"][wanted.version as usize % 3];
+                let policy = ["Allow", "Forbid", "Replace"][spec.version as usize % 3];
                 json!({
-                    "schedule": "*/2 * * * *", "suspend": false, "jobTemplate": { "spec": job(name, count, template) },
-                    "concurrencyPolicy": policy, "successfulJobsHistoryLimit": JOBS_KEPT, "failedJobsHistoryLimit": JOBS_KEPT,
+                    "schedule": "*/2 * * * *",
+                    "suspend": false,
+                    "jobTemplate": { "spec": job(name, count, template) },
+                    "concurrencyPolicy": policy,
+                    "successfulJobsHistoryLimit": JOBS_HISTORY_LIMIT,
+                    "failedJobsHistoryLimit": JOBS_HISTORY_LIMIT,
                 })
             }
         }
     }
 
-    fn template(self, wanted: Wanted) -> Value {
-        let mut spec = json!({ "containers": [{ "name": "main", "image": self.image(wanted) }] });
+    fn template(self, spec: WorkloadSpec) -> Value {
+        let mut pod_spec = json!({ "containers": [{ "name": "main", "image": self.image(spec) }] });
         match self.kind {
-            Kind::DaemonSet if wanted.count.is_multiple_of(2) => {
-                spec["nodeSelector"] = json!({ "topology.kubernetes.io/zone": "zone-a" })
+            Kind::DaemonSet if spec.count.is_multiple_of(2) => {
+                pod_spec["nodeSelector"] = json!({ "topology.kubernetes.io/zone": "zone-a" })
             }
-            Kind::Job | Kind::CronJob => spec["restartPolicy"] = json!("Never"),
+            Kind::Job | Kind::CronJob => pod_spec["restartPolicy"] = json!("Never"),
             _ => {}
         }
-        let annotations = if wanted.broken {
+        let annotations = if spec.broken {
             json!({ "sim.bellerophon.io/fail": "pull" })
         } else {
             json!({})
         };
-        json!({ "metadata": { "labels": { "app": self.name }, "annotations": annotations }, "spec": spec })
+        json!({
+            "metadata": { "labels": { "app": self.name }, "annotations": annotations },
+            "spec": pod_spec,
+        })
     }
 }
 
-/// Two pods at a time; losing some is no reason to give up.
+/// A Job with parallelism 2 and a back-off limit that is never reached.
 fn job(name: &str, count: u64, template: Value) -> Value {
     let mode = if name == "index" {
         "Indexed"
     } else {
         "NonIndexed"
     };
-    json!({ "completions": count, "parallelism": 2, "completionMode": mode, "backoffLimit": 1000, "template": template })
+    json!({
+        "completions": count,
+        "parallelism": 2,
+        "completionMode": mode,
+        "backoffLimit": 1000,
+        "template": template,
+    })
 }

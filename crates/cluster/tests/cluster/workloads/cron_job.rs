@@ -1,4 +1,4 @@
-//! CronJobs, through days of cluster life.
+//! CronJob controller.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{finish, is_active, template, world};
-use bellerophon_testkit::{World, until};
+use super::{finish, is_active, template, test_cluster};
+use bellerophon_testkit::{TestCluster, wait_until};
 
-fn cron(more: Value) -> Value {
+fn cron_job(more: Value) -> Value {
     let mut pod = template("tick", "tick:1");
     pod["spec"]["restartPolicy"] = json!("Never");
     let mut spec =
@@ -18,34 +18,39 @@ fn cron(more: Value) -> Value {
     for (key, value) in more.as_object().unwrap() {
         spec[key] = value.clone();
     }
-    json!({ "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": "tick" }, "spec": spec })
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": { "name": "tick" },
+        "spec": spec,
+    })
 }
 
-async fn finish_all(world: &World) {
-    for pod in world
-        .within::<Pod>("default")
+async fn finish_all(cluster: &TestCluster) {
+    for pod in cluster
+        .namespaced::<Pod>("default")
         .list(&Default::default())
         .await
         .unwrap()
         .iter()
         .filter(|pod| is_active(pod))
     {
-        finish(world, pod, "Succeeded").await;
+        finish(cluster, pod, "Succeeded").await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_come_at_their_times_and_history_is_kept() {
-    let world = world().await;
-    world
-        .apply(cron(json!({ "successfulJobsHistoryLimit": 2 })))
+async fn jobs_are_created_on_schedule_and_history_is_limited() {
+    let cluster = test_cluster().await;
+    cluster
+        .apply(cron_job(json!({ "successfulJobsHistoryLimit": 2 })))
         .await;
     for round in 0..5 {
-        until(
-            &world.within::<CronJob>("default"),
-            "one job runs",
-            |crons| {
-                crons[0].status.as_ref().is_some_and(|status| {
+        wait_until(
+            &cluster.namespaced::<CronJob>("default"),
+            "one Job is active",
+            |cron_jobs| {
+                cron_jobs[0].status.as_ref().is_some_and(|status| {
                     status
                         .active
                         .as_ref()
@@ -54,81 +59,93 @@ async fn jobs_come_at_their_times_and_history_is_kept() {
             },
         )
         .await;
-        until(&world.within::<Pod>("default"), "its pod runs", |pods| {
-            pods.iter().any(is_active)
-        })
+        wait_until(
+            &cluster.namespaced::<Pod>("default"),
+            "its pod is active",
+            |pods| pods.iter().any(is_active),
+        )
         .await;
-        assert_eq!(super::now(&world).as_second() % 600, 0, "round {round}");
-        finish_all(&world).await;
-        until(&world.within::<CronJob>("default"), "it is over", |crons| {
-            crons[0].status.as_ref().is_some_and(|status| {
-                status.active.is_none() && status.last_successful_time.is_some()
-            })
-        })
+        assert_eq!(super::now(&cluster).as_second() % 600, 0, "round {round}");
+        finish_all(&cluster).await;
+        wait_until(
+            &cluster.namespaced::<CronJob>("default"),
+            "the Job has finished",
+            |cron_jobs| {
+                cron_jobs[0].status.as_ref().is_some_and(|status| {
+                    status.active.is_none() && status.last_successful_time.is_some()
+                })
+            },
+        )
         .await;
     }
-    until(&world.within::<Job>("default"), "two are kept", |jobs| {
-        jobs.len() == 2
-    })
+    wait_until(
+        &cluster.namespaced::<Job>("default"),
+        "two Jobs are kept",
+        |jobs| jobs.len() == 2,
+    )
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn policy_decides_about_overlapping_jobs() {
-    let world = world().await;
-    world
-        .apply(cron(json!({ "concurrencyPolicy": "Forbid" })))
+async fn concurrency_policy_applies_to_overlapping_jobs() {
+    let cluster = test_cluster().await;
+    cluster
+        .apply(cron_job(json!({ "concurrencyPolicy": "Forbid" })))
         .await;
-    let first = until(&world.within::<Job>("default"), "the first job", |jobs| {
-        jobs.len() == 1
-    })
+    let first = wait_until(
+        &cluster.namespaced::<Job>("default"),
+        "the first job",
+        |jobs| jobs.len() == 1,
+    )
     .await
     .remove(0);
-    world.pass(Duration::from_secs(3600)).await;
-    let still = world
-        .within::<Job>("default")
+    cluster.advance(Duration::from_secs(3600)).await;
+    let jobs = cluster
+        .namespaced::<Job>("default")
         .list(&Default::default())
         .await
         .unwrap();
     assert_eq!(
-        still.iter().map(|job| job.uid()).collect::<Vec<_>>(),
+        jobs.iter().map(|job| job.uid()).collect::<Vec<_>>(),
         [first.uid()],
-        "it still runs, so no other comes"
+        "no other Job is created while it is active"
     );
-    world
-        .apply(cron(json!({ "concurrencyPolicy": "Replace" })))
+    cluster
+        .apply(cron_job(json!({ "concurrencyPolicy": "Replace" })))
         .await;
-    until(
-        &world.within::<Job>("default"),
-        "another job takes its place",
+    wait_until(
+        &cluster.namespaced::<Job>("default"),
+        "another Job replaces it",
         |jobs| jobs.len() == 1 && jobs[0].uid() != first.uid(),
     )
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn missed_times_are_made_up_for_once() {
-    let mut world = world().await;
-    world.apply(cron(json!({}))).await;
-    until(&world.within::<Job>("default"), "the first job", |jobs| {
-        jobs.len() == 1
-    })
+async fn missed_schedule_times_create_one_job() {
+    let mut cluster = test_cluster().await;
+    cluster.apply(cron_job(json!({}))).await;
+    wait_until(
+        &cluster.namespaced::<Job>("default"),
+        "the first job",
+        |jobs| jobs.len() == 1,
+    )
     .await;
-    world.pause().await;
-    world.pass(Duration::from_secs(5 * 3600)).await;
-    world.resume().await;
-    until(
-        &world.within::<Job>("default"),
-        "one job for five hours",
+    cluster.stop_controllers().await;
+    cluster.advance(Duration::from_secs(5 * 3600)).await;
+    cluster.start_controllers().await;
+    wait_until(
+        &cluster.namespaced::<Job>("default"),
+        "one Job for the missed times",
         |jobs| jobs.len() == 2,
     )
     .await;
-    world.pass(Duration::from_secs(30)).await;
+    cluster.advance(Duration::from_secs(30)).await;
     assert_eq!(
-        world
-            .within::<Job>("default")
+        cluster
+            .namespaced::<Job>("default")
             .list(&Default::default())
             .await
             .unwrap()
@@ -136,5 +153,5 @@ async fn missed_times_are_made_up_for_once() {
             .len(),
         2
     );
-    world.stop().await;
+    cluster.stop().await;
 }

@@ -1,4 +1,4 @@
-//! DaemonSets. Pods need not be bound to count: each names its node.
+//! DaemonSet controller. Pods stay unscheduled; their node affinity selects the node.
 
 use std::time::Duration;
 
@@ -9,29 +9,40 @@ use serde_json::{Value, json};
 
 use super::{
     controller, finish, image, is_active, is_ready, make_all_ready, make_ready, patch, pods,
-    template, world,
+    template, test_cluster,
 };
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn set(image: &str) -> Value {
     json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": "agent" },
-        "spec": { "selector": { "matchLabels": { "app": "agent" } }, "template": template("agent", image) },
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": { "name": "agent" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "agent" } },
+            "template": template("agent", image),
+        },
     })
 }
 
-async fn add_node(world: &World, name: &str) {
-    world.apply(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": { "disk": "ssd" } } })).await;
-    // A new node is tainted until it is ready; the test says that it is.
+async fn add_node(cluster: &TestCluster, name: &str) {
+    cluster
+        .apply(json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": { "name": name, "labels": { "disk": "ssd" } },
+        }))
+        .await;
+    // A new node is tainted until it is ready.
     patch(
-        &world.all::<Node>(),
+        &cluster.all::<Node>(),
         name,
         json!({ "spec": { "taints": null } }),
     )
     .await;
 }
 
-/// The node a pod is meant for.
+/// The target node of a pod.
 fn node(pod: &Pod) -> String {
     let affinity = pod
         .spec
@@ -64,21 +75,21 @@ fn nodes(pods: &[Pod]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_node_gets_one_pod() {
-    let world = world().await;
+async fn every_eligible_node_has_one_pod() {
+    let cluster = test_cluster().await;
     for name in ["n1", "n2"] {
-        add_node(&world, name).await;
+        add_node(&cluster, name).await;
     }
-    world.apply(set("agent:1")).await;
-    let two = pods(&world, 2).await;
+    cluster.apply(set("agent:1")).await;
+    let two = pods(&cluster, 2).await;
     assert_eq!(nodes(&two), ["n1", "n2"]);
     assert!(two.iter().all(|pod| controller(pod) == Some("agent")
         && pod.labels().contains_key("controller-revision-hash")));
-    add_node(&world, "n3").await;
-    pods(&world, 3).await;
-    make_all_ready(&world).await;
-    let told = until(
-        &world.within::<DaemonSet>("default"),
+    add_node(&cluster, "n3").await;
+    pods(&cluster, 3).await;
+    make_all_ready(&cluster).await;
+    let sets = wait_until(
+        &cluster.namespaced::<DaemonSet>("default"),
         "three ready",
         |sets| {
             sets[0].status.as_ref().is_some_and(|status| {
@@ -87,43 +98,49 @@ async fn every_node_gets_one_pod() {
         },
     )
     .await;
-    let status = told[0].status.clone().unwrap();
+    let status = sets[0].status.clone().unwrap();
     assert_eq!(status.desired_number_scheduled, 3);
     assert_eq!(status.current_number_scheduled, 3);
     assert_eq!(status.updated_number_scheduled, Some(3));
 
-    // Tainted so that nothing may stay there.
-    patch(&world.all::<Node>(), "n3", json!({ "spec": { "taints": [{ "key": "dedicated", "value": "db", "effect": "NoExecute" }] } }))
-        .await;
-    assert_eq!(nodes(&pods(&world, 2).await), ["n1", "n2"]);
+    // A NoExecute taint makes the node ineligible.
+    patch(
+        &cluster.all::<Node>(),
+        "n3",
+        json!({
+            "spec": { "taints": [{ "key": "dedicated", "value": "db", "effect": "NoExecute" }] },
+        }),
+    )
+    .await;
+    assert_eq!(nodes(&pods(&cluster, 2).await), ["n1", "n2"]);
     let mut only_hdd = set("agent:1");
     only_hdd["spec"]["template"]["spec"]["nodeSelector"] = json!({ "disk": "hdd" });
-    world.apply(only_hdd).await;
-    pods(&world, 0).await;
+    cluster.apply(only_hdd).await;
+    pods(&cluster, 0).await;
     patch(
-        &world.all::<Node>(),
+        &cluster.all::<Node>(),
         "n2",
         json!({ "metadata": { "labels": { "disk": "hdd" } } }),
     )
     .await;
-    assert_eq!(nodes(&pods(&world, 1).await), ["n2"]);
-    world.stop().await;
+    assert_eq!(nodes(&pods(&cluster, 1).await), ["n2"]);
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn update_replaces_one_pod_after_another() {
-    let world = world().await;
+async fn rolling_update_replaces_one_pod_at_a_time() {
+    let cluster = test_cluster().await;
     for name in ["n1", "n2", "n3"] {
-        add_node(&world, name).await;
+        add_node(&cluster, name).await;
     }
-    world.apply(set("agent:1")).await;
-    pods(&world, 3).await;
-    make_all_ready(&world).await;
-    world.apply(set("agent:2")).await;
+    cluster.apply(set("agent:1")).await;
+    pods(&cluster, 3).await;
+    make_all_ready(&cluster).await;
+    cluster.apply(set("agent:2")).await;
     for updated in 1..=3 {
-        let all = until(
-            &world.within::<Pod>("default"),
-            "one more of the new template",
+        let all = wait_until(
+            &cluster.namespaced::<Pod>("default"),
+            "one more updated pod",
             |pods| {
                 pods.iter()
                     .filter(|pod| is_active(pod) && image(pod) == "agent:2")
@@ -139,63 +156,66 @@ async fn update_replaces_one_pod_after_another() {
             1,
             "one at a time"
         );
-        world.pass(Duration::from_secs(5)).await;
-        make_all_ready(&world).await;
+        cluster.advance(Duration::from_secs(5)).await;
+        make_all_ready(&cluster).await;
     }
-    let revisions = world
-        .within::<ControllerRevision>("default")
+    let revisions = cluster
+        .namespaced::<ControllerRevision>("default")
         .list(&Default::default())
         .await
         .unwrap();
     let mut numbers: Vec<_> = revisions.iter().map(|revision| revision.revision).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [1, 2]);
-    // Going back renumbers the first revision instead of making a third.
-    world.apply(set("agent:1")).await;
-    until(
-        &world.within::<ControllerRevision>("default"),
+    // A rollback renumbers the first revision and creates no third one.
+    cluster.apply(set("agent:1")).await;
+    wait_until(
+        &cluster.namespaced::<ControllerRevision>("default"),
         "the first revision is the latest",
         |all| all.len() == 2 && all.iter().map(|revision| revision.revision).max() == Some(3),
     )
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn surge_keeps_the_old_pod_until_the_new_one_serves() {
-    let world = world().await;
-    add_node(&world, "n1").await;
+async fn surge_keeps_the_old_pod_until_the_new_one_is_available() {
+    let cluster = test_cluster().await;
+    add_node(&cluster, "n1").await;
     let surging = |image: &str| {
         let mut set = set(image);
-        set["spec"]["updateStrategy"] = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } });
+        set["spec"]["updateStrategy"] = json!({
+            "type": "RollingUpdate",
+            "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 },
+        });
         set
     };
-    world.apply(surging("agent:1")).await;
-    pods(&world, 1).await;
-    make_all_ready(&world).await;
-    world.apply(surging("agent:2")).await;
-    let both = pods(&world, 2).await;
+    cluster.apply(surging("agent:1")).await;
+    pods(&cluster, 1).await;
+    make_all_ready(&cluster).await;
+    cluster.apply(surging("agent:2")).await;
+    let both = pods(&cluster, 2).await;
     let new = both.iter().find(|pod| image(pod) == "agent:2").unwrap();
-    world.pass(Duration::from_secs(20)).await;
-    pods(&world, 2).await;
-    make_ready(&world, new).await;
-    assert_eq!(pods(&world, 1).await[0].uid(), new.uid());
-    world.stop().await;
+    cluster.advance(Duration::from_secs(20)).await;
+    pods(&cluster, 2).await;
+    make_ready(&cluster, new).await;
+    assert_eq!(pods(&cluster, 1).await[0].uid(), new.uid());
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_pods_are_replaced_ever_more_slowly() {
-    let world = world().await;
-    add_node(&world, "n1").await;
-    world.apply(set("agent:1")).await;
-    let mut waits = Vec::new();
+async fn failing_pods_are_replaced_with_back_off() {
+    let cluster = test_cluster().await;
+    add_node(&cluster, "n1").await;
+    cluster.apply(set("agent:1")).await;
+    let mut delays = Vec::new();
     for _ in 0..6 {
-        let pod = pods(&world, 1).await.remove(0);
-        finish(&world, &pod, "Failed").await;
-        let before = super::now(&world);
-        pods(&world, 1).await;
-        waits.push(super::now(&world).duration_since(before).as_secs());
+        let pod = pods(&cluster, 1).await.remove(0);
+        finish(&cluster, &pod, "Failed").await;
+        let before = super::now(&cluster);
+        pods(&cluster, 1).await;
+        delays.push(super::now(&cluster).duration_since(before).as_secs());
     }
-    assert_eq!(waits, [0, 1, 2, 4, 8, 16]);
-    world.stop().await;
+    assert_eq!(delays, [0, 1, 2, 4, 8, 16]);
+    cluster.stop().await;
 }

@@ -9,29 +9,41 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{controller, image, is_active, is_ready, make_all_ready, patch, pods, template, world};
-use bellerophon_testkit::{World, until};
+use super::{
+    controller, image, is_active, is_ready, make_all_ready, patch, pods, template, test_cluster,
+};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn deployment(name: &str, replicas: i32, image: &str) -> Value {
     json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name },
-        "spec": { "replicas": replicas, "selector": { "matchLabels": { "app": name } }, "template": template(name, image) },
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": name },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": name } },
+            "template": template(name, image),
+        },
     })
 }
 
-/// Makes pods ready as they come, those whose image is `broken` excepted, until the Deployment is as wanted.
-async fn run_until(world: &World, wanted: &str, so: impl Fn(&Deployment) -> bool) -> Deployment {
+/// Sets pods ready, except those with image `broken`, until the Deployment satisfies the predicate.
+async fn run_until(
+    cluster: &TestCluster,
+    description: &str,
+    predicate: impl Fn(&Deployment) -> bool,
+) -> Deployment {
     for _ in 0..100 {
-        let deployment = world
-            .within::<Deployment>("default")
+        let deployment = cluster
+            .namespaced::<Deployment>("default")
             .get("web")
             .await
             .unwrap();
-        if so(&deployment) {
+        if predicate(&deployment) {
             return deployment;
         }
-        let pods = world
-            .within::<Pod>("default")
+        let pods = cluster
+            .namespaced::<Pod>("default")
             .list(&Default::default())
             .await
             .unwrap();
@@ -39,11 +51,11 @@ async fn run_until(world: &World, wanted: &str, so: impl Fn(&Deployment) -> bool
             .iter()
             .filter(|pod| is_active(pod) && !is_ready(pod) && image(pod) != "broken")
         {
-            super::make_ready(world, pod).await;
+            super::make_ready(cluster, pod).await;
         }
-        world.pass(Duration::from_secs(1)).await;
+        cluster.advance(Duration::from_secs(1)).await;
     }
-    panic!("{wanted}: not within 100 s");
+    panic!("{description}: not within 100 s");
 }
 
 fn is_complete(deployment: &Deployment) -> bool {
@@ -65,9 +77,9 @@ fn reason(deployment: &Deployment, type_: &str) -> Option<String> {
         .clone()
 }
 
-async fn sets(world: &World) -> Vec<ReplicaSet> {
-    let mut sets = world
-        .within::<ReplicaSet>("default")
+async fn sets(cluster: &TestCluster) -> Vec<ReplicaSet> {
+    let mut sets = cluster
+        .namespaced::<ReplicaSet>("default")
         .list(&Default::default())
         .await
         .unwrap()
@@ -78,25 +90,28 @@ async fn sets(world: &World) -> Vec<ReplicaSet> {
 
 #[tokio::test(start_paused = true)]
 async fn template_is_rolled_out_and_back() {
-    let world = world().await;
-    world.apply(deployment("web", 3, "web:1")).await;
-    let done = run_until(&world, "the first rollout", is_complete).await;
-    assert_eq!(done.annotations()["deployment.kubernetes.io/revision"], "1");
+    let cluster = test_cluster().await;
+    cluster.apply(deployment("web", 3, "web:1")).await;
+    let complete = run_until(&cluster, "the first rollout", is_complete).await;
     assert_eq!(
-        reason(&done, "Progressing").as_deref(),
+        complete.annotations()["deployment.kubernetes.io/revision"],
+        "1"
+    );
+    assert_eq!(
+        reason(&complete, "Progressing").as_deref(),
         Some("NewReplicaSetAvailable")
     );
     assert_eq!(
-        reason(&done, "Available").as_deref(),
+        reason(&complete, "Available").as_deref(),
         Some("MinimumReplicasAvailable")
     );
-    assert_eq!(done.status.as_ref().unwrap().unavailable_replicas, None);
+    assert_eq!(complete.status.as_ref().unwrap().unavailable_replicas, None);
 
-    world.apply(deployment("web", 3, "web:2")).await;
-    run_until(&world, "the second rollout", is_complete).await;
-    let now = pods(&world, 3).await;
+    cluster.apply(deployment("web", 3, "web:2")).await;
+    run_until(&cluster, "the second rollout", is_complete).await;
+    let now = pods(&cluster, 3).await;
     assert!(now.iter().all(|pod| image(pod) == "web:2"));
-    let two = sets(&world).await;
+    let two = sets(&cluster).await;
     assert_eq!(
         two.iter()
             .map(|set| set.spec.as_ref().unwrap().replicas)
@@ -111,17 +126,20 @@ async fn template_is_rolled_out_and_back() {
     );
 
     // `kubectl rollout undo` writes the template of the set it rolls back to.
-    world.apply(deployment("web", 3, "web:1")).await;
-    let done = run_until(&world, "the way back", is_complete).await;
-    assert_eq!(done.annotations()["deployment.kubernetes.io/revision"], "3");
-    let two = sets(&world).await;
+    cluster.apply(deployment("web", 3, "web:1")).await;
+    let complete = run_until(&cluster, "the rollback", is_complete).await;
+    assert_eq!(
+        complete.annotations()["deployment.kubernetes.io/revision"],
+        "3"
+    );
+    let two = sets(&cluster).await;
     assert_eq!(two.len(), 2);
     assert_eq!(
         two[1].annotations()["deployment.kubernetes.io/revision-history"],
         "1"
     );
-    let events = world
-        .within::<Event>("default")
+    let events = cluster
+        .namespaced::<Event>("default")
         .list(&Default::default())
         .await
         .unwrap();
@@ -132,164 +150,177 @@ async fn template_is_rolled_out_and_back() {
             .any(|event| event.note.as_ref() == Some(&first)
                 && event.reason.as_deref() == Some("ScalingReplicaSet"))
     );
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn broken_template_leaves_the_old_pods_and_times_out() {
-    let world = world().await;
-    world.apply(deployment("web", 4, "web:1")).await;
-    run_until(&world, "the first rollout", is_complete).await;
-    world.apply(deployment("web", 4, "broken")).await;
-    let mut stuck = until(
-        &world.within::<Deployment>("default"),
-        "the deadline is missed",
+async fn failing_rollout_keeps_old_pods_and_exceeds_its_deadline() {
+    let cluster = test_cluster().await;
+    cluster.apply(deployment("web", 4, "web:1")).await;
+    run_until(&cluster, "the first rollout", is_complete).await;
+    cluster.apply(deployment("web", 4, "broken")).await;
+    let mut stuck = wait_until(
+        &cluster.namespaced::<Deployment>("default"),
+        "the progress deadline is exceeded",
         |all| reason(&all[0], "Progressing").as_deref() == Some("ProgressDeadlineExceeded"),
     )
     .await;
     let stuck = stuck.remove(0);
     let status = stuck.status.unwrap();
-    assert_eq!(status.available_replicas, Some(3), "25 % each way");
-    assert_eq!(status.updated_replicas, Some(2), "25 % each way");
-    assert_eq!(status.replicas, Some(5), "25 % each way");
-    let working = pods(&world, 5)
+    assert_eq!(
+        status.available_replicas,
+        Some(3),
+        "maxSurge and maxUnavailable are 25%"
+    );
+    assert_eq!(
+        status.updated_replicas,
+        Some(2),
+        "maxSurge and maxUnavailable are 25%"
+    );
+    assert_eq!(
+        status.replicas,
+        Some(5),
+        "maxSurge and maxUnavailable are 25%"
+    );
+    let working = pods(&cluster, 5)
         .await
         .iter()
         .filter(|pod| image(pod) == "web:1" && is_ready(pod))
         .count();
     assert_eq!(working, 3);
-    world.apply(deployment("web", 4, "web:1")).await;
-    run_until(&world, "the way back", is_complete).await;
-    world.stop().await;
+    cluster.apply(deployment("web", 4, "web:1")).await;
+    run_until(&cluster, "the rollback", is_complete).await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn recreate_lets_no_two_templates_run_together() {
-    let world = world().await;
+async fn recreate_deletes_old_pods_before_creating_new_ones() {
+    let cluster = test_cluster().await;
     let recreate = |image: &str| {
         let mut web = deployment("web", 2, image);
         web["spec"]["strategy"] = json!({ "type": "Recreate" });
         web
     };
-    world.apply(recreate("web:1")).await;
-    run_until(&world, "the first rollout", is_complete).await;
-    // A pod that takes its time to end: somebody holds it back.
-    let slow = pods(&world, 2).await.remove(0);
+    cluster.apply(recreate("web:1")).await;
+    run_until(&cluster, "the first rollout", is_complete).await;
+    // A finalizer delays the deletion of this pod.
+    let slow = pods(&cluster, 2).await.remove(0);
     patch(
-        &world.within::<Pod>("default"),
+        &cluster.namespaced::<Pod>("default"),
         &slow.name_any(),
         json!({ "metadata": { "finalizers": ["example.org/hold"] } }),
     )
     .await;
-    world.apply(recreate("web:2")).await;
-    until(
-        &world.within::<Pod>("default"),
-        "one old pod is left",
+    cluster.apply(recreate("web:2")).await;
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
+        "one old pod remains",
         |pods| pods.len() == 1 && !is_active(&pods[0]),
     )
     .await;
-    world.pass(Duration::from_secs(5)).await;
+    cluster.advance(Duration::from_secs(5)).await;
     assert_eq!(
-        world
-            .within::<Pod>("default")
+        cluster
+            .namespaced::<Pod>("default")
             .list(&Default::default())
             .await
             .unwrap()
             .items
             .len(),
         1,
-        "nothing new while it is there"
+        "no new pod is created while it exists"
     );
     patch(
-        &world.within::<Pod>("default"),
+        &cluster.namespaced::<Pod>("default"),
         &slow.name_any(),
         json!({ "metadata": { "finalizers": null } }),
     )
     .await;
-    run_until(&world, "the second rollout", is_complete).await;
+    run_until(&cluster, "the second rollout", is_complete).await;
     assert!(
-        pods(&world, 2)
+        pods(&cluster, 2)
             .await
             .iter()
             .all(|pod| image(pod) == "web:2")
     );
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn taken_name_is_counted_as_a_collision() {
-    let world = world().await;
-    world.apply(deployment("web", 1, "web:1")).await;
-    run_until(&world, "the first rollout", is_complete).await;
-    let set = sets(&world).await.remove(0);
-    world
-        .within::<Deployment>("default")
+async fn taken_name_increments_the_collision_count() {
+    let cluster = test_cluster().await;
+    cluster.apply(deployment("web", 1, "web:1")).await;
+    run_until(&cluster, "the first rollout", is_complete).await;
+    let set = sets(&cluster).await.remove(0);
+    cluster
+        .namespaced::<Deployment>("default")
         .delete("web", &DeleteParams::background())
         .await
         .unwrap();
-    until(&world.within::<ReplicaSet>("default"), "no set", |sets| {
-        sets.is_empty()
-    })
+    wait_until(
+        &cluster.namespaced::<ReplicaSet>("default"),
+        "no set",
+        |sets| sets.is_empty(),
+    )
     .await;
-    // Somebody else takes the name that the set of this template would have.
-    let mut squatter = set.clone();
-    squatter.metadata = kube::api::ObjectMeta {
+    // Another ReplicaSet takes the name of this template's ReplicaSet.
+    let mut other_set = set.clone();
+    other_set.metadata = kube::api::ObjectMeta {
         name: set.metadata.name.clone(),
         ..Default::default()
     };
-    let spec = squatter.spec.as_mut().unwrap();
+    let spec = other_set.spec.as_mut().unwrap();
     spec.replicas = Some(0);
-    spec.selector =
-        serde_json::from_value(json!({ "matchLabels": { "app": "squatter" } })).unwrap();
-    spec.template = serde_json::from_value(template("squatter", "web:9")).unwrap();
-    squatter.status = None;
-    world
-        .within::<ReplicaSet>("default")
-        .create(&PostParams::default(), &squatter)
+    spec.selector = serde_json::from_value(json!({ "matchLabels": { "app": "other" } })).unwrap();
+    spec.template = serde_json::from_value(template("other", "web:9")).unwrap();
+    other_set.status = None;
+    cluster
+        .namespaced::<ReplicaSet>("default")
+        .create(&PostParams::default(), &other_set)
         .await
         .unwrap();
-    world.apply(deployment("web", 1, "web:1")).await;
-    let done = run_until(&world, "the rollout under another name", is_complete).await;
-    assert_eq!(done.status.unwrap().collision_count, Some(1));
-    world.stop().await;
+    cluster.apply(deployment("web", 1, "web:1")).await;
+    let complete = run_until(&cluster, "the rollout with another name", is_complete).await;
+    assert_eq!(complete.status.unwrap().collision_count, Some(1));
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn orphaned_sets_are_adopted() {
-    let world = world().await;
-    world.apply(deployment("web", 2, "web:1")).await;
-    run_until(&world, "the first rollout", is_complete).await;
-    let before = pods(&world, 2).await;
-    let name = sets(&world).await[0].name_any();
-    world
-        .within::<Deployment>("default")
+async fn orphaned_replica_sets_are_adopted() {
+    let cluster = test_cluster().await;
+    cluster.apply(deployment("web", 2, "web:1")).await;
+    run_until(&cluster, "the first rollout", is_complete).await;
+    let before = pods(&cluster, 2).await;
+    let name = sets(&cluster).await[0].name_any();
+    cluster
+        .namespaced::<Deployment>("default")
         .delete("web", &DeleteParams::orphan())
         .await
         .unwrap();
     patch(
-        &world.within::<ReplicaSet>("default"),
+        &cluster.namespaced::<ReplicaSet>("default"),
         &name,
         json!({ "metadata": { "ownerReferences": null } }),
     )
     .await;
-    patch_away_finalizers(&world).await;
-    world.apply(deployment("web", 2, "web:1")).await;
-    run_until(&world, "adoption", is_complete).await;
-    let adopted = sets(&world).await;
+    remove_finalizers(&cluster).await;
+    cluster.apply(deployment("web", 2, "web:1")).await;
+    run_until(&cluster, "adoption", is_complete).await;
+    let adopted = sets(&cluster).await;
     assert_eq!(adopted.len(), 1);
     assert_eq!(controller(&adopted[0]), Some("web"));
     let uids = |pods: &[Pod]| pods.iter().map(|pod| pod.uid()).collect::<Vec<_>>();
     assert_eq!(
-        uids(&pods(&world, 2).await),
+        uids(&pods(&cluster, 2).await),
         uids(&before),
         "no pod was replaced"
     );
-    world.stop().await;
+    cluster.stop().await;
 }
 
-/// Orphaning is the garbage collector's; without it the test does its part.
-async fn patch_away_finalizers(world: &World) {
-    let deployments = world.within::<Deployment>("default");
+/// Completes the orphaning in place of the garbage collector.
+async fn remove_finalizers(cluster: &TestCluster) {
+    let deployments = cluster.namespaced::<Deployment>("default");
     if deployments.get_opt("web").await.unwrap().is_some() {
         patch(
             &deployments,
@@ -298,36 +329,39 @@ async fn patch_away_finalizers(world: &World) {
         )
         .await;
     }
-    until(&deployments, "the deployment is gone", |all| all.is_empty()).await;
+    wait_until(&deployments, "the Deployment is deleted", |all| {
+        all.is_empty()
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn restarts_in_a_rollout_change_nothing_in_the_end() {
-    let mut world = world().await;
-    world.apply(deployment("web", 6, "web:1")).await;
-    run_until(&world, "the first rollout", is_complete).await;
-    world.apply(deployment("web", 6, "web:2")).await;
+async fn rollout_completes_despite_restarts() {
+    let mut cluster = test_cluster().await;
+    cluster.apply(deployment("web", 6, "web:1")).await;
+    run_until(&cluster, "the first rollout", is_complete).await;
+    cluster.apply(deployment("web", 6, "web:2")).await;
     for _ in 0..6 {
-        world.restart().await;
-        make_all_ready(&world).await;
-        world.pass(Duration::from_millis(700)).await;
-        let there = world
-            .within::<Pod>("default")
+        cluster.restart_controllers().await;
+        make_all_ready(&cluster).await;
+        cluster.advance(Duration::from_millis(700)).await;
+        let pods = cluster
+            .namespaced::<Pod>("default")
             .list(&Default::default())
             .await
             .unwrap();
         assert!(
-            there.iter().filter(|pod| is_active(pod)).count() <= 8,
-            "six and a quarter more, rounded up"
+            pods.iter().filter(|pod| is_active(pod)).count() <= 8,
+            "6 and 25% surge, rounded up"
         );
     }
-    run_until(&world, "the second rollout", is_complete).await;
+    run_until(&cluster, "the second rollout", is_complete).await;
     assert!(
-        pods(&world, 6)
+        pods(&cluster, 6)
             .await
             .iter()
             .all(|pod| image(pod) == "web:2")
     );
-    assert_eq!(sets(&world).await.len(), 2);
-    world.stop().await;
+    assert_eq!(sets(&cluster).await.len(), 2);
+    cluster.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Disruption budgets, and evictions that are granted by them.
+//! PodDisruptionBudgets and evictions.
 
 use std::time::Duration;
 
@@ -6,33 +6,44 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{make_all_ready, make_ready, pods, template, world};
-use bellerophon_testkit::{World, until};
+use super::{make_all_ready, make_ready, pods, template, test_cluster};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn web(replicas: i32) -> Value {
     json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
-        "spec": { "replicas": replicas, "selector": { "matchLabels": { "app": "web" } }, "template": template("web", "web:1") },
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": "web" },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": template("web", "web:1"),
+        },
     })
 }
 
-fn budget(more: Value) -> Value {
+fn pdb(more: Value) -> Value {
     let mut spec = json!({ "selector": { "matchLabels": { "app": "web" } } });
     for (key, value) in more.as_object().unwrap() {
         spec[key] = value.clone();
     }
-    json!({ "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "web" }, "spec": spec })
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": { "name": "web" },
+        "spec": spec,
+    })
 }
 
-/// Waits for so many expected, desired and healthy pods, and allowed disruptions.
-async fn counts(world: &World, expected: i32, desired: i32, healthy: i32, allowed: i32) {
-    let wanted =
+/// Waits for the counts of expected, desired and healthy pods and allowed disruptions.
+async fn counts(cluster: &TestCluster, expected: i32, desired: i32, healthy: i32, allowed: i32) {
+    let description =
         format!("{expected} expected, {desired} desired, {healthy} healthy, {allowed} allowed");
-    until(
-        &world.within::<PodDisruptionBudget>("default"),
-        &wanted,
-        |budgets| {
-            budgets[0].status.as_ref().is_some_and(|status| {
+    wait_until(
+        &cluster.namespaced::<PodDisruptionBudget>("default"),
+        &description,
+        |pdbs| {
+            pdbs[0].status.as_ref().is_some_and(|status| {
                 (
                     status.expected_pods,
                     status.desired_healthy,
@@ -46,56 +57,58 @@ async fn counts(world: &World, expected: i32, desired: i32, healthy: i32, allowe
 }
 
 #[tokio::test(start_paused = true)]
-async fn evictions_are_granted_as_far_as_the_budget_goes() {
-    let world = world().await;
-    world.apply(web(4)).await;
-    world
-        .apply(budget(json!({ "maxUnavailable": "25%" })))
-        .await;
-    let four = pods(&world, 4).await;
-    counts(&world, 4, 3, 0, 0).await;
-    make_all_ready(&world).await;
-    counts(&world, 4, 3, 4, 1).await;
-    let pods_api = world.within::<k8s_openapi::api::core::v1::Pod>("default");
+async fn evictions_are_granted_within_the_budget() {
+    let cluster = test_cluster().await;
+    cluster.apply(web(4)).await;
+    cluster.apply(pdb(json!({ "maxUnavailable": "25%" }))).await;
+    let four = pods(&cluster, 4).await;
+    counts(&cluster, 4, 3, 0, 0).await;
+    make_all_ready(&cluster).await;
+    counts(&cluster, 4, 3, 4, 1).await;
+    let pods_api = cluster.namespaced::<k8s_openapi::api::core::v1::Pod>("default");
     pods_api
         .evict(&four[0].name_any(), &Default::default())
         .await
-        .expect("the first is granted");
-    let refused = pods_api
+        .expect("the first eviction is granted");
+    let rejected = pods_api
         .evict(&four[1].name_any(), &Default::default())
         .await;
     assert!(
-        matches!(refused, Err(kube::Error::Api(status)) if status.code == 429),
-        "the second must wait"
+        matches!(rejected, Err(kube::Error::Api(status)) if status.code == 429),
+        "the second eviction is rejected"
     );
-    counts(&world, 4, 3, 3, 0).await;
-    let next = pods(&world, 4)
+    counts(&cluster, 4, 3, 3, 0).await;
+    let next = pods(&cluster, 4)
         .await
         .into_iter()
-        .find(|pod| four.iter().all(|known| known.uid() != pod.uid()))
+        .find(|pod| four.iter().all(|old| old.uid() != pod.uid()))
         .unwrap();
-    make_ready(&world, &next).await;
-    counts(&world, 4, 3, 4, 1).await;
+    make_ready(&cluster, &next).await;
+    counts(&cluster, 4, 3, 4, 1).await;
     pods_api
         .evict(&four[1].name_any(), &Default::default())
         .await
-        .expect("now it may go");
-    world.stop().await;
+        .expect("the second eviction is granted");
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_counted_allows_nothing() {
-    let world = world().await;
-    let mut lone = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "lone", "labels": { "app": "web" } } });
+async fn pods_without_controller_allow_no_disruption() {
+    let cluster = test_cluster().await;
+    let mut lone = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "lone", "labels": { "app": "web" } },
+    });
     lone["spec"] = template("", "web:1")["spec"].clone();
-    world.apply(lone).await;
-    make_all_ready(&world).await;
-    world.apply(budget(json!({ "maxUnavailable": 1 }))).await;
-    world.pass(Duration::from_secs(5)).await;
-    counts(&world, 0, 0, 1, 0).await;
-    world
-        .apply(budget(json!({ "minAvailable": 0, "maxUnavailable": null })))
+    cluster.apply(lone).await;
+    make_all_ready(&cluster).await;
+    cluster.apply(pdb(json!({ "maxUnavailable": 1 }))).await;
+    cluster.advance(Duration::from_secs(5)).await;
+    counts(&cluster, 0, 0, 1, 0).await;
+    cluster
+        .apply(pdb(json!({ "minAvailable": 0, "maxUnavailable": null })))
         .await;
-    world.pass(Duration::from_secs(5)).await;
-    world.stop().await;
+    cluster.advance(Duration::from_secs(5)).await;
+    cluster.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Jobs.
+//! Job controller.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::{finish, is_active, make_all_ready, patch, pods, template, world};
-use bellerophon_testkit::{World, until};
+use super::{finish, is_active, make_all_ready, patch, pods, template, test_cluster};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn job(spec: Value) -> Value {
     let mut spec = spec;
@@ -28,45 +28,45 @@ fn condition(job: &Job, type_: &str) -> Option<String> {
         .clone()
 }
 
-async fn until_condition(world: &World, type_: &str) -> Job {
-    until(&world.within::<Job>("default"), type_, |jobs| {
+async fn until_condition(cluster: &TestCluster, type_: &str) -> Job {
+    wait_until(&cluster.namespaced::<Job>("default"), type_, |jobs| {
         condition(&jobs[0], type_).is_some()
     })
     .await
     .remove(0)
 }
 
-/// Ends every active pod.
-async fn finish_all(world: &World, phase: &str) {
-    for pod in world
-        .within::<Pod>("default")
+/// Sets the phase of all active pods.
+async fn finish_all(cluster: &TestCluster, phase: &str) {
+    for pod in cluster
+        .namespaced::<Pod>("default")
         .list(&Default::default())
         .await
         .unwrap()
         .iter()
         .filter(|pod| is_active(pod))
     {
-        finish(world, pod, phase).await;
+        finish(cluster, pod, phase).await;
     }
 }
 
-fn is_tracked(pod: &Pod) -> bool {
+fn has_tracking_finalizer(pod: &Pod) -> bool {
     pod.finalizers()
         .iter()
         .any(|finalizer| finalizer == "batch.kubernetes.io/job-tracking")
 }
 
 #[tokio::test(start_paused = true)]
-async fn job_runs_so_many_pods_to_their_end() {
-    let world = world().await;
-    world
+async fn job_completes_after_its_completions() {
+    let cluster = test_cluster().await;
+    cluster
         .apply(job(json!({ "completions": 3, "parallelism": 2 })))
         .await;
-    let two = pods(&world, 2).await;
-    assert!(two.iter().all(is_tracked));
-    make_all_ready(&world).await;
-    until(
-        &world.within::<Job>("default"),
+    let two = pods(&cluster, 2).await;
+    assert!(two.iter().all(has_tracking_finalizer));
+    make_all_ready(&cluster).await;
+    wait_until(
+        &cluster.namespaced::<Job>("default"),
         "two active and ready",
         |jobs| {
             jobs[0].status.as_ref().is_some_and(|status| {
@@ -75,35 +75,36 @@ async fn job_runs_so_many_pods_to_their_end() {
         },
     )
     .await;
-    finish_all(&world, "Succeeded").await;
-    pods(&world, 1).await;
-    finish_all(&world, "Succeeded").await;
-    let done = until_condition(&world, "Complete").await;
-    let status = done.status.clone().unwrap();
+    finish_all(&cluster, "Succeeded").await;
+    pods(&cluster, 1).await;
+    finish_all(&cluster, "Succeeded").await;
+    let complete = until_condition(&cluster, "Complete").await;
+    let status = complete.status.clone().unwrap();
     assert_eq!(status.succeeded, Some(3));
     assert_eq!(status.failed, None);
     assert_eq!(status.active, None);
     assert!(status.completion_time.is_some());
     assert_eq!(
-        condition(&done, "SuccessCriteriaMet").as_deref(),
+        condition(&complete, "SuccessCriteriaMet").as_deref(),
         Some("CompletionsReached")
     );
-    let left = world
-        .within::<Pod>("default")
+    let remaining = cluster
+        .namespaced::<Pod>("default")
         .list(&Default::default())
         .await
         .unwrap();
-    assert!(
-        left.items.len() == 3,
-        "finished pods stay, for people to look at, and are free to go"
+    assert_eq!(
+        remaining.items.len(),
+        3,
+        "finished pods are kept without finalizer"
     );
     assert!(
-        !left.iter().any(is_tracked),
-        "finished pods stay, for people to look at, and are free to go"
+        !remaining.iter().any(has_tracking_finalizer),
+        "finished pods are kept without finalizer"
     );
-    until(
-        &world.within::<Event>("default"),
-        "an event tells",
+    wait_until(
+        &cluster.namespaced::<Event>("default"),
+        "an event is recorded",
         |events| {
             events
                 .iter()
@@ -111,95 +112,102 @@ async fn job_runs_so_many_pods_to_their_end() {
         },
     )
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_job_backs_off_and_gives_up() {
-    let world = world().await;
-    world
+async fn failing_job_retries_with_back_off_until_its_limit() {
+    let cluster = test_cluster().await;
+    cluster
         .apply(job(
             json!({ "completions": 1, "parallelism": 1, "backoffLimit": 3 }),
         ))
         .await;
-    let mut waits = Vec::new();
+    let mut delays = Vec::new();
     for _ in 0..3 {
-        pods(&world, 1).await;
-        finish_all(&world, "Failed").await;
-        let before = super::now(&world);
-        pods(&world, 1).await;
-        waits.push(super::now(&world).duration_since(before).as_secs());
+        pods(&cluster, 1).await;
+        finish_all(&cluster, "Failed").await;
+        let before = super::now(&cluster);
+        pods(&cluster, 1).await;
+        delays.push(super::now(&cluster).duration_since(before).as_secs());
     }
-    // Objects tell whole seconds.
+    // Timestamps have a resolution of one second.
     assert!(
-        waits
+        delays
             .iter()
             .zip([10, 20, 40])
-            .all(|(waited, expected)| (expected - 1..=expected).contains(waited)),
-        "{waits:?}"
+            .all(|(delay, expected)| (expected - 1..=expected).contains(delay)),
+        "{delays:?}"
     );
-    finish_all(&world, "Failed").await;
-    let failed = until_condition(&world, "Failed").await;
+    finish_all(&cluster, "Failed").await;
+    let failed = until_condition(&cluster, "Failed").await;
     assert_eq!(
         condition(&failed, "Failed").as_deref(),
         Some("BackoffLimitExceeded")
     );
     assert_eq!(failed.status.unwrap().failed, Some(4));
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadline_ends_what_runs() {
-    let world = world().await;
-    world
+async fn active_deadline_deletes_active_pods() {
+    let cluster = test_cluster().await;
+    cluster
         .apply(job(
             json!({ "completions": 2, "parallelism": 2, "activeDeadlineSeconds": 30 }),
         ))
         .await;
-    pods(&world, 2).await;
-    let failed = until_condition(&world, "Failed").await;
+    pods(&cluster, 2).await;
+    let failed = until_condition(&cluster, "Failed").await;
     assert_eq!(
         condition(&failed, "Failed").as_deref(),
         Some("DeadlineExceeded")
     );
     assert_eq!(failed.status.unwrap().failed, Some(2));
-    pods(&world, 0).await;
-    world.stop().await;
+    pods(&cluster, 0).await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn suspended_job_runs_nothing_until_it_is_resumed() {
-    let world = world().await;
-    world
+async fn suspended_job_has_no_pods_until_resumed() {
+    let cluster = test_cluster().await;
+    cluster
         .apply(job(json!({ "completions": 2, "parallelism": 2 })))
         .await;
-    pods(&world, 2).await;
+    pods(&cluster, 2).await;
     patch(
-        &world.within::<Job>("default"),
+        &cluster.namespaced::<Job>("default"),
         "work",
         json!({ "spec": { "suspend": true } }),
     )
     .await;
-    pods(&world, 0).await;
-    let suspended = until_condition(&world, "Suspended").await;
+    pods(&cluster, 0).await;
+    let suspended = until_condition(&cluster, "Suspended").await;
     assert_eq!(suspended.status.unwrap().failed, None);
     patch(
-        &world.within::<Job>("default"),
+        &cluster.namespaced::<Job>("default"),
         "work",
         json!({ "spec": { "suspend": false } }),
     )
     .await;
-    pods(&world, 2).await;
-    finish_all(&world, "Succeeded").await;
-    until_condition(&world, "Complete").await;
-    world.stop().await;
+    pods(&cluster, 2).await;
+    finish_all(&cluster, "Succeeded").await;
+    until_condition(&cluster, "Complete").await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn indexed_job_runs_each_index() {
-    let world = world().await;
-    world.apply(job(json!({ "completions": 4, "parallelism": 4, "completionMode": "Indexed", "backoffLimitPerIndex": 1 }))).await;
-    let four = pods(&world, 4).await;
+async fn indexed_job_retries_each_index() {
+    let cluster = test_cluster().await;
+    cluster
+        .apply(job(json!({
+            "completions": 4,
+            "parallelism": 4,
+            "completionMode": "Indexed",
+            "backoffLimitPerIndex": 1,
+        })))
+        .await;
+    let four = pods(&cluster, 4).await;
     let index = |pod: &Pod| pod.annotations()["batch.kubernetes.io/job-completion-index"].clone();
     let mut indexes: Vec<_> = four.iter().map(index).collect();
     indexes.sort();
@@ -210,7 +218,7 @@ async fn indexed_job_runs_each_index() {
     );
     for pod in &four {
         finish(
-            &world,
+            &cluster,
             pod,
             if index(pod) == "2" {
                 "Failed"
@@ -220,14 +228,14 @@ async fn indexed_job_runs_each_index() {
         )
         .await;
     }
-    let again = pods(&world, 1).await;
-    assert_eq!(index(&again[0]).as_str(), "2");
+    let retried = pods(&cluster, 1).await;
+    assert_eq!(index(&retried[0]).as_str(), "2");
     assert_eq!(
-        again[0].annotations()["batch.kubernetes.io/job-index-failure-count"].as_str(),
+        retried[0].annotations()["batch.kubernetes.io/job-index-failure-count"].as_str(),
         "1"
     );
-    finish(&world, &again[0], "Failed").await;
-    let failed = until_condition(&world, "Failed").await;
+    finish(&cluster, &retried[0], "Failed").await;
+    let failed = until_condition(&cluster, "Failed").await;
     let status = failed.status.clone().unwrap();
     assert_eq!(
         condition(&failed, "Failed").as_deref(),
@@ -237,28 +245,28 @@ async fn indexed_job_runs_each_index() {
     assert_eq!(status.failed_indexes.as_deref(), Some("2"));
     assert_eq!(status.succeeded, Some(3));
     assert_eq!(status.failed, Some(2));
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_pod_is_counted_once_whatever_dies() {
-    let mut world = world().await;
-    world
+async fn every_pod_is_counted_once_despite_restarts() {
+    let mut cluster = test_cluster().await;
+    cluster
         .apply(job(json!({ "completions": 30, "parallelism": 10 })))
         .await;
     for round in 0..3 {
-        pods(&world, 10).await;
-        finish_all(&world, "Succeeded").await;
+        pods(&cluster, 10).await;
+        finish_all(&cluster, "Succeeded").await;
         if round < 2 {
-            world.restart().await;
+            cluster.restart_controllers().await;
         }
     }
-    world.restart().await;
-    let done = until_condition(&world, "Complete").await;
-    assert_eq!(done.status.unwrap().succeeded, Some(30));
+    cluster.restart_controllers().await;
+    let complete = until_condition(&cluster, "Complete").await;
+    assert_eq!(complete.status.unwrap().succeeded, Some(30));
     assert_eq!(
-        world
-            .within::<Pod>("default")
+        cluster
+            .namespaced::<Pod>("default")
             .list(&Default::default())
             .await
             .unwrap()
@@ -266,35 +274,39 @@ async fn every_pod_is_counted_once_whatever_dies() {
             .len(),
         30
     );
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_deleted_job_go_with_it() {
-    let world = world().await;
-    world
+async fn pods_of_a_deleted_job_are_deleted() {
+    let cluster = test_cluster().await;
+    cluster
         .apply(job(json!({ "completions": 3, "parallelism": 3 })))
         .await;
-    pods(&world, 3).await;
+    pods(&cluster, 3).await;
     for params in [DeleteParams::background(), DeleteParams::foreground()] {
-        world
-            .within::<Job>("default")
+        cluster
+            .namespaced::<Job>("default")
             .delete("work", &params)
             .await
             .unwrap();
-        until(&world.within::<Pod>("default"), "no pod is left", |pods| {
-            pods.is_empty()
-        })
+        wait_until(
+            &cluster.namespaced::<Pod>("default"),
+            "all pods are deleted",
+            |pods| pods.is_empty(),
+        )
         .await;
-        until(&world.within::<Job>("default"), "no job is left", |jobs| {
-            jobs.is_empty()
-        })
+        wait_until(
+            &cluster.namespaced::<Job>("default"),
+            "the Job is deleted",
+            |jobs| jobs.is_empty(),
+        )
         .await;
-        world.pass(Duration::from_secs(60)).await;
-        world
+        cluster.advance(Duration::from_secs(60)).await;
+        cluster
             .apply(job(json!({ "completions": 3, "parallelism": 3 })))
             .await;
-        pods(&world, 3).await;
+        pods(&cluster, 3).await;
     }
-    world.stop().await;
+    cluster.stop().await;
 }

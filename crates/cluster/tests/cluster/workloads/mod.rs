@@ -1,13 +1,13 @@
-//! Workloads, with the test in the place of scheduler and kubelet: it says when pods are ready, fail or are gone.
+//! Workload controllers. The tests act as scheduler and kubelet: they set the status of pods.
 
-mod cron_job; // jobs at their times
-mod daemon_set; // one pod on every node
-mod deployment; // one template at a time, rolled out
-mod disruption; // how many pods may be taken away
-mod job; // pods that are to end well
-mod replica_set; // so many equal pods
-mod stateful_set; // members with names and storage
-mod whole; // with scheduler and nodes
+mod cron_job; // CronJob
+mod daemon_set; // DaemonSet
+mod deployment; // Deployment
+mod disruption; // PodDisruptionBudget
+mod end_to_end; // with scheduler and simulated nodes
+mod job; // Job
+mod replica_set; // ReplicaSet and ReplicationController
+mod stateful_set; // StatefulSet
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -15,21 +15,30 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
-/// A cluster without nodes, with what pods need to be admitted.
-pub(crate) async fn world() -> World {
-    let world = World::with_nodes(0).await;
-    world.apply(json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default" } })).await;
-    world
+/// A cluster without nodes, with the ServiceAccount `default`.
+pub(crate) async fn test_cluster() -> TestCluster {
+    let cluster = TestCluster::with_nodes(0).await;
+    cluster
+        .apply(json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": { "name": "default" },
+        }))
+        .await;
+    cluster
 }
 
-/// A template of pods labelled `app`, with one container of this image.
+/// A pod template with label `app` and one container.
 pub(crate) fn template(app: &str, image: &str) -> Value {
-    json!({ "metadata": { "labels": { "app": app } }, "spec": { "containers": [{ "name": "main", "image": image }] } })
+    json!({
+        "metadata": { "labels": { "app": app } },
+        "spec": { "containers": [{ "name": "main", "image": image }] },
+    })
 }
 
-/// Whether a pod neither ended nor is being deleted.
+/// Whether a pod is neither terminal nor terminating.
 pub(crate) fn is_active(pod: &Pod) -> bool {
     let phase = pod
         .status
@@ -56,44 +65,60 @@ pub(crate) fn image(pod: &Pod) -> &str {
         .unwrap_or_default()
 }
 
-/// Waits for exactly so many active pods in `default`.
-pub(crate) async fn pods(world: &World, count: usize) -> Vec<Pod> {
-    let wanted = format!("{count} active pods");
-    let all = until(&world.within("default"), &wanted, |pods: &[Pod]| {
-        pods.iter().filter(|pod| is_active(pod)).count() == count
-    })
+/// Waits for exactly `count` active pods in `default`.
+pub(crate) async fn pods(cluster: &TestCluster, count: usize) -> Vec<Pod> {
+    let description = format!("{count} active pods");
+    let all = wait_until(
+        &cluster.namespaced("default"),
+        &description,
+        |pods: &[Pod]| pods.iter().filter(|pod| is_active(pod)).count() == count,
+    )
     .await;
     all.into_iter().filter(is_active).collect()
 }
 
-/// Makes a pod run and serve from now on.
-pub(crate) async fn make_ready(world: &World, pod: &Pod) {
-    let since = now(world);
-    let conditions = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": since }]);
+/// Sets a pod running and ready.
+pub(crate) async fn make_ready(cluster: &TestCluster, pod: &Pod) {
+    let time = now(cluster);
+    let conditions = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": time }]);
     set_status(
-        world,
+        cluster,
         pod,
         json!({ "phase": "Running", "conditions": conditions }),
     )
     .await;
 }
 
-/// Ends a pod.
-pub(crate) async fn finish(world: &World, pod: &Pod, phase: &str) {
-    let finished = json!({ "terminated": { "exitCode": if phase == "Failed" { 1 } else { 0 }, "finishedAt": now(world) } });
-    let containers = json!([{ "name": "main", "image": "x", "imageID": "", "ready": false, "restartCount": 0, "state": finished }]);
+/// Sets a pod's phase to `Succeeded` or `Failed`.
+pub(crate) async fn finish(cluster: &TestCluster, pod: &Pod, phase: &str) {
+    let finished = json!({
+        "terminated": {
+            "exitCode": if phase == "Failed" { 1 } else { 0 },
+            "finishedAt": now(cluster),
+        },
+    });
+    let containers = json!([
+        {
+            "name": "main",
+            "image": "x",
+            "imageID": "",
+            "ready": false,
+            "restartCount": 0,
+            "state": finished,
+        },
+    ]);
     let conditions =
-        json!([{ "type": "Ready", "status": "False", "lastTransitionTime": now(world) }]);
+        json!([{ "type": "Ready", "status": "False", "lastTransitionTime": now(cluster) }]);
     set_status(
-        world,
+        cluster,
         pod,
         json!({ "phase": phase, "containerStatuses": containers, "conditions": conditions }),
     )
     .await;
 }
 
-pub(crate) async fn set_status(world: &World, pod: &Pod, status: Value) {
-    let pods: Api<Pod> = world.within(&pod.namespace().unwrap_or_default());
+pub(crate) async fn set_status(cluster: &TestCluster, pod: &Pod, status: Value) {
+    let pods: Api<Pod> = cluster.namespaced(&pod.namespace().unwrap_or_default());
     match pods
         .patch_status(
             &pod.name_any(),
@@ -103,29 +128,29 @@ pub(crate) async fn set_status(world: &World, pod: &Pod, status: Value) {
         .await
     {
         Ok(_) => {}
-        // Gone meanwhile, and so is its kubelet's business.
+        // The pod was deleted in the meantime.
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         Err(error) => panic!("cannot set the status of {}: {error}", pod.name_any()),
     }
 }
 
-/// Makes every active pod that is not ready yet so.
-pub(crate) async fn make_all_ready(world: &World) {
-    for pod in world
-        .within::<Pod>("default")
+/// Sets all active pods ready.
+pub(crate) async fn make_all_ready(cluster: &TestCluster) {
+    for pod in cluster
+        .namespaced::<Pod>("default")
         .list(&Default::default())
         .await
         .expect("pods")
     {
         if is_active(&pod) && !is_ready(&pod) {
-            make_ready(world, &pod).await;
+            make_ready(cluster, &pod).await;
         }
     }
 }
 
-/// The time of day in the cluster.
-pub(crate) fn now(world: &World) -> Timestamp {
-    world.clock.now()
+/// The time of the test cluster.
+pub(crate) fn now(cluster: &TestCluster) -> Timestamp {
+    cluster.clock.now()
 }
 
 /// The name of an object's controller.
@@ -139,7 +164,7 @@ pub(crate) fn controller<K: Resource>(object: &K) -> Option<&str> {
         .map(|owner| owner.name.as_str())
 }
 
-/// Changes an object by a merge patch.
+/// Sends a merge patch.
 pub(crate) async fn patch<K>(api: &Api<K>, name: &str, patch: Value) -> K
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,

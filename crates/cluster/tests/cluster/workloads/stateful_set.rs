@@ -1,4 +1,4 @@
-//! StatefulSets.
+//! StatefulSet controller.
 
 use std::time::Duration;
 
@@ -7,18 +7,28 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{finish, image, is_active, make_all_ready, patch, pods, template, world};
-use bellerophon_testkit::{World, until};
+use super::{finish, image, is_active, make_all_ready, patch, pods, template, test_cluster};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn set(replicas: i32, image: &str, more: Value) -> Value {
     let mut set = json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "db" },
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": { "name": "db" },
         "spec": {
-            "replicas": replicas, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } }, "template": template("db", image),
-            "volumeClaimTemplates": [{
-                "metadata": { "name": "data" },
-                "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
-            }],
+            "replicas": replicas,
+            "serviceName": "db",
+            "selector": { "matchLabels": { "app": "db" } },
+            "template": template("db", image),
+            "volumeClaimTemplates": [
+                {
+                    "metadata": { "name": "data" },
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"],
+                        "resources": { "requests": { "storage": "1Gi" } },
+                    },
+                },
+            ],
         },
     });
     for (key, value) in more.as_object().unwrap() {
@@ -31,10 +41,10 @@ fn names<K: ResourceExt>(objects: &[K]) -> Vec<String> {
     objects.iter().map(ResourceExt::name_any).collect()
 }
 
-async fn claims(world: &World) -> Vec<String> {
+async fn claims(cluster: &TestCluster) -> Vec<String> {
     names(
-        &world
-            .within::<PersistentVolumeClaim>("default")
+        &cluster
+            .namespaced::<PersistentVolumeClaim>("default")
             .list(&Default::default())
             .await
             .unwrap()
@@ -42,35 +52,39 @@ async fn claims(world: &World) -> Vec<String> {
     )
 }
 
-/// Makes members ready one after the other, and notes in which order they come.
-async fn bring_up(world: &World, count: usize) -> Vec<String> {
+/// Sets pods ready one after the other. Returns their names in creation order.
+async fn bring_up(cluster: &TestCluster, count: usize) -> Vec<String> {
     let mut order = Vec::new();
-    for there in 1..=count {
-        let now = pods(world, there).await;
+    for expected in 1..=count {
+        let now = pods(cluster, expected).await;
         order.extend(
             names(&now)
                 .into_iter()
                 .filter(|name| !order.contains(name))
                 .collect::<Vec<_>>(),
         );
-        world.pass(Duration::from_secs(5)).await;
-        assert_eq!(pods(world, there).await.len(), there, "the next one waits");
-        make_all_ready(world).await;
+        cluster.advance(Duration::from_secs(5)).await;
+        assert_eq!(
+            pods(cluster, expected).await.len(),
+            expected,
+            "the next pod waits"
+        );
+        make_all_ready(cluster).await;
     }
     order
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_come_and_go_in_order_with_their_storage() {
-    let world = world().await;
-    world.apply(set(3, "db:1", json!({}))).await;
-    assert_eq!(bring_up(&world, 3).await, ["db-0", "db-1", "db-2"]);
+async fn ordered_ready_creates_and_deletes_pods_in_order() {
+    let cluster = test_cluster().await;
+    cluster.apply(set(3, "db:1", json!({}))).await;
+    assert_eq!(bring_up(&cluster, 3).await, ["db-0", "db-1", "db-2"]);
     assert_eq!(
-        claims(&world).await,
+        claims(&cluster).await,
         ["data-db-0", "data-db-1", "data-db-2"]
     );
-    let told = until(
-        &world.within::<StatefulSet>("default"),
+    let sets = wait_until(
+        &cluster.namespaced::<StatefulSet>("default"),
         "three available",
         |sets| {
             sets[0].status.as_ref().is_some_and(|status| {
@@ -79,42 +93,53 @@ async fn members_come_and_go_in_order_with_their_storage() {
         },
     )
     .await;
-    let status = told[0].status.clone().unwrap();
+    let status = sets[0].status.clone().unwrap();
     assert_eq!(status.replicas, 3);
     assert_eq!(status.current_replicas, Some(3));
     assert_eq!(status.updated_replicas, Some(3));
     assert_eq!(status.current_revision, status.update_revision);
 
-    // A member that ends comes back under its name, with its storage.
-    let first = world.within::<Pod>("default").get("db-1").await.unwrap();
-    finish(&world, &first, "Failed").await;
-    until(&world.within::<Pod>("default"), "db-1 is back", |pods| {
-        pods.iter()
-            .any(|pod| pod.name_any() == "db-1" && pod.uid() != first.uid() && is_active(pod))
-    })
+    // A failed pod is recreated with the same name and claim.
+    let first = cluster
+        .namespaced::<Pod>("default")
+        .get("db-1")
+        .await
+        .unwrap();
+    finish(&cluster, &first, "Failed").await;
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
+        "db-1 is recreated",
+        |pods| {
+            pods.iter()
+                .any(|pod| pod.name_any() == "db-1" && pod.uid() != first.uid() && is_active(pod))
+        },
+    )
     .await;
-    make_all_ready(&world).await;
+    make_all_ready(&cluster).await;
     patch(
-        &world.within::<StatefulSet>("default"),
+        &cluster.namespaced::<StatefulSet>("default"),
         "db",
         json!({ "spec": { "replicas": 1 } }),
     )
     .await;
-    assert_eq!(names(&pods(&world, 1).await), ["db-0"]);
-    assert_eq!(claims(&world).await.len(), 3, "storage is kept");
-    world.stop().await;
+    assert_eq!(names(&pods(&cluster, 1).await), ["db-0"]);
+    assert_eq!(claims(&cluster).await.len(), 3, "claims are kept");
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn storage_goes_with_its_member_if_the_policy_says_so() {
-    let world = world().await;
-    let policy = json!({ "persistentVolumeClaimRetentionPolicy": { "whenDeleted": "Delete", "whenScaled": "Delete" }, "podManagementPolicy": "Parallel" });
-    world.apply(set(2, "db:1", policy.clone())).await;
-    pods(&world, 2).await;
-    make_all_ready(&world).await;
-    until(
-        &world.within::<PersistentVolumeClaim>("default"),
-        "the set owns the claims",
+async fn retention_policy_delete_deletes_claims() {
+    let cluster = test_cluster().await;
+    let policy = json!({
+        "persistentVolumeClaimRetentionPolicy": { "whenDeleted": "Delete", "whenScaled": "Delete" },
+        "podManagementPolicy": "Parallel",
+    });
+    cluster.apply(set(2, "db:1", policy.clone())).await;
+    pods(&cluster, 2).await;
+    make_all_ready(&cluster).await;
+    wait_until(
+        &cluster.namespaced::<PersistentVolumeClaim>("default"),
+        "the StatefulSet owns the claims",
         |claims| {
             claims.len() == 2
                 && claims.iter().all(|claim| {
@@ -126,10 +151,10 @@ async fn storage_goes_with_its_member_if_the_policy_says_so() {
         },
     )
     .await;
-    world.apply(set(1, "db:1", policy)).await;
-    until(
-        &world.within::<PersistentVolumeClaim>("default"),
-        "the claim went with its pod",
+    cluster.apply(set(1, "db:1", policy)).await;
+    wait_until(
+        &cluster.namespaced::<PersistentVolumeClaim>("default"),
+        "the claim is deleted with its pod",
         |claims| {
             claims
                 .iter()
@@ -139,27 +164,34 @@ async fn storage_goes_with_its_member_if_the_policy_says_so() {
         },
     )
     .await;
-    world
+    cluster
         .delete(
             json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "db" } }),
         )
         .await;
-    until(
-        &world.within::<PersistentVolumeClaim>("default"),
-        "the rest went with the set",
+    wait_until(
+        &cluster.namespaced::<PersistentVolumeClaim>("default"),
+        "the claims are deleted with the StatefulSet",
         |claims| claims.is_empty(),
     )
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn update_stops_at_the_partition_and_at_trouble() {
-    let world = world().await;
-    let partition = |partition: i32| json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": partition } } });
-    world.apply(set(3, "db:1", partition(0))).await;
-    bring_up(&world, 3).await;
-    world.apply(set(3, "db:2", partition(2))).await;
+async fn rolling_update_stops_at_partition_and_unavailable_pods() {
+    let cluster = test_cluster().await;
+    let partition = |partition: i32| {
+        json!({
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": { "partition": partition },
+            },
+        })
+    };
+    cluster.apply(set(3, "db:1", partition(0))).await;
+    bring_up(&cluster, 3).await;
+    cluster.apply(set(3, "db:2", partition(2))).await;
     let updated = |count: usize| {
         move |pods: &[Pod]| {
             pods.len() == 3
@@ -167,54 +199,54 @@ async fn update_stops_at_the_partition_and_at_trouble() {
                 && pods.iter().filter(|pod| image(pod) == "db:2").count() == count
         }
     };
-    until(
-        &world.within::<Pod>("default"),
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
         "db-2 is updated",
         updated(1),
     )
     .await;
-    make_all_ready(&world).await;
-    world.pass(Duration::from_secs(30)).await;
-    let now = pods(&world, 3).await;
+    make_all_ready(&cluster).await;
+    cluster.advance(Duration::from_secs(30)).await;
+    let now = pods(&cluster, 3).await;
     assert_eq!(
         now.iter().map(image).collect::<Vec<_>>(),
         ["db:1", "db:1", "db:2"],
-        "the partition holds"
+        "pods below the partition are not updated"
     );
-    let told = world
-        .within::<StatefulSet>("default")
+    let status = cluster
+        .namespaced::<StatefulSet>("default")
         .get("db")
         .await
         .unwrap()
         .status
         .unwrap();
-    assert_ne!(told.current_revision, told.update_revision);
-    assert_eq!(told.current_replicas, Some(2));
-    assert_eq!(told.updated_replicas, Some(1));
+    assert_ne!(status.current_revision, status.update_revision);
+    assert_eq!(status.current_replicas, Some(2));
+    assert_eq!(status.updated_replicas, Some(1));
 
-    world.apply(set(3, "db:2", partition(0))).await;
-    until(
-        &world.within::<Pod>("default"),
+    cluster.apply(set(3, "db:2", partition(0))).await;
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
         "db-1 is updated",
         updated(2),
     )
     .await;
-    world.pass(Duration::from_secs(60)).await;
+    cluster.advance(Duration::from_secs(60)).await;
     assert_eq!(
-        image(&pods(&world, 3).await[0]),
+        image(&pods(&cluster, 3).await[0]),
         "db:1",
-        "db-0 waits until db-1 serves"
+        "db-0 waits until db-1 is available"
     );
-    make_all_ready(&world).await;
-    until(
-        &world.within::<Pod>("default"),
+    make_all_ready(&cluster).await;
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
         "db-0 is updated",
         updated(3),
     )
     .await;
-    make_all_ready(&world).await;
-    until(
-        &world.within::<StatefulSet>("default"),
+    make_all_ready(&cluster).await;
+    wait_until(
+        &cluster.namespaced::<StatefulSet>("default"),
         "the update is complete",
         |sets| {
             sets[0].status.as_ref().is_some_and(|status| {
@@ -225,8 +257,8 @@ async fn update_stops_at_the_partition_and_at_trouble() {
     )
     .await;
     assert_eq!(
-        world
-            .within::<ControllerRevision>("default")
+        cluster
+            .namespaced::<ControllerRevision>("default")
             .list(&Default::default())
             .await
             .unwrap()
@@ -234,25 +266,27 @@ async fn update_stops_at_the_partition_and_at_trouble() {
             .len(),
         2
     );
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn restarts_leave_one_pod_a_member() {
-    let mut world = world().await;
-    world
+async fn restarts_create_one_pod_per_ordinal() {
+    let mut cluster = test_cluster().await;
+    cluster
         .apply(set(5, "db:1", json!({ "podManagementPolicy": "Parallel" })))
         .await;
     for _ in 0..4 {
-        until(&world.within::<Pod>("default"), "a first member", |pods| {
-            !pods.is_empty()
-        })
+        wait_until(
+            &cluster.namespaced::<Pod>("default"),
+            "a first pod",
+            |pods| !pods.is_empty(),
+        )
         .await;
-        world.restart().await;
+        cluster.restart_controllers().await;
     }
     assert_eq!(
-        names(&pods(&world, 5).await),
+        names(&pods(&cluster, 5).await),
         ["db-0", "db-1", "db-2", "db-3", "db-4"]
     );
-    world.stop().await;
+    cluster.stop().await;
 }

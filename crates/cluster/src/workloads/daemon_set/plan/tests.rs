@@ -50,9 +50,9 @@ fn pods(text: &str) -> PodsByNode {
 /// Nodes by name: `name` should run a pod, `name?` continues to run one, `name!` should not.
 fn nodes(text: &str) -> BTreeMap<String, NodeEligibility> {
     let eligibility = |node: &str| match node.chars().last() {
-        Some('?') => NodeEligibility::ShouldContinueRunning,
-        Some('!') => NodeEligibility::ShouldNotRun,
-        _ => NodeEligibility::ShouldRun,
+        Some('?') => NodeEligibility::ContinueRunning,
+        Some('!') => NodeEligibility::Excluded,
+        _ => NodeEligibility::Run,
     };
     text.split_whitespace()
         .map(|node| {

@@ -1,0 +1,253 @@
+//! What the tests share: servers, clients with injected faults, Managers, and a log of what happened.
+
+use std::error::Error;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bellerophon::ObjectKey;
+use bellerophon::controller::Request;
+use bellerophon::informer::{InformerOptions, SharedInformer};
+use bellerophon::manager::Manager;
+use bellerophon::testing;
+use bellerophon_apiserver::ApiServer;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tower::{ServiceExt, service_fn};
+
+/// Virtual time after which a condition counts as never fulfilled.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+
+pub(crate) async fn server() -> ApiServer {
+    ApiServer::builder().seed(1).start().await.unwrap()
+}
+
+/// A Manager whose run can be repeated.
+pub(crate) fn manager(client: &Client) -> Manager {
+    Manager::new(client.clone(), testing::options(1))
+}
+
+/// What happens to a request.
+pub(crate) enum Fault {
+    /// It is sent.
+    None,
+    /// It is sent after this time.
+    Delay(Duration),
+    /// It is not sent, and fails.
+    Disconnect,
+}
+
+/// A client into whose requests faults are injected. The function may also change them.
+pub(crate) fn faulty_client(
+    server: &ApiServer,
+    inject: impl Fn(&mut http::Request<Body>) -> Fault + Send + Sync + 'static,
+) -> Client {
+    let service = server.service();
+    let inject = Arc::new(inject);
+    let service = service_fn(move |mut request: http::Request<Body>| {
+        let service = service.clone();
+        let fault = inject(&mut request);
+        async move {
+            match fault {
+                Fault::None => {}
+                Fault::Delay(time) => sleep(time).await,
+                Fault::Disconnect => {
+                    return Err(Box::<dyn Error + Send + Sync>::from("disconnected"));
+                }
+            }
+            service.oneshot(request).await.map_err(Into::into)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// Whether a request is a watch.
+pub(crate) fn is_watch(request: &http::Request<Body>) -> bool {
+    request
+        .uri()
+        .query()
+        .is_some_and(|query| query.contains("watch=true"))
+}
+
+/// Sets a parameter of a request's query.
+pub(crate) fn set_query(request: &mut http::Request<Body>, name: &str, value: &str) {
+    let path = request.uri().path().to_owned();
+    let query = request.uri().query().unwrap_or_default();
+    let others = query
+        .split('&')
+        .filter(|pair| pair.split('=').next() != Some(name));
+    let query = others
+        .chain([format!("{name}={value}").as_str()])
+        .collect::<Vec<_>>()
+        .join("&");
+    *request.uri_mut() = format!("{path}?{query}").parse().unwrap();
+}
+
+/// What happened, in order. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    changes: watch::Sender<usize>,
+}
+
+impl Log {
+    pub(crate) fn push(&self, line: impl Into<String>) {
+        self.lines.lock().unwrap().push(line.into());
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.lines.lock().unwrap())
+    }
+
+    /// Waits until a condition of the lines holds.
+    pub(crate) async fn wait_for(&self, condition: impl Fn(&[String]) -> bool) {
+        let mut changes = self.changes.subscribe();
+        let fulfilled = changes.wait_for(|_| condition(&self.lines.lock().unwrap()));
+        let fulfilled = timeout(WAIT_MAX, fulfilled).await;
+        assert!(fulfilled.is_ok(), "never fulfilled: {:?}", self.all());
+    }
+
+    /// Waits until the log has this line.
+    pub(crate) async fn line(&self, line: &str) {
+        self.wait_for(|lines| lines.iter().any(|found| found == line))
+            .await;
+    }
+}
+
+/// The informer of the ConfigMaps that tests create; the server has some of its own.
+pub(crate) fn maps(mgr: &mut Manager) -> SharedInformer<ConfigMap> {
+    mgr.informer(InformerOptions::labels("test"))
+}
+
+pub(crate) fn config_map(name: &str) -> ConfigMap {
+    let map = json!({ "metadata": { "name": name, "labels": { "test": "" } } });
+    serde_json::from_value(map).unwrap()
+}
+
+/// A Secret in the namespace `default`.
+pub(crate) fn secret(name: &str) -> Secret {
+    let secret = json!({ "metadata": { "name": name, "namespace": "default" } });
+    serde_json::from_value(secret).unwrap()
+}
+
+pub(crate) fn api<K>(client: &Client) -> Api<K>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    Api::namespaced(client.clone(), "default")
+}
+
+pub(crate) async fn create(client: &Client, name: &str) -> ConfigMap {
+    let created = api::<ConfigMap>(client)
+        .create(&PostParams::default(), &config_map(name))
+        .await
+        .unwrap();
+    assert_eq!(created.name_any(), name);
+    created
+}
+
+pub(crate) async fn set_data(client: &Client, name: &str, key: &str, value: &str) -> ConfigMap {
+    let patch = Patch::Merge(json!({ "data": { key: value } }));
+    let maps = api::<ConfigMap>(client);
+    let patched = maps.patch(name, &PatchParams::default(), &patch).await;
+    patched.unwrap()
+}
+
+pub(crate) async fn delete(client: &Client, name: &str) {
+    let maps = api::<ConfigMap>(client);
+    maps.delete(name, &Default::default()).await.unwrap();
+}
+
+pub(crate) async fn create_namespace(client: &Client, name: &str, labels: serde_json::Value) {
+    let namespace = json!({ "metadata": { "name": name, "labels": labels } });
+    let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+    Api::<Namespace>::all(client.clone())
+        .create(&PostParams::default(), &namespace)
+        .await
+        .unwrap();
+}
+
+/// Creates the namespaces `m` (red), `n` (blue) and `o` (red), each with a ConfigMap.
+pub(crate) async fn three_namespaces(client: &Client) {
+    for (namespace, team) in [("m", "red"), ("n", "blue"), ("o", "red")] {
+        create_namespace(client, namespace, json!({ "team": team })).await;
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+        let created = maps.create(&PostParams::default(), &config_map("a")).await;
+        created.unwrap();
+    }
+}
+
+pub(crate) async fn set_team(client: &Client, namespace: &str, team: &str) {
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { "team": team } } }));
+    let namespaces = Api::<Namespace>::all(client.clone());
+    let patched = namespaces
+        .patch(namespace, &PatchParams::default(), &patch)
+        .await;
+    patched.unwrap();
+}
+
+/// Waits until the cache has the ConfigMaps of exactly these namespaces.
+pub(crate) async fn found_in(maps: &SharedInformer<ConfigMap>, expected: &[&str]) {
+    let lister = maps.lister();
+    for namespace in ["m", "n", "o"] {
+        let key = ObjectKey::namespaced(namespace, "a");
+        let exists = expected.contains(&namespace);
+        lister
+            .await_condition(&key, |map| map.is_some() == exists)
+            .await;
+    }
+    let objects = lister.list();
+    let found: Vec<_> = objects.iter().filter_map(|map| map.namespace()).collect();
+    assert_eq!(found, expected);
+}
+
+/// The name of the object, and whether it exists: `icarus exists`, `icarus deleted`.
+pub(crate) fn state<K>(req: &Request<K>) -> String {
+    let state = match req.object() {
+        Some(_) => "exists",
+        None => "deleted",
+    };
+    format!("{} {state}", req.key().name())
+}
+
+/// Lets everything happen that needs at most two seconds of virtual time.
+pub(crate) async fn settle() {
+    sleep(Duration::from_secs(2)).await;
+}
+
+/// Runs a Manager; the test begins once it is ready.
+pub(crate) async fn run(mgr: Manager, test: impl Future<Output = ()>) {
+    let mut running = mgr.start();
+    running.ready().await.unwrap();
+    test.await;
+    running.stop().await.unwrap();
+}
+
+/// Whether the metrics have this line.
+#[track_caller]
+pub(crate) fn assert_line(text: &str, line: &str) {
+    assert!(
+        text.lines().any(|found| found == line),
+        "no line {line} in\n{text}"
+    );
+}
+
+/// The sum of all samples of a metric whose labels contain this text.
+pub(crate) fn sample(text: &str, metric: &str, labels: &str) -> f64 {
+    text.lines()
+        .filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            let (name, found) = name.split_once('{')?;
+            (name == metric && found.contains(labels)).then(|| value.parse::<f64>().unwrap())
+        })
+        .sum()
+}

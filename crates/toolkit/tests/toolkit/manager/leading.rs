@@ -1,0 +1,106 @@
+//! Leader election: a standby has synced caches, and takes over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellerophon::prelude::*;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use tokio::time::sleep;
+
+use super::{candidate, logging_manager};
+use crate::harness::{Log, create, delete, maps, sample, server, settle, state};
+
+#[tokio::test(start_paused = true)]
+async fn stop_finishes_running_reconciles_and_releases_the_lease() {
+    let server = server().await;
+    let log = Log::default();
+    create(&server.client(), "a").await;
+    create(&server.client(), "b").await;
+    let takes = Duration::from_secs(20);
+    let mgr = logging_manager(&server, candidate("one"), "one", &log, takes);
+    let health = mgr.health();
+    let leadership = mgr.leadership();
+    assert!(!health.is_ready());
+    let mut running = mgr.start();
+    running.ready().await.unwrap();
+    settle().await;
+    assert!(health.is_ready(), "{:?}", health.readyz());
+    let term = leadership.term().expect("it leads");
+    assert_eq!(term.holder, "one");
+    running.stop().await.unwrap();
+    assert_eq!(log.all(), ["one starts a", "one ends a"]);
+    let leases = Api::<Lease>::namespaced(server.client(), "default");
+    let lease = leases.get("lock").await.unwrap();
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn standby_has_synced_caches_and_takes_over() {
+    let server = server().await;
+    let log = Log::default();
+    let first = logging_manager(&server, candidate("first"), "first", &log, Duration::ZERO);
+    let mut first = first.start();
+    first.ready().await.unwrap();
+    let second = logging_manager(&server, candidate("second"), "second", &log, Duration::ZERO);
+    let health = second.health();
+    let mut second = second.start();
+    create(&server.client(), "a").await;
+    sleep(Duration::from_secs(30)).await;
+    assert!(health.is_ready(), "the caches of the standby are synced");
+    assert_eq!(
+        log.all(),
+        ["first starts a", "first ends a"],
+        "only the leader works"
+    );
+    first.stop().await.unwrap();
+    second.ready().await.unwrap();
+    settle().await;
+    assert_eq!(log.all()[2..], ["second starts a", "second ends a"]);
+    second.stop().await.unwrap();
+}
+
+/// A standby used to queue every key it ever received, deleted ones included, for as long as it
+/// waited.
+#[tokio::test(start_paused = true)]
+async fn standby_queues_nothing_until_it_leads() {
+    let server = server().await;
+    let client = server.client();
+    let log = Log::default();
+    let leader = Manager::new(client.clone(), candidate("leader"));
+    let mut leader = leader.start();
+    leader.ready().await.unwrap();
+    let mut mgr = Manager::new(client.clone(), candidate("standby"));
+    let metrics = mgr.metrics().clone();
+    let maps = maps(&mut mgr);
+    mgr.controller::<ConfigMap>()
+        .informer(&maps)
+        .context(Arc::new(log.clone()))
+        .reconcile(async |log: Arc<Log>, req: Request<ConfigMap>| {
+            log.push(state(&req));
+            Ok(Action::await_change())
+        });
+    let mut standby = mgr.start();
+    for name in ["a", "b", "c"] {
+        create(&client, name).await;
+        settle().await;
+    }
+    delete(&client, "b").await;
+    settle().await;
+    let text = metrics.encode();
+    assert_eq!(
+        sample(&text, "bellerophon_informer_objects", "configmaps"),
+        2.0
+    );
+    for metric in ["workqueue_depth", "bellerophon_informer_handler_backlog"] {
+        assert_eq!(sample(&text, metric, ""), 0.0, "{metric}");
+    }
+    leader.stop().await.unwrap();
+    standby.ready().await.unwrap();
+    settle().await;
+    delete(&client, "a").await;
+    settle().await;
+    assert_eq!(log.all(), ["a exists", "c exists", "a deleted"]);
+    standby.stop().await.unwrap();
+}
