@@ -7,6 +7,12 @@
 //! The texts are Kubernetes' own, so they are not in this repository. Reading them from source
 //! takes half a second; compiling k8s-openapi's `JsonSchema` implementations, which have the same
 //! texts, takes about a minute of CPU time.
+#![expect(clippy::print_stdout, reason = "cargo reads instructions from stdout")]
+
+#![expect(
+    clippy::print_stdout,
+    reason = "cargo reads the directives of build scripts from stdout"
+)]
 
 #[cfg(feature = "descriptions")]
 mod package; // where k8s-openapi is

@@ -200,7 +200,10 @@ fn service_account(operator: &Operator, installation: &Installation) -> Vec<Valu
 fn workload(operator: &Operator, installation: &Installation) -> Value {
     let probe =
         |path: &str| json!({"httpGet": {"path": path, "port": "pages"}, "periodSeconds": 10});
-    let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let field = |name: &str, path: &str| {
+        let field_ref = json!({"fieldPath": path});
+        json!({"name": name, "valueFrom": {"fieldRef": field_ref}})
+    };
     let mut container = json!({
         "name": "operator",
         "image": installation.image,
@@ -247,7 +250,10 @@ fn workload(operator: &Operator, installation: &Installation) -> Value {
             pod["priorityClassName"] = json!("system-node-critical");
             pod["tolerations"] = json!([{"operator": "Exists"}]);
             let name = |path: &str| path.trim_matches('/').replace('/', "-");
-            let volume = |path: &&str| json!({"name": name(path), "hostPath": {"path": path, "type": "Directory"}});
+            let volume = |path: &&str| {
+                let host_path = json!({"path": path, "type": "Directory"});
+                json!({"name": name(path), "hostPath": host_path})
+            };
             let mount =
                 |path: &&str| json!({"name": name(path), "mountPath": path, "readOnly": true});
             pod["volumes"] = host_paths.iter().map(volume).collect();

@@ -1,4 +1,5 @@
-//! A client that costs as little as possible, since it shares two cores with the server: HTTP/1.1 over TLS, written and read by hand.
+//! A minimal HTTP/1.1 client over TLS. It shares two cores with the server, so it uses as little
+//! CPU as possible.
 
 use std::{path::Path, sync::Arc};
 
@@ -13,7 +14,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A server to load.
 #[derive(Clone)]
@@ -24,8 +25,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads address, CA and token from a kubeconfig.
-    pub(crate) fn read(kubeconfig: &Path) -> Result<Self, Failure> {
+    /// Parses address, CA and token of a kubeconfig.
+    pub(crate) fn read(kubeconfig: &Path) -> Result<Self, BenchError> {
         let text = std::fs::read_to_string(kubeconfig)?;
         let field = |key: &str| {
             let line = text
@@ -51,7 +52,7 @@ impl Target {
     }
 
     /// Opens a connection.
-    pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
+    pub(crate) async fn connect(&self) -> Result<Connection, BenchError> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::try_from("127.0.0.1")?;
@@ -60,12 +61,12 @@ impl Target {
             stream,
             token: self.token.clone(),
             buffer: Vec::with_capacity(64 * 1024),
-            start: 0,
+            unread: 0,
         })
     }
 
-    /// Makes the namespace that loads use, and the object that GET reads.
-    pub(crate) async fn prepare(&self) -> Result<(), Failure> {
+    /// Creates the namespace of the loads, and the object that GET reads.
+    pub(crate) async fn prepare(&self) -> Result<(), BenchError> {
         let mut connection = self.connect().await?;
         connection
             .call(
@@ -82,59 +83,59 @@ impl Target {
     }
 }
 
-/// A ConfigMap of the size that was measured elsewhere: about 650 bytes stored.
+/// A ConfigMap of the size that was measured with kube-apiserver: about 650 bytes stored.
 pub(crate) fn config_map(name: &str, version: usize) -> String {
     let filler = "x".repeat(370);
-    format!(
-        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","labels":{{"bench":"yes"}}}},"data":{{"version":"{version}","filler":"{filler}"}}}}"#
-    )
+    let metadata = format!(r#"{{"name":"{name}","labels":{{"bench":"yes"}}}}"#);
+    let data = format!(r#"{{"version":"{version}","filler":"{filler}"}}"#);
+    format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{metadata},"data":{data}}}"#)
 }
 
-/// A kept connection.
+/// A persistent connection.
 pub(crate) struct Connection {
     stream: TlsStream<TcpStream>,
     token: String,
     buffer: Vec<u8>,
-    /// Where unread bytes begin in `buffer`.
-    start: usize,
+    /// The index of the first unread byte in `buffer`.
+    unread: usize,
 }
 
 impl Connection {
-    /// Sends a request and reads the whole answer; returns its length.
+    /// Sends a request and reads the response. Returns the length of its body.
     pub(crate) async fn call(
         &mut self,
         method: &str,
         path: &str,
         body: &str,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, BenchError> {
         self.send(method, path, body).await?;
         let (status, length) = self.head().await?;
-        let length = length.ok_or("an answer without a length")?;
+        let length = length.ok_or("the response has no content-length")?;
         self.skip(length).await?;
         if status >= 300 {
-            return Err(format!("{method} {path} answered {status}").into());
+            return Err(format!("{method} {path} returned {status}").into());
         }
         Ok(length)
     }
 
     /// Opens a watch; its events are read with [`Connection::events`].
-    pub(crate) async fn watch(&mut self, path: &str) -> Result<(), Failure> {
+    pub(crate) async fn watch(&mut self, path: &str) -> Result<(), BenchError> {
         self.send("GET", path, "").await?;
         let (status, _) = self.head().await?;
         if status != 200 {
-            return Err(format!("watch {path} answered {status}").into());
+            return Err(format!("watch {path} returned {status}").into());
         }
         Ok(())
     }
 
-    /// Waits for more bytes of a watch and counts the events that ended in them.
-    pub(crate) async fn events(&mut self) -> Result<isize, Failure> {
-        if self.start == self.buffer.len() {
+    /// Reads more bytes of a watch, and counts the events that end in them.
+    pub(crate) async fn events(&mut self) -> Result<isize, BenchError> {
+        if self.unread == self.buffer.len() {
             self.fill().await?;
         }
-        // An event ends with a bare newline, the framing of a chunk with a carriage return and a newline, and JSON holds neither. A frame
-        // may be split between two reads, so one count can be off by one; the sum is right.
-        let unread = &self.buffer[self.start..];
+        // An event ends with LF, the framing of a chunk with CR LF, and JSON contains neither. A
+        // frame can be split between two reads, so that one count is off by one; the sum is exact.
+        let unread = &self.buffer[self.unread..];
         let count = |byte: u8| {
             unread
                 .iter()
@@ -142,13 +143,14 @@ impl Connection {
                 .sum::<isize>()
         };
         let events = count(b'\n') - count(b'\r');
-        self.start = self.buffer.len();
+        self.unread = self.buffer.len();
         Ok(events)
     }
 
-    async fn send(&mut self, method: &str, path: &str, body: &str) -> Result<(), Failure> {
+    async fn send(&mut self, method: &str, path: &str, body: &str) -> Result<(), BenchError> {
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: {}\r\nContent-Length: {}\r\n\r\n{body}",
             self.token,
             if method == "PATCH" {
                 "application/merge-patch+json"
@@ -161,33 +163,33 @@ impl Connection {
         Ok(self.stream.flush().await?)
     }
 
-    /// Reads a head: status, and the length of the body where it is known.
-    async fn head(&mut self) -> Result<(u16, Option<usize>), Failure> {
+    /// Reads the head of a response: status, and content-length if there is one.
+    async fn head(&mut self) -> Result<(u16, Option<usize>), BenchError> {
         let end = loop {
-            if let Some(at) = self.buffer[self.start..]
+            if let Some(position) = self.buffer[self.unread..]
                 .windows(4)
                 .position(|w| w == b"\r\n\r\n")
             {
-                break self.start + at;
+                break self.unread + position;
             }
             self.fill().await?;
         };
-        let head = std::str::from_utf8(&self.buffer[self.start..end])?;
+        let head = std::str::from_utf8(&self.buffer[self.unread..end])?;
         let status = head.get(9..12).ok_or("no status")?.parse()?;
         let length = head
             .lines()
             .find_map(|l| l.strip_prefix("content-length: "))
             .map(str::parse)
             .transpose()?;
-        self.start = end + 4;
+        self.unread = end + 4;
         Ok((status, length))
     }
 
-    async fn skip(&mut self, mut length: usize) -> Result<(), Failure> {
+    async fn skip(&mut self, mut length: usize) -> Result<(), BenchError> {
         loop {
-            let here = length.min(self.buffer.len() - self.start);
-            self.start += here;
-            length -= here;
+            let available = length.min(self.buffer.len() - self.unread);
+            self.unread += available;
+            length -= available;
             if length == 0 {
                 return Ok(());
             }
@@ -195,9 +197,9 @@ impl Connection {
         }
     }
 
-    async fn fill(&mut self) -> Result<(), Failure> {
-        self.buffer.drain(..self.start);
-        self.start = 0;
+    async fn fill(&mut self) -> Result<(), BenchError> {
+        self.buffer.drain(..self.unread);
+        self.unread = 0;
         if self.stream.read_buf(&mut self.buffer).await? == 0 {
             return Err("the server closed the connection".into());
         }

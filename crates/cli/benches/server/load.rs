@@ -1,4 +1,4 @@
-//! The loads.
+//! The loads: GET, POST, LIST and watch fan-out.
 
 use std::{
     future::Future,
@@ -17,20 +17,25 @@ use super::{
     process::now,
 };
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-type Answered<'a> = Pin<Box<dyn Future<Output = Result<usize, Failure>> + Send + 'a>>;
+type BenchError = Box<dyn std::error::Error + Send + Sync>;
+type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<usize, BenchError>> + Send + 'a>>;
 
-/// How many objects the list holds.
+/// The number of listed objects.
 const LISTED: usize = 11_241;
 
-/// What a load of requests did.
-pub(crate) struct Requests {
+/// A watch of the one ConfigMap that is patched.
+const WATCH_PATH: &str = "/api/v1/namespaces/bench/configmaps?watch=true\
+    &fieldSelector=metadata.name%3Dtarget\
+    &sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+
+/// The result of repeated requests.
+pub(crate) struct RequestResult {
     pub(crate) per_second: f64,
     pub(crate) mean: Duration,
 }
 
 /// One GET of one ConfigMap.
-pub(crate) fn get(connection: &mut Connection, _: usize) -> Answered<'_> {
+pub(crate) fn get(connection: &mut Connection, _: usize) -> ResponseFuture<'_> {
     Box::pin(call(
         connection,
         "GET",
@@ -40,7 +45,7 @@ pub(crate) fn get(connection: &mut Connection, _: usize) -> Answered<'_> {
 }
 
 /// One POST of a new ConfigMap.
-pub(crate) fn post(connection: &mut Connection, number: usize) -> Answered<'_> {
+pub(crate) fn post(connection: &mut Connection, number: usize) -> ResponseFuture<'_> {
     Box::pin(call(
         connection,
         "POST",
@@ -54,28 +59,28 @@ async fn call(
     method: &str,
     path: String,
     body: String,
-) -> Result<usize, Failure> {
+) -> Result<usize, BenchError> {
     connection.call(method, &path, &body).await
 }
 
-/// Repeats a request on many connections for some time.
+/// Repeats a request on several connections for a time.
 pub(crate) async fn requests(
     target: &Target,
     connections: usize,
     time: Duration,
-    request: for<'a> fn(&'a mut Connection, usize) -> Answered<'a>,
-) -> Result<Requests, Failure> {
+    request: for<'a> fn(&'a mut Connection, usize) -> ResponseFuture<'a>,
+) -> Result<RequestResult, BenchError> {
     let number = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     let mut open = Vec::new();
     for _ in 0..connections {
         open.push(target.connect().await?);
     }
-    let begun = now();
+    let start = now();
     for mut connection in open {
         let number = number.clone();
         tasks.push(tokio::spawn(async move {
-            while begun.elapsed() < time {
+            while start.elapsed() < time {
                 let next = number.fetch_add(1, Ordering::Relaxed);
                 request(&mut connection, next)
                     .await
@@ -87,21 +92,22 @@ pub(crate) async fn requests(
     for task in tasks {
         task.await??;
     }
-    let (taken, count) = (begun.elapsed(), number.load(Ordering::Relaxed));
-    Ok(Requests {
-        per_second: count as f64 / taken.as_secs_f64(),
-        mean: taken * connections as u32 / count as u32,
+    let elapsed = start.elapsed();
+    let count = number.load(Ordering::Relaxed);
+    Ok(RequestResult {
+        per_second: count as f64 / elapsed.as_secs_f64(),
+        mean: elapsed * connections as u32 / count as u32,
     })
 }
 
-/// What lists did.
-pub(crate) struct Lists {
+/// The result of repeated lists.
+pub(crate) struct ListResult {
     pub(crate) median: Duration,
     pub(crate) bytes: usize,
 }
 
-/// Lists a namespace of the size that was measured elsewhere.
-pub(crate) async fn list(target: &Target) -> Result<Lists, Failure> {
+/// Lists a namespace of the size that was measured with kube-apiserver.
+pub(crate) async fn list(target: &Target) -> Result<ListResult, BenchError> {
     let mut connection = target.connect().await?;
     connection
         .call(
@@ -122,54 +128,55 @@ pub(crate) async fn list(target: &Target) -> Result<Lists, Failure> {
     let mut times = Vec::new();
     let mut bytes = 0;
     for _ in 0..21 {
-        let begun = now();
+        let start = now();
         bytes = connection
             .call("GET", "/api/v1/namespaces/listed/configmaps", "")
             .await?;
-        times.push(begun.elapsed());
+        times.push(start.elapsed());
     }
     times.sort();
-    Ok(Lists {
+    Ok(ListResult {
         median: times[times.len() / 2],
         bytes,
     })
 }
 
-/// What watchers saw.
-pub(crate) struct FanOut {
+/// The result of watch fan-out.
+pub(crate) struct FanOutResult {
     pub(crate) per_second: f64,
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
 }
 
-/// Sequential merge patches of one ConfigMap, seen by many watchers, each on a connection of its own.
+/// Sequential merge patches of one ConfigMap, watched on several connections.
 pub(crate) async fn fan_out(
     target: &Target,
     watchers: usize,
     writes: usize,
-) -> Result<FanOut, Failure> {
+) -> Result<FanOutResult, BenchError> {
     let ready = Arc::new(Barrier::new(watchers + 1));
     let mut tasks = Vec::new();
     for i in 0..watchers {
         let mut connection = target.connect().await?;
-        connection.watch("/api/v1/namespaces/bench/configmaps?watch=true&fieldSelector=metadata.name%3Dtarget&sendInitialEvents=false&resourceVersionMatch=NotOlderThan").await?;
+        connection.watch(WATCH_PATH).await?;
         let ready = ready.clone();
         tasks.push(tokio::spawn(async move {
             ready.wait().await;
-            let mut seen = Vec::with_capacity(if i == 0 { writes } else { 0 });
+            let mut received = Vec::with_capacity(if i == 0 { writes } else { 0 });
             let mut count = 0;
             while count < writes as isize {
                 count += connection.events().await.map_err(|e| e.to_string())?;
                 if i == 0 {
-                    seen.resize(usize::try_from(count).unwrap_or(0).max(seen.len()), now());
+                    let events = usize::try_from(count).unwrap_or(0);
+                    received.resize(events.max(received.len()), now());
                 }
             }
-            Ok::<_, String>(seen)
+            Ok::<_, String>(received)
         }));
     }
     let mut writer = target.connect().await?;
     ready.wait().await;
-    let begun = now();
+    let start = now();
     let mut sent = Vec::with_capacity(writes);
     for i in 0..writes {
         sent.push(now());
@@ -183,20 +190,20 @@ pub(crate) async fn fan_out(
     }
     let mut first = Vec::new();
     for task in tasks {
-        let seen = task.await??;
-        if !seen.is_empty() {
-            first = seen;
+        let received = task.await??;
+        if !received.is_empty() {
+            first = received;
         }
     }
-    let taken = begun.elapsed();
+    let elapsed = start.elapsed();
     let mut latencies: Vec<Duration> = first
         .iter()
         .zip(&sent)
-        .map(|(seen, sent)| seen.saturating_duration_since(*sent))
+        .map(|(received, sent)| received.saturating_duration_since(*sent))
         .collect();
     latencies.sort();
-    Ok(FanOut {
-        per_second: (watchers * writes) as f64 / taken.as_secs_f64(),
+    Ok(FanOutResult {
+        per_second: (watchers * writes) as f64 / elapsed.as_secs_f64(),
         p50: latencies[latencies.len() / 2],
         p99: latencies[latencies.len() * 99 / 100],
     })

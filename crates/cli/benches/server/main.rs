@@ -1,19 +1,19 @@
-//! How fast the server is, measured from outside: `cargo bench -p bellerophon-cli --bench server`.
+//! Benchmark of the API server as a process: `cargo bench -p bellerophon-cli --bench server`
 //!
-//! Starts the release binary, then loads it over TLS with a bearer token from clients on the same machine, in the shapes in which
-//! kube-apiserver was measured: start to ready, idle memory, GET, POST, LIST, write to watch, and fan-out. Prints a table; with
-//! `-- --write FILE` it also writes it there.
+//! Starts the release binary, then loads it over TLS with a bearer token from clients on the same
+//! machine, with the same loads as kube-apiserver: start to ready, idle memory, GET, POST, LIST,
+//! write to watch, and watch fan-out. Prints a Markdown table; `-- --write FILE` also writes it.
 
-mod client;
-mod load;
-mod process;
+mod client; // a minimal HTTP client
+mod load; // the loads
+mod process; // the server as a process, and in this one
 
 use std::{fmt::Write as _, time::Duration};
 
 use client::Target;
 use process::Server;
 
-/// What kube-apiserver 1.36 with etcd did on the same kind of machine (2 cores, clients included).
+/// The results of kube-apiserver 1.36 with etcd on a machine with 2 cores, clients included.
 const KUBERNETES: [(&str, &str); 9] = [
     ("start to ready", "3–4.6 s"),
     ("idle memory (RSS)", "275 MB + 40 MB etcd"),
@@ -23,14 +23,14 @@ const KUBERNETES: [(&str, &str); 9] = [
     ("write to watch, 1 watcher, p50", "2.8 ms"),
     ("fan-out, 100 watchers", "22,900 events/s"),
     ("fan-out, 1,000 watchers", "36,400 events/s"),
-    ("in-process: start() to first answer", "—"),
+    ("in-process: start() to first response", "—"),
 ];
 
-/// How many starts are timed.
+/// The number of measured starts.
 const STARTS: usize = 11;
 
-/// How long each load runs.
-const LOAD: Duration = Duration::from_secs(5);
+/// The duration of each load.
+const LOAD_TIME: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -42,15 +42,15 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let figures = runtime.block_on(measure())?;
-    let mut page =
+    let results = runtime.block_on(measure())?;
+    let mut table =
         String::from("| measure | Bellerophon | kube-apiserver 1.36 + etcd |\n|---|---|---|\n");
-    for ((name, theirs), ours) in KUBERNETES.iter().zip(&figures) {
-        writeln!(page, "| {name} | {ours} | {theirs} |")?;
+    for ((name, kubernetes), result) in KUBERNETES.iter().zip(&results) {
+        writeln!(table, "| {name} | {result} | {kubernetes} |")?;
     }
-    process::print(&page);
+    process::print(&table);
     if let Some(file) = file {
-        std::fs::write(file, page)?;
+        std::fs::write(file, table)?;
     }
     Ok(())
 }
@@ -69,8 +69,8 @@ async fn measure() -> Result<Vec<String>, Box<dyn std::error::Error + Send + Syn
     let idle = server.memory_kib()?;
     target.prepare().await?;
 
-    let get = load::requests(&target, 8, LOAD, load::get).await?;
-    let post = load::requests(&target, 16, LOAD, load::post).await?;
+    let get = load::requests(&target, 8, LOAD_TIME, load::get).await?;
+    let post = load::requests(&target, 16, LOAD_TIME, load::post).await?;
     let list = load::list(&target).await?;
     let one = load::fan_out(&target, 1, 2_000).await?;
     let hundred = load::fan_out(&target, 100, 2_000).await?;

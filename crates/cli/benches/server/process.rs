@@ -1,4 +1,4 @@
-//! The server as a process of its own, and inside this one.
+//! The server as a process, and in this process.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -11,24 +11,24 @@ use bellerophon_apiserver::ApiServer;
 use http_body_util::Full;
 use tower::ServiceExt;
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A running `bellerophon up`, stopped when dropped.
 pub(crate) struct Server {
     child: Child,
-    /// From starting the process to its ready line.
+    /// From the start of the process to its ready message.
     pub(crate) ready_after: Duration,
-    /// Where it wrote its kubeconfig.
+    /// The path of its kubeconfig.
     pub(crate) kubeconfig: PathBuf,
     _directory: tempfile::TempDir,
 }
 
 impl Server {
-    /// Starts one and waits until it is ready.
-    pub(crate) fn start() -> Result<Self, Failure> {
+    /// Starts a server and waits until it is ready.
+    pub(crate) fn start() -> Result<Self, BenchError> {
         let directory = tempfile::tempdir()?;
         let kubeconfig = directory.path().join("kubeconfig");
-        let begun = now();
+        let start = now();
         let mut child = Command::new(env!("CARGO_BIN_EXE_bellerophon"))
             .args([
                 "up",
@@ -43,7 +43,7 @@ impl Server {
             .spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-        let ready_after = begun.elapsed();
+        let ready_after = start.elapsed();
         if !line.contains("\"ready\"") {
             return Err(format!("not ready: {line}").into());
         }
@@ -55,8 +55,8 @@ impl Server {
         })
     }
 
-    /// Resident memory.
-    pub(crate) fn memory_kib(&self) -> Result<u64, Failure> {
+    /// Its resident set size.
+    pub(crate) fn memory_kib(&self) -> Result<u64, BenchError> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status
             .lines()
@@ -68,22 +68,22 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The process may be gone already; there is nothing else to do then.
+        // The process may have exited already.
         let _killed = self.child.kill();
         let _waited = self.child.wait();
     }
 }
 
-/// From `start()` to the first answer, inside this process: the median of many.
-pub(crate) async fn in_process() -> Result<Duration, Failure> {
+/// The median time from `start()` to the first response, in this process.
+pub(crate) async fn in_process() -> Result<Duration, BenchError> {
     let mut times = Vec::new();
     for _ in 0..25 {
-        let begun = now();
+        let start = now();
         let server = ApiServer::builder().start().await?;
         let request = http::Request::get("/api/v1/namespaces/default")
             .body(Full::<bytes::Bytes>::default())?;
         let response = server.service().oneshot(request).await?;
-        times.push(begun.elapsed());
+        times.push(start.elapsed());
         assert_eq!(response.status(), 200);
     }
     times.sort();
@@ -95,8 +95,8 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Prints a page.
-pub(crate) fn print(page: &str) {
-    // Nobody is left to tell when the terminal is gone.
-    let _written = std::io::stdout().write_all(page.as_bytes());
+/// Prints the table.
+pub(crate) fn print(table: &str) {
+    // An error means that stdout is closed.
+    let _written = std::io::stdout().write_all(table.as_bytes());
 }

@@ -1,5 +1,5 @@
-//! kube-rs over HTTPS against the binary: create, get, replace, patch, apply, watch and delete, with
-//! typed objects and custom resources.
+//! kube-rs over HTTPS against the binary: create, get, replace, patch, apply, watch and delete,
+//! with typed objects and custom resources.
 
 use std::{fs, path::Path, pin::pin, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Who asks, what they may, and how others speak for a service account.
+//! RBAC, impersonation, tokens and kubeconfigs of service accounts.
 
 use std::{fs, process::Command};
 
@@ -6,8 +6,8 @@ use crate::driver::Kubectl;
 
 const ROBOT: &str = "system:serviceaccount:default:robot";
 
-/// A service account that may read pods, and nothing else.
-fn make_robot(kubectl: &Kubectl) {
+/// Creates a service account that may only read pods.
+fn create_robot(kubectl: &Kubectl) {
     kubectl.check(&[
         (
             "create serviceaccount robot",
@@ -25,9 +25,9 @@ fn make_robot(kubectl: &Kubectl) {
 }
 
 #[test]
-fn people_learn_what_they_may() {
+fn auth_can_i_reports_permissions() {
     Kubectl::each(|kubectl| {
-        make_robot(kubectl);
+        create_robot(kubectl);
         kubectl.check(&[
             ("auth can-i create pods", "yes"),
             ("auth can-i get /healthz", "yes"),
@@ -37,10 +37,8 @@ fn people_learn_what_they_may() {
             .command(&format!("auth can-i delete pods --as={ROBOT}"))
             .output()
             .expect("kubectl starts");
-        assert_eq!(
-            (no.status.code(), String::from_utf8_lossy(&no.stdout).trim()),
-            (Some(1), "no")
-        );
+        assert_eq!(no.status.code(), Some(1));
+        assert_eq!(String::from_utf8_lossy(&no.stdout).trim(), "no");
         let list = kubectl.table(&format!("auth can-i --list --as={ROBOT}"));
         assert_eq!(list[0], "Resources Non-Resource URLs Resource Names Verbs");
         assert!(
@@ -52,16 +50,19 @@ fn people_learn_what_they_may() {
                 .starts_with("selfsubjectaccessreviews.authorization.k8s.io [] [] [create]")),
             "{list:#?}"
         );
-        let refused = kubectl.refused("get pods --as=nobody");
+        let error = kubectl.run_failing("get pods --as=nobody");
         assert!(
-            refused.contains(r#"pods is forbidden: User "nobody" cannot list resource "pods" in API group "" in the namespace "default""#),
-            "{refused}"
+            error.contains(concat!(
+                r#"pods is forbidden: User "nobody" cannot list resource "pods" "#,
+                r#"in API group "" in the namespace "default""#
+            )),
+            "{error}"
         );
     });
 }
 
 #[test]
-fn people_learn_who_they_are() {
+fn auth_whoami_reports_user_and_groups() {
     Kubectl::each_from(27, |kubectl| {
         let who = kubectl.table("auth whoami");
         assert!(who.iter().any(|row| row == "Username admin"), "{who:?}");
@@ -74,50 +75,70 @@ fn people_learn_who_they_are() {
 }
 
 #[test]
-fn token_speaks_for_its_account() {
+fn token_authenticates_as_its_service_account() {
     Kubectl::each_from(24, |kubectl| {
-        make_robot(kubectl);
+        create_robot(kubectl);
         let token = kubectl.run("create token robot --duration=11m");
-        let asking = format!("--token={token} --client-certificate= --client-key=");
-        let config = kubectl.write(
-            "bare",
-            &bare(&fs::read_to_string(kubectl.server.kubeconfig()).expect("a kubeconfig")),
-        );
-        let ask = |line: &str| format!("--kubeconfig {config} {asking} {line}");
-        kubectl.check(&[(&ask("auth can-i list pods"), "yes")]);
-        assert!(kubectl.refused(&ask("get secrets")).contains(&format!(
-            "User \"{ROBOT}\" cannot list resource \"secrets\""
-        )));
+        let credentials = format!("--token={token} --client-certificate= --client-key=");
+        let kubeconfig = fs::read_to_string(kubectl.server.kubeconfig()).expect("a kubeconfig");
+        let config = kubectl.write("without-credentials", &without_credentials(&kubeconfig));
+        let as_robot = |line: &str| format!("--kubeconfig {config} {credentials} {line}");
+        kubectl.check(&[(&as_robot("auth can-i list pods"), "yes")]);
         assert!(
             kubectl
-                .refused("create token nosuch")
+                .run_failing(&as_robot("get secrets"))
+                .contains(&format!(
+                    "User \"{ROBOT}\" cannot list resource \"secrets\""
+                ))
+        );
+        assert!(
+            kubectl
+                .run_failing("create token nosuch")
                 .contains(r#"serviceaccounts "nosuch" not found"#)
         );
         assert!(
             kubectl
-                .refused("create token robot --duration=1m")
+                .run_failing("create token robot --duration=1m")
                 .contains("may not specify a duration less than 10 minutes")
         );
     });
 }
 
 /// A kubeconfig without its credentials.
-fn bare(kubeconfig: &str) -> String {
-    let secret = |line: &&str| {
+fn without_credentials(kubeconfig: &str) -> String {
+    let is_kept = |line: &&str| {
         !["client-certificate-data:", "client-key-data:", "token:"]
             .iter()
             .any(|key| line.trim().starts_with(key))
     };
     kubeconfig
         .lines()
-        .filter(secret)
+        .filter(is_kept)
         .map(|line| format!("{line}\n"))
         .collect::<String>()
         .replace("  user:\n", "  user: {}\n")
 }
 
-/// `bellerophon kubeconfig`: exit code, stdout, stderr.
-fn kubeconfig(kubectl: &Kubectl, line: &str) -> (i32, String, String) {
+/// The result of `bellerophon kubeconfig`.
+#[derive(Debug)]
+struct Finished {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Finished {
+    /// Checks for a failure with no output and one line on stderr that contains this part.
+    fn assert_fails_with(&self, part: &str) {
+        assert_eq!(self.code, 1, "{self:?}");
+        assert_eq!(self.stdout, "", "{self:?}");
+        assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
+        assert!(self.stderr.contains(part), "{part:?} is not in {self:?}");
+    }
+}
+
+/// Runs `bellerophon kubeconfig`.
+fn kubeconfig(kubectl: &Kubectl, line: &str) -> Finished {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellerophon"));
     let output = command
         .current_dir(&kubectl.server.directory)
@@ -125,67 +146,62 @@ fn kubeconfig(kubectl: &Kubectl, line: &str) -> (i32, String, String) {
         .args(line.split(' '))
         .output()
         .expect("the binary starts");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    (
-        output.status.code().expect("an exit code"),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    Finished {
+        code: output.status.code().expect("an exit code"),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
 }
 
 #[test]
-fn kubeconfig_of_an_account_lets_it_do_what_it_may() {
+fn kubeconfig_of_a_service_account_has_its_permissions() {
     Kubectl::each(|kubectl| {
-        make_robot(kubectl);
-        let (code, out, err) = kubeconfig(kubectl, "--service-account default/robot");
-        assert_eq!((code, err.as_str()), (0, ""));
-        let file = kubectl.write("robot", &out);
+        create_robot(kubectl);
+        let Finished {
+            code,
+            stdout,
+            stderr,
+        } = kubeconfig(kubectl, "--service-account default/robot");
+        assert_eq!(code, 0, "{stderr}");
+        assert_eq!(stderr, "");
+        let file = kubectl.write("robot", &stdout);
         let as_robot = |line: &str| format!("--kubeconfig {file} {line}");
         kubectl.check(&[
             (&as_robot("get pods -o name"), ""),
             (&as_robot("auth can-i list pods"), "yes"),
         ]);
-        assert!(kubectl.refused(&as_robot("get secrets")).contains(&format!(
-            "User \"{ROBOT}\" cannot list resource \"secrets\""
-        )));
+        assert!(
+            kubectl
+                .run_failing(&as_robot("get secrets"))
+                .contains(&format!(
+                    "User \"{ROBOT}\" cannot list resource \"secrets\""
+                ))
+        );
         let administrator = fs::read_to_string(kubectl.server.kubeconfig()).expect("a kubeconfig");
         let secrets = ["token: ", "client-key-data: "].map(|key| {
-            administrator
-                .split_once(key)
-                .expect("it is there")
-                .1
-                .lines()
-                .next()
+            let (_, rest) = administrator.split_once(key).expect("the key exists");
+            rest.lines().next().expect("the key has a value")
         });
-        assert!(
-            secrets.iter().flatten().all(|secret| !out.contains(secret)),
-            "the administrator's keys stay where they are"
-        );
-        // The account may not make kubeconfigs for others.
-        let (code, out, err) = kubeconfig(
-            kubectl,
-            &format!("--service-account default/robot --kubeconfig {file}"),
-        );
-        assert_eq!(
-            (code, out.as_str(), err.lines().count()),
-            (1, "", 1),
-            "{err}"
-        );
-        assert!(
-            err.contains("is forbidden") && err.contains("use a kubeconfig that may create tokens"),
-            "{err}"
-        );
+        for secret in secrets {
+            assert!(!stdout.contains(secret), "a secret of the administrator");
+        }
+        // The service account itself may not create tokens.
+        let options = format!("--service-account default/robot --kubeconfig {file}");
+        let forbidden = kubeconfig(kubectl, &options);
+        forbidden.assert_fails_with("is forbidden");
+        forbidden.assert_fails_with("use a kubeconfig that may create tokens");
     });
 }
 
 #[test]
-fn kubeconfig_that_cannot_be_made_is_explained_in_a_line() {
+fn kubeconfig_errors_are_one_line_with_a_hint() {
     Kubectl::each(|kubectl| {
         kubectl.run("create serviceaccount robot");
-        for (line, wanted) in [
+        for (line, expected) in [
             (
                 "--service-account default/nosuch",
-                "bellerophon: cannot get a token for service account default/nosuch: serviceaccounts \"nosuch\" not found; create it with \
+                "bellerophon: cannot get a token for service account default/nosuch: \
+                 serviceaccounts \"nosuch\" not found; create it with \
                  `kubectl create serviceaccount --namespace default nosuch`",
             ),
             (
@@ -201,13 +217,7 @@ fn kubeconfig_that_cannot_be_made_is_explained_in_a_line() {
                 "bellerophon: cannot use kubeconfig .bellerophon/kubeconfig: ",
             ),
         ] {
-            let (code, out, err) = kubeconfig(kubectl, line);
-            assert_eq!(
-                (code, out.as_str(), err.lines().count()),
-                (1, "", 1),
-                "{line}: {err}"
-            );
-            assert!(err.contains(wanted), "{line}: {err}");
+            kubeconfig(kubectl, line).assert_fails_with(expected);
         }
     });
 }

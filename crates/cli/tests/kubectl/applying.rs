@@ -1,15 +1,15 @@
-//! Declared objects: apply by the client and by the server, diff, and validation, which is on unless somebody turns it off.
+//! Client-side and server-side apply, diff, and validation.
 
 use crate::driver::{Kubectl, assert_in_order};
 
 #[test]
-fn what_is_declared_is_applied_and_compared() {
+fn apply_and_diff_report_changes() {
     Kubectl::each(|kubectl| {
         assert!(
             kubectl
                 .diff("diff -f deployment.yaml")
                 .contains("+kind: Deployment"),
-            "all of it is new"
+            "the object is new"
         );
         kubectl.check(&[
             (
@@ -25,10 +25,8 @@ fn what_is_declared_is_applied_and_compared() {
         assert_eq!(kubectl.diff("diff -f deployment.yaml"), "");
         kubectl.run("scale deployment stable --replicas=7");
         let difference = kubectl.diff("diff -f deployment.yaml");
-        assert!(
-            difference.contains("-  replicas: 7") && difference.contains("+  replicas: 1"),
-            "{difference}"
-        );
+        assert!(difference.contains("-  replicas: 7"), "{difference}");
+        assert!(difference.contains("+  replicas: 1"), "{difference}");
         kubectl.check(&[
             (
                 "apply -f deployment.yaml",
@@ -40,16 +38,19 @@ fn what_is_declared_is_applied_and_compared() {
 }
 
 #[test]
-fn field_that_is_no_longer_declared_goes() {
+fn field_removed_from_the_configuration_is_deleted() {
     Kubectl::each(|kubectl| {
-        let declare = |data: &str| {
+        let configuration = |data: &str| {
             let text =
                 format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata: {data}\n");
             kubectl.write("c.yaml", &text)
         };
         for flags in ["", "--server-side "] {
-            kubectl.run(&format!("apply {flags}-f {}", declare("{a: a, b: b}")));
-            kubectl.run(&format!("apply {flags}-f {}", declare("{a: a}")));
+            kubectl.run(&format!(
+                "apply {flags}-f {}",
+                configuration("{a: a, b: b}")
+            ));
+            kubectl.run(&format!("apply {flags}-f {}", configuration("{a: a}")));
             kubectl.check(&[("get configmap c -o jsonpath={.data}", r#"{"a":"a"}"#)]);
             kubectl.run("delete configmap c");
         }
@@ -57,21 +58,29 @@ fn field_that_is_no_longer_declared_goes() {
 }
 
 #[test]
-fn appliers_own_what_they_declare() {
+fn server_side_apply_tracks_field_managers() {
     Kubectl::each(|kubectl| {
         let file = |replicas: u32| {
-            let text = format!(
-                "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  replicas: {replicas}\n  selector: {{matchLabels: {{a: b}}}}\n  \
-                 template: {{metadata: {{labels: {{a: b}}}}, spec: {{containers: [{{name: c, image: i}}]}}}}\n"
-            );
-            kubectl.write(&format!("web-{replicas}.yaml"), &text)
+            let object = serde_json::json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+                "spec": {
+                    "replicas": replicas,
+                    "selector": {"matchLabels": {"a": "b"}},
+                    "template": {
+                        "metadata": {"labels": {"a": "b"}},
+                        "spec": {"containers": [{"name": "c", "image": "i"}]},
+                    },
+                },
+            });
+            kubectl.write(&format!("web-{replicas}.json"), &object.to_string())
         };
-        let (two, three) = (file(2), file(3));
+        let two = file(2);
+        let three = file(3);
         kubectl.check(&[(
             &format!("apply --server-side -f {two}"),
             "deployment.apps/web serverside-applied",
         )]);
-        let conflict = kubectl.refused(&format!(
+        let conflict = kubectl.run_failing(&format!(
             "apply --server-side --field-manager=other -f {three}"
         ));
         assert_in_order(
@@ -87,31 +96,22 @@ fn appliers_own_what_they_declare() {
             "apply --server-side --field-manager=other --force-conflicts -f {three}"
         ));
         let object = kubectl.json("get --raw /apis/apps/v1/namespaces/default/deployments/web");
-        let owners = object["metadata"]["managedFields"]
+        let managed_fields = object["metadata"]["managedFields"]
             .as_array()
-            .expect("fields have owners");
-        let owner = |name: &str| {
-            owners
-                .iter()
-                .find(|owner| owner["manager"] == name)
-                .expect("it applied")
+            .expect("managed fields");
+        let has_replicas = |manager: &str| {
+            let mut entries = managed_fields.iter();
+            let entry = entries.find(|entry| entry["manager"] == manager);
+            let entry = entry.expect("the manager has applied");
+            entry["fieldsV1"]["f:spec"].get("f:replicas").is_some()
         };
-        assert!(
-            owner("other")["fieldsV1"]["f:spec"]
-                .get("f:replicas")
-                .is_some()
-        );
-        assert!(
-            owner("kubectl")["fieldsV1"]["f:spec"]
-                .get("f:replicas")
-                .is_none(),
-            "{owners:?}"
-        );
+        assert!(has_replicas("other"), "{managed_fields:?}");
+        assert!(!has_replicas("kubectl"), "{managed_fields:?}");
     });
 }
 
 #[test]
-fn server_side_apply_takes_over_from_the_client_side_one() {
+fn server_side_apply_migrates_client_side_apply() {
     Kubectl::each_from(26, |kubectl| {
         kubectl.check(&[
             ("apply -f settings.yaml", "configmap/settings created"),
@@ -121,42 +121,44 @@ fn server_side_apply_takes_over_from_the_client_side_one() {
             ),
         ]);
         let object = kubectl.json("get --raw /api/v1/namespaces/default/configmaps/settings");
-        let owners: Vec<&str> = object["metadata"]["managedFields"]
+        let managers: Vec<&str> = object["metadata"]["managedFields"]
             .as_array()
-            .expect("owners")
+            .expect("managed fields")
             .iter()
-            .filter_map(|o| o["manager"].as_str())
+            .filter_map(|entry| entry["manager"].as_str())
             .collect();
+        assert!(managers.contains(&"kubectl"), "{managers:?}");
         assert!(
-            owners.contains(&"kubectl") && !owners.contains(&"kubectl-client-side-apply"),
-            "{owners:?}"
+            !managers.contains(&"kubectl-client-side-apply"),
+            "{managers:?}"
         );
     });
 }
 
 #[test]
-fn mistakes_are_found_before_anything_is_written() {
+fn validation_rejects_unknown_fields_and_wrong_types() {
     Kubectl::each(|kubectl| {
         let unknown = kubectl.write(
             "unknown.yaml",
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad}\ndat: {a: b}\n",
         );
-        let wrong = kubectl.write("wrong.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec: {ports: [{port: eighty}]}\n");
+        let wrong_type = kubectl.write(
+            "wrong.yaml",
+            "apiVersion: v1\nkind: Service\nmetadata: {name: bad}\n\
+             spec: {ports: [{port: eighty}]}\n",
+        );
         for verb in ["create", "apply", "replace --force"] {
-            let refused = kubectl.refused(&format!("{verb} -f {unknown}"));
-            assert!(
-                refused.contains("unknown field \"dat\""),
-                "{verb}: {refused}"
-            );
+            let error = kubectl.run_failing(&format!("{verb} -f {unknown}"));
+            assert!(error.contains("unknown field \"dat\""), "{verb}: {error}");
         }
-        let refused = kubectl.refused(&format!("apply -f {wrong}"));
-        // kubectl 1.20 reads the schema itself; newer ones leave it to the server.
-        let wanted = if kubectl.is_from(27) {
+        let error = kubectl.run_failing(&format!("apply -f {wrong_type}"));
+        // Older versions validate on the client, newer ones on the server.
+        let expected = if kubectl.is_from(27) {
             "cannot unmarshal string into Go struct field"
         } else {
             "got \"string\", expected \"integer\""
         };
-        assert!(refused.contains(wanted), "{refused}");
+        assert!(error.contains(expected), "{error}");
         assert_eq!(kubectl.run("get configmap bad --ignore-not-found"), "");
         kubectl.check(&[(
             &format!("apply --validate=false -f {unknown}"),

@@ -1,25 +1,24 @@
-//! Resources that are defined: they behave like any other.
+//! Custom resources.
 
 use crate::driver::{Kubectl, assert_in_order};
 
 const NAME: &str = "bellerophonsimple.stable.simple-bellerophon.io/philonoe";
 
-fn define(kubectl: &Kubectl) {
-    let definition =
-        "customresourcedefinition.apiextensions.k8s.io/sheroes.stable.simple-bellerophon.io";
+fn create_crd(kubectl: &Kubectl) {
+    let crd = "customresourcedefinition.apiextensions.k8s.io/sheroes.stable.simple-bellerophon.io";
     assert_eq!(
         kubectl.run("apply -f sheroes-definition.yaml"),
-        format!("{definition} created")
+        format!("{crd} created")
     );
     kubectl.run(&format!(
-        "wait --for=condition=Established {definition} --timeout=60s"
+        "wait --for=condition=Established {crd} --timeout=60s"
     ));
 }
 
 #[test]
-fn custom_resource_behaves_like_any_other() {
+fn custom_resources_support_all_commands() {
     Kubectl::each(|kubectl| {
-        define(kubectl);
+        create_crd(kubectl);
         assert_eq!(
             kubectl.run("apply -f shero.yaml"),
             format!("{NAME} created")
@@ -67,15 +66,16 @@ fn custom_resource_behaves_like_any_other() {
                 "winged_horse_name: arion",
             ],
         );
-        let object = kubectl.json("get --raw /apis/stable.simple-bellerophon.io/v444beta989/namespaces/default/sheroes/philonoe");
-        let owners = object["metadata"]["managedFields"]
+        let group_version = "stable.simple-bellerophon.io/v444beta989";
+        let path = format!("/apis/{group_version}/namespaces/default/sheroes/philonoe");
+        let object = kubectl.json(&format!("get --raw {path}"));
+        let managed_fields = object["metadata"]["managedFields"]
             .as_array()
-            .expect("fields have owners");
+            .expect("managed fields");
+        let mut managers = managed_fields.iter().map(|entry| &entry["manager"]);
         assert!(
-            owners
-                .iter()
-                .any(|owner| owner["manager"] == "kubectl-client-side-apply"),
-            "{owners:?}"
+            managers.any(|manager| manager == "kubectl-client-side-apply"),
+            "{managed_fields:?}"
         );
         assert_eq!(
             kubectl.edit(
@@ -97,48 +97,51 @@ fn custom_resource_behaves_like_any_other() {
 }
 
 #[test]
-fn mistakes_in_custom_resources_are_refused() {
+fn invalid_custom_resources_are_rejected() {
     Kubectl::each(|kubectl| {
-        define(kubectl);
+        create_crd(kubectl);
         kubectl.run("apply -f shero.yaml");
-        let refused =
-            kubectl.refused("patch shero philonoe --type=merge -p {\"spec\":{\"replicas\":-1}}");
+        let error = kubectl
+            .run_failing("patch shero philonoe --type=merge -p {\"spec\":{\"replicas\":-1}}");
         assert!(
-            refused.contains("spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0"),
-            "{refused}"
+            error.contains(
+                "spec.replicas: Invalid value: -1: \
+                 spec.replicas in body should be greater than or equal to 0"
+            ),
+            "{error}"
         );
-        let strategic = kubectl.refused("patch shero philonoe -p {\"spec\":{\"replicas\":1}}");
+        let strategic = kubectl.run_failing("patch shero philonoe -p {\"spec\":{\"replicas\":1}}");
         assert!(
             strategic.contains("accepted media types include: application/json-patch+json"),
             "{strategic}"
         );
-        let text = "apiVersion: stable.simple-bellerophon.io/v444beta989\nkind: BellerophonSimple\nmetadata: {name: x}\nspec: {wings: 2}\n";
-        let unknown = kubectl.refused(&format!("apply -f {}", kubectl.write("unknown.yaml", text)));
-        assert!(
-            unknown.contains("unknown field") && unknown.contains("wings"),
-            "{unknown}"
-        );
+        let text = "apiVersion: stable.simple-bellerophon.io/v444beta989\n\
+                    kind: BellerophonSimple\nmetadata: {name: x}\nspec: {wings: 2}\n";
+        let file = kubectl.write("unknown.yaml", text);
+        let unknown = kubectl.run_failing(&format!("apply -f {file}"));
+        assert!(unknown.contains("unknown field"), "{unknown}");
+        assert!(unknown.contains("wings"), "{unknown}");
     });
 }
 
 #[test]
-fn kind_goes_with_its_definition() {
+fn deleted_crd_removes_its_resource() {
     Kubectl::each(|kubectl| {
-        define(kubectl);
+        create_crd(kubectl);
         kubectl.run("apply -f shero.yaml");
         assert!(
             kubectl
                 .run("delete -f sheroes-definition.yaml")
                 .contains("deleted")
         );
-        let refused = kubectl.refused("get sheroes");
+        let error = kubectl.run_failing("get sheroes");
         assert!(
-            refused.contains("the server could not find the requested resource"),
-            "{refused}"
+            error.contains("the server could not find the requested resource"),
+            "{error}"
         );
         assert!(
             !kubectl.run("api-resources -o name").contains("sheroes"),
-            "the kind is gone with its definition"
+            "the resource is not served any more"
         );
     });
 }

@@ -1,14 +1,15 @@
-//! Objects that go, and what happens to what they own. Nobody collects garbage here: what is seen is what the server itself does.
+//! Deletion and its cascades. Without controllers, no garbage collector runs: the tests show what
+//! the API server does.
 
 use crate::driver::Kubectl;
 
 const FINALIZERS: &str = "get deployment stable -o jsonpath={.metadata.finalizers[*]}";
 
-/// The flag that leaves dependents alone; before 1.20 it was a boolean.
+/// Orphans dependents; before kubectl 1.20 the flag was a boolean.
 const ORPHAN: &str = "delete deployment stable --cascade=orphan --wait=false";
 
 #[test]
-fn object_is_deleted_by_name_by_file_and_by_label() {
+fn objects_are_deleted_by_name_file_and_label() {
     Kubectl::each(|kubectl| {
         kubectl.run("apply -f settings.yaml");
         assert!(
@@ -19,9 +20,12 @@ fn object_is_deleted_by_name_by_file_and_by_label() {
         for name in ["a", "b", "c"] {
             kubectl.run(&format!("create configmap {name}"));
         }
-        kubectl.run("label configmap a b gone=yes");
+        kubectl.run("label configmap a b delete=yes");
         assert_eq!(
-            kubectl.run("delete configmap -l gone=yes").lines().count(),
+            kubectl
+                .run("delete configmap -l delete=yes")
+                .lines()
+                .count(),
             2
         );
         kubectl.check(&[
@@ -35,14 +39,14 @@ fn object_is_deleted_by_name_by_file_and_by_label() {
         );
         assert!(
             kubectl
-                .refused("delete configmap c")
+                .run_failing("delete configmap c")
                 .contains(r#"configmaps "c" not found"#)
         );
     });
 }
 
 #[test]
-fn every_cascade_does_what_it_says() {
+fn each_cascade_sets_its_finalizer() {
     Kubectl::each(|kubectl| {
         for (line, finalizers) in [
             ("delete deployment stable --cascade=background", None),
@@ -62,7 +66,7 @@ fn every_cascade_does_what_it_says() {
             match finalizers {
                 None => assert!(
                     kubectl
-                        .refused("get deployment stable")
+                        .run_failing("get deployment stable")
                         .contains("not found"),
                     "{line}"
                 ),
@@ -73,11 +77,12 @@ fn every_cascade_does_what_it_says() {
                             .run("get deployment stable -o jsonpath={.metadata.deletionTimestamp}"),
                         ""
                     );
-                    // What the garbage collector does once the dependents are seen to.
-                    kubectl.run("patch deployment stable --type=merge -p {\"metadata\":{\"finalizers\":null}}");
+                    // The garbage collector removes the finalizer.
+                    let patch = "{\"metadata\":{\"finalizers\":null}}";
+                    kubectl.run(&format!("patch deployment stable --type=merge -p {patch}"));
                     assert!(
                         kubectl
-                            .refused("get deployment stable")
+                            .run_failing("get deployment stable")
                             .contains("not found"),
                         "{line}"
                     );

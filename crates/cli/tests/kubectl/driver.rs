@@ -1,4 +1,4 @@
-//! A kubectl with a server of its own.
+//! A kubectl with its own server.
 
 use std::{
     env, fs,
@@ -11,15 +11,15 @@ use tokio::time::Instant;
 
 use crate::running::{RunningServer, TIMEOUT};
 
-/// A kubectl at hand.
+/// An installed kubectl.
 struct Program {
     path: String,
-    /// 20 for 1.20.
+    /// The minor version: 20 for 1.20.
     minor: u32,
 }
 
 impl Program {
-    /// `None` when it does not run.
+    /// The program at a path; `None` if it cannot be run.
     fn find(path: &str) -> Option<Self> {
         let output = Command::new(path)
             .args(["version", "--client", "-o", "json"])
@@ -39,37 +39,37 @@ impl Program {
         })
     }
 
-    /// All that are named, or the one on the PATH.
+    /// The programs in KUBECTL, or the one on the PATH.
     fn all() -> Vec<Self> {
         let named = env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned());
         let found: Vec<Option<Self>> = named.split(':').map(Self::find).collect();
         let required = env::var("BELLEROPHON_REQUIRE_KUBECTL").is_ok_and(|value| value == "1");
         assert!(
             !required || found.iter().all(Option::is_some),
-            "one of {named} does not run, and BELLEROPHON_REQUIRE_KUBECTL=1 asks for it"
+            "one of {named} cannot be run, but BELLEROPHON_REQUIRE_KUBECTL=1"
         );
         found.into_iter().flatten().collect()
     }
 }
 
-/// kubectl with a server of its own.
+/// A kubectl with its own server.
 pub(crate) struct Kubectl {
     program: Program,
     pub(crate) server: RunningServer,
 }
 
 impl Kubectl {
-    /// Runs a test with every kubectl at hand and a bare server, where nothing happens unasked.
+    /// Runs a test with every kubectl and an API server without controllers.
     pub(crate) fn each(test: impl Fn(&Self)) {
         Self::each_from(0, test);
     }
 
-    /// The same for those that are 1.`minor` or newer.
+    /// As [`each`](Self::each), with every kubectl of 1.`minor` or newer.
     pub(crate) fn each_from(minor: u32, test: impl Fn(&Self)) {
         Self::with_programs(minor, &["--cluster", "none"], test);
     }
 
-    /// Runs a test with every kubectl at hand and a whole cluster.
+    /// Runs a test with every kubectl and a full cluster.
     pub(crate) fn each_in_cluster(test: impl Fn(&Self)) {
         Self::with_programs(0, &[], test);
     }
@@ -80,9 +80,7 @@ impl Kubectl {
             .filter(|program| program.minor >= minor)
             .collect();
         if programs.is_empty() {
-            eprintln!(
-                "skipped: there is no kubectl from 1.{minor} on; install it or name it in KUBECTL"
-            );
+            eprintln!("skipped: no kubectl of 1.{minor} or newer; install it, or set KUBECTL");
         }
         for program in programs {
             eprintln!("with kubectl 1.{}", program.minor);
@@ -98,7 +96,7 @@ impl Kubectl {
         self.program.minor >= minor
     }
 
-    /// `kubectl LINE`, where words are parted by spaces; files are those of the samples.
+    /// `kubectl LINE`, with arguments separated by spaces, in the directory of the samples.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.program.path);
         command
@@ -113,25 +111,29 @@ impl Kubectl {
         self.command(line).output().expect("kubectl starts")
     }
 
-    /// What it prints when it succeeds.
+    /// The output of a command that succeeds.
     pub(crate) fn run(&self, line: &str) -> String {
-        finished(line, &self.output(line))
+        stdout_of(line, &self.output(line))
     }
 
-    /// Runs it again and again until it prints what is wanted; older ones cannot wait for everything.
-    pub(crate) fn until(&self, line: &str, wanted: &str) {
-        let began = Instant::now();
-        while self.run(line) != wanted {
+    /// Repeats a command until it prints the expected text; older versions of `kubectl wait` cannot
+    /// wait for everything.
+    pub(crate) fn wait_until(&self, line: &str, expected: &str) {
+        let start = Instant::now();
+        loop {
+            let printed = self.run(line);
+            if printed == expected {
+                return;
+            }
             assert!(
-                began.elapsed() < TIMEOUT,
-                "kubectl {line} never prints {wanted:?} but {:?}",
-                self.run(line)
+                start.elapsed() < TIMEOUT,
+                "kubectl {line} prints {printed:?}, not {expected:?}"
             );
         }
     }
 
-    /// What it complains when it fails.
-    pub(crate) fn refused(&self, line: &str) -> String {
+    /// The stderr of a command that fails.
+    pub(crate) fn run_failing(&self, line: &str) -> String {
         let output = self.output(line);
         assert!(
             !output.status.success(),
@@ -143,18 +145,18 @@ impl Kubectl {
             .to_owned()
     }
 
-    /// Runs it and holds what it prints against what it must print.
+    /// Runs commands and compares their output.
     pub(crate) fn check(&self, cases: &[(&str, &str)]) {
-        for (line, wanted) in cases {
-            assert_eq!(self.run(line), *wanted, "kubectl {line}");
+        for (line, expected) in cases {
+            assert_eq!(self.run(line), *expected, "kubectl {line}");
         }
     }
 
-    /// Runs it and holds the beginning of what it prints against what it must print; newer ones say more.
-    pub(crate) fn check_starts(&self, cases: &[(&str, &str)]) {
-        for (line, wanted) in cases {
+    /// Runs commands and compares the start of their output, since newer versions print more.
+    pub(crate) fn check_prefixes(&self, cases: &[(&str, &str)]) {
+        for (line, expected) in cases {
             let printed = self.run(line);
-            assert!(printed.starts_with(wanted), "kubectl {line}\n{printed}");
+            assert!(printed.starts_with(expected), "kubectl {line}\n{printed}");
         }
     }
 
@@ -165,20 +167,18 @@ impl Kubectl {
             .env("KUBECTL_EXTERNAL_DIFF", "diff -u -N")
             .output()
             .expect("kubectl starts");
-        let (out, err) = (
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr),
-        );
-        let expected = if out.is_empty() { 0 } else { 1 };
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let expected = if stdout.is_empty() { 0 } else { 1 };
         assert_eq!(
             output.status.code(),
             Some(expected),
-            "kubectl {line}\n{out}{err}"
+            "kubectl {line}\n{stdout}{stderr}"
         );
-        out.into_owned()
+        stdout.into_owned()
     }
 
-    /// Edits with a program that replaces one text by another.
+    /// Runs `kubectl edit` with an editor that replaces one text by another.
     pub(crate) fn edit(&self, line: &str, from: &str, to: &str) -> String {
         let script = self.write(
             "editor.sh",
@@ -189,10 +189,10 @@ impl Kubectl {
             .env("KUBE_EDITOR", format!("sh {script}"))
             .output()
             .expect("kubectl starts");
-        finished(line, &output)
+        stdout_of(line, &output)
     }
 
-    /// The table it prints, words parted by single spaces.
+    /// The rows of a table, with columns separated by single spaces.
     pub(crate) fn table(&self, line: &str) -> Vec<String> {
         self.run(line)
             .lines()
@@ -207,11 +207,11 @@ impl Kubectl {
     /// Writes a file for kubectl to read and returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> String {
         let file = self.server.directory.path().join(name);
-        fs::write(&file, text).expect("written");
+        fs::write(&file, text).expect("a file");
         file.display().to_string()
     }
 
-    /// Writes what a controller would have written: a status, by the address of the object.
+    /// Writes the status of the object at a path, as a controller does.
     pub(crate) fn write_status(&self, path: &str, status: Value) {
         let mut object = self.json(&format!("get --raw {path}"));
         object["status"] = status;
@@ -220,22 +220,21 @@ impl Kubectl {
     }
 }
 
-fn finished(line: &str, output: &Output) -> String {
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(output.status.success(), "kubectl {line}\n{out}{err}");
-    out.trim_end().to_owned()
+/// The stdout of a command that succeeded.
+fn stdout_of(line: &str, output: &Output) -> String {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "kubectl {line}\n{stdout}{stderr}");
+    stdout.trim_end().to_owned()
 }
 
-/// Every part stands in the text, one after the other.
+/// Checks that a text contains all parts, one after the other. White space is normalized.
 pub(crate) fn assert_in_order(text: &str, parts: &[&str]) {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut rest = words.as_str();
     for part in parts {
         let Some((_, after)) = rest.split_once(part) else {
-            panic!("{part:?} is not in its place in\n{text}")
+            panic!("{part:?} is missing or out of order in\n{text}")
         };
         rest = after;
     }

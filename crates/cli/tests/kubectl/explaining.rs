@@ -1,30 +1,28 @@
-//! What there is, and what it means.
+//! Discovery and OpenAPI: api-resources, api-versions and explain.
 
 use crate::driver::{Kubectl, assert_in_order};
 
 #[test]
-fn server_says_what_it_serves() {
+fn discovery_lists_resources_and_versions() {
     Kubectl::each(|kubectl| {
         let resources = kubectl.table("api-resources");
-        let wanted = [
+        let expected = [
             "configmaps cm v1 true ConfigMap",
             "nodes no v1 false Node",
             "deployments deploy apps/v1 true Deployment",
-            "customresourcedefinitions crd,crds apiextensions.k8s.io/v1 false CustomResourceDefinition",
+            "customresourcedefinitions crd,crds apiextensions.k8s.io/v1 false \
+             CustomResourceDefinition",
         ];
-        for row in wanted {
+        for row in expected {
             assert!(
                 resources.iter().any(|found| found == row),
                 "{row} is not in {resources:#?}"
             );
         }
         let versions = kubectl.run("api-versions");
-        assert!(
-            ["v1", "apps/v1", "batch/v1"]
-                .iter()
-                .all(|wanted| versions.lines().any(|line| line == *wanted)),
-            "{versions}"
-        );
+        for version in ["v1", "apps/v1", "batch/v1"] {
+            assert!(versions.lines().any(|line| line == version), "{versions}");
+        }
         assert_eq!(
             kubectl.json("version -o json")["serverVersion"]["minor"],
             "36"
@@ -36,19 +34,19 @@ fn server_says_what_it_serves() {
         );
         assert!(
             kubectl
-                .refused("get --raw /nosuch")
+                .run_failing("get --raw /nosuch")
                 .contains("the server could not find the requested resource")
         );
         assert!(
             kubectl
-                .refused("get nosuch")
+                .run_failing("get nosuch")
                 .contains("the server doesn't have a resource type \"nosuch\"")
         );
     });
 }
 
 #[test]
-fn built_in_kinds_are_explained() {
+fn explain_documents_built_in_resources() {
     Kubectl::each(|kubectl| {
         let pod = kubectl.run("explain pod.spec.containers.imagePullPolicy");
         assert_in_order(
@@ -86,11 +84,11 @@ fn built_in_kinds_are_explained() {
         assert_in_order(&autoscaler, &["containerResource", "averageUtilization"]);
         assert!(
             kubectl
-                .refused("explain pod.nosuch")
+                .run_failing("explain pod.nosuch")
                 .contains("field \"nosuch\" does not exist")
         );
         if kubectl.is_from(30) {
-            // Newer ones list the values by themselves.
+            // Newer versions list enum values.
             assert_in_order(
                 &kubectl.run("explain service.spec.type"),
                 &[
@@ -106,13 +104,13 @@ fn built_in_kinds_are_explained() {
 }
 
 #[test]
-fn custom_kinds_are_explained_from_the_moment_they_are_served() {
+fn explain_documents_custom_resources() {
     Kubectl::each(|kubectl| {
-        let definition =
+        let crd =
             "customresourcedefinition.apiextensions.k8s.io/sheroes.stable.simple-bellerophon.io";
         assert_eq!(
             kubectl.run("apply -f sheroes-definition.yaml"),
-            format!("{definition} created")
+            format!("{crd} created")
         );
         let shero = kubectl.run("explain sheroes");
         assert_in_order(
@@ -128,6 +126,6 @@ fn custom_kinds_are_explained_from_the_moment_they_are_served() {
         let recursive = kubectl.run("explain sheroes.spec --recursive");
         assert_in_order(&recursive, &["replicas", "<integer>", "winged_horse_name"]);
         kubectl.run("delete -f sheroes-definition.yaml");
-        kubectl.refused("explain sheroes");
+        kubectl.run_failing("explain sheroes");
     });
 }

@@ -1,16 +1,18 @@
-//! Real kubectls against the real binary: what people type, and what they see.
-//! KUBECTL names the programs to test with, parted by colons; without it the one on the PATH is taken. Every test runs with each of them and a
-//! server of its own. Without any, each test says so and passes; with BELLEROPHON_REQUIRE_KUBECTL=1 it fails.
+//! kubectl against the binary: commands and their output.
+//!
+//! KUBECTL is a colon-separated list of programs; default: `kubectl`. Every test runs with each of
+//! them and its own server. Tests are skipped if there is none, and fail then with
+//! BELLEROPHON_REQUIRE_KUBECTL=1.
 
-mod access; // who may do what, and speaks for whom
-mod applying; // declared objects: apply, diff, validation
-mod custom; // resources that are defined
-mod deleting; // objects that go, and what they own
+mod access; // RBAC, impersonation, tokens and kubeconfigs
+mod applying; // apply, diff and validation
+mod custom; // custom resources
+mod deleting; // delete and cascades
 mod driver; // a kubectl with a server
-mod explaining; // what there is and what it means
-mod nodes; // where pods run, and what becomes of them with their nodes
-mod objects; // create, read, change
-mod operators; // operators, installed and at work
+mod explaining; // api-resources and explain
+mod nodes; // nodes, drain and pods on nodes
+mod objects; // create, get, patch, replace, edit, watch
+mod operators; // manifests, samples and reboots
 #[path = "../binary/running.rs"]
-mod running; // a server that lives as long as a test
-mod workloads; // pods by template: scale, roll out, wait
+mod running; // a `bellerophon up` process for one test
+mod workloads; // scale, rollout and wait

@@ -1,24 +1,24 @@
-//! Nodes and what runs on them, as people look at them and operate them. Only whole clusters have any.
+//! Nodes and their pods in a full cluster: get, describe, cordon, drain.
 
 use crate::driver::{Kubectl, assert_in_order};
 
-/// The sample's pods, all of them running.
-fn deployed(kubectl: &Kubectl, replicas: usize) {
+/// Applies the sample Deployment, and waits for its rollout.
+fn deploy(kubectl: &Kubectl, replicas: usize) {
     kubectl.run("apply -f deployment.yaml");
     kubectl.run(&format!("scale deployment stable --replicas={replicas}"));
     kubectl.run("rollout status deployment stable --timeout=60s");
 }
 
-/// The pods of the sample that are on a node, by name.
+/// The names of the sample's pods on a node.
 fn pods_on(kubectl: &Kubectl, node: &str) -> Vec<String> {
     let line = format!("get pods -l app=stable --field-selector=spec.nodeName={node} -o name");
     kubectl.run(&line).lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn pods_show_where_they_run() {
+fn pods_and_nodes_are_listed_with_addresses() {
     Kubectl::each_in_cluster(|kubectl| {
-        deployed(kubectl, 3);
+        deploy(kubectl, 3);
         let table = kubectl.table("get pods -o wide --sort-by=.spec.nodeName");
         assert_eq!(
             table[0],
@@ -34,26 +34,23 @@ fn pods_show_where_they_run() {
             .iter()
             .zip(["10.128.1.", "10.128.2.", "10.128.3."])
         {
-            assert!(
-                row.contains(" 1/1 Running 0 ")
-                    && row.contains(&format!(" {range}"))
-                    && row.ends_with(" <none> <none>"),
-                "{row}"
-            );
+            assert!(row.contains(" 1/1 Running 0 "), "{row}");
+            assert!(row.contains(&format!(" {range}")), "{row}");
+            assert!(row.ends_with(" <none> <none>"), "{row}");
         }
         let nodes = kubectl.table("get nodes -o wide");
+        assert!(nodes[1].starts_with("node-1 Ready <none> "), "{nodes:#?}");
         assert!(
-            nodes[1].starts_with("node-1 Ready <none> ")
-                && nodes[1].contains(" v1.36.4 172.16.0.1 <none> "),
+            nodes[1].contains(" v1.36.4 172.16.0.1 <none> "),
             "{nodes:#?}"
         );
     });
 }
 
 #[test]
-fn description_tells_the_life_of_a_pod_in_order() {
+fn describe_pod_lists_its_events_in_order() {
     Kubectl::each_in_cluster(|kubectl| {
-        deployed(kubectl, 1);
+        deploy(kubectl, 1);
         let name = kubectl.run("get pods -l app=stable -o name");
         let node = kubectl.run(&format!("get {name} -o jsonpath={{.spec.nodeName}}"));
         let described = kubectl.run(&format!("describe {name}"));
@@ -88,9 +85,9 @@ fn description_tells_the_life_of_a_pod_in_order() {
 }
 
 #[test]
-fn every_pod_of_a_set_is_told_of() {
+fn describe_replica_set_lists_an_event_per_pod() {
     Kubectl::each_in_cluster(|kubectl| {
-        deployed(kubectl, 4);
+        deploy(kubectl, 4);
         let described = kubectl.run("describe replicasets -l app=stable");
         assert_in_order(
             &described,
@@ -126,9 +123,9 @@ fn every_pod_of_a_set_is_told_of() {
 }
 
 #[test]
-fn drained_node_is_empty_until_it_is_wanted_again() {
+fn drained_node_runs_no_pods_until_it_is_uncordoned() {
     Kubectl::each_in_cluster(|kubectl| {
-        deployed(kubectl, 6);
+        deploy(kubectl, 6);
         assert!(!pods_on(kubectl, "node-1").is_empty(), "pods are spread");
         kubectl.check(&[
             ("cordon node-1", "node/node-1 cordoned"),
@@ -168,33 +165,33 @@ fn drained_node_is_empty_until_it_is_wanted_again() {
         kubectl.run("rollout status deployment stable --timeout=60s");
         assert!(
             !pods_on(kubectl, "node-1").is_empty(),
-            "it takes pods again"
+            "pods are scheduled on it again"
         );
     });
 }
 
 #[test]
-fn drain_waits_for_what_a_budget_forbids() {
+fn drain_respects_disruption_budgets() {
     Kubectl::each_in_cluster(|kubectl| {
-        deployed(kubectl, 3);
+        deploy(kubectl, 3);
         kubectl.run("create poddisruptionbudget stable --selector=app=stable --min-available=3");
-        kubectl.until(
+        kubectl.wait_until(
             "get poddisruptionbudget stable -o jsonpath={.status.currentHealthy}",
             "3",
         );
-        let refused = kubectl.refused("drain node-1 --timeout=2s");
+        let error = kubectl.run_failing("drain node-1 --timeout=2s");
         assert!(
-            refused.contains("Cannot evict pod as it would violate the pod's disruption budget."),
-            "{refused}"
+            error.contains("Cannot evict pod as it would violate the pod's disruption budget."),
+            "{error}"
         );
         assert_eq!(pods_on(kubectl, "node-1").len(), 1);
     });
 }
 
 #[test]
-fn what_no_simulated_pod_has_is_refused_in_words() {
+fn unsupported_subresources_are_rejected_with_a_reason() {
     Kubectl::each_in_cluster(|kubectl| {
-        deployed(kubectl, 1);
+        deploy(kubectl, 1);
         let name = kubectl.run("get pods -l app=stable -o name");
         for line in [
             format!("logs {name}"),
@@ -202,26 +199,26 @@ fn what_no_simulated_pod_has_is_refused_in_words() {
             format!("attach {name}"),
             format!("port-forward {name} :80"),
         ] {
-            let refused = kubectl.refused(&line);
+            let error = kubectl.run_failing(&line);
             assert!(
-                refused.contains("has no kubelet to ask, because this server runs no containers"),
-                "kubectl {line}\n{refused}"
+                error.contains("has no kubelet to ask, because this server runs no containers"),
+                "kubectl {line}\n{error}"
             );
         }
         for line in ["top nodes", "top pods"] {
-            let refused = kubectl.refused(line);
+            let error = kubectl.run_failing(line);
             assert!(
-                refused.contains("Metrics API not available"),
-                "kubectl {line}\n{refused}"
+                error.contains("Metrics API not available"),
+                "kubectl {line}\n{error}"
             );
         }
     });
 }
 
 #[test]
-fn node_reboots_when_its_annotation_says_so() {
+fn power_annotation_reboots_a_node() {
     Kubectl::each_in_cluster(|kubectl| {
-        deployed(kubectl, 3);
+        deploy(kubectl, 3);
         let boot_id = || kubectl.run("get node node-2 -o jsonpath={.status.nodeInfo.bootID}");
         let before = boot_id();
         kubectl.run("annotate node node-2 sim.bellerophon.io/power=off");
@@ -229,7 +226,7 @@ fn node_reboots_when_its_annotation_says_so() {
         let name = pods_on(kubectl, "node-2").remove(0);
         let state =
             "{.status.containerStatuses[0].restartCount}/{.status.containerStatuses[0].ready}";
-        kubectl.until(&format!("get {name} -o jsonpath={state}"), "1/true");
+        kubectl.wait_until(&format!("get {name} -o jsonpath={state}"), "1/true");
         assert_ne!(boot_id(), before);
         let table = kubectl.table(&format!("get {name}"));
         assert!(table[1].contains(" 1/1 Running 1 "), "{table:#?}");

@@ -1,4 +1,4 @@
-//! Create, read, change: what every kind of object can do.
+//! Create, get, label, patch, replace, edit, list and watch.
 
 use std::process::Stdio;
 
@@ -18,7 +18,7 @@ fn create_config_map(kubectl: &Kubectl, name: &str) {
 }
 
 #[test]
-fn object_lives_from_create_to_delete() {
+fn object_is_created_labelled_and_deleted() {
     Kubectl::each(|kubectl| {
         kubectl.check(&[
             ("create -f settings.yaml", "configmap/settings created"),
@@ -39,15 +39,15 @@ fn object_lives_from_create_to_delete() {
         )]);
         assert!(
             kubectl
-                .refused("label configmap settings app=z")
+                .run_failing("label configmap settings app=z")
                 .contains("already has a value (x)")
         );
-        kubectl.check_starts(&[
+        kubectl.check_prefixes(&[
             (
                 "label configmap settings app=z --overwrite",
                 "configmap/settings labeled",
             ),
-            // From 1.24 on kubectl says "unlabeled".
+            // From 1.24 on, kubectl prints "unlabeled".
             ("label configmap settings app-", "configmap/settings "),
             (
                 "annotate configmap settings note-",
@@ -55,20 +55,15 @@ fn object_lives_from_create_to_delete() {
             ),
         ]);
         let object = kubectl.json("get configmap settings -o json");
-        assert_eq!(
-            (
-                &object["metadata"]["name"],
-                object["metadata"].get("labels")
-            ),
-            (&"settings".into(), None)
-        );
+        assert_eq!(object["metadata"]["name"], "settings");
+        assert_eq!(object["metadata"].get("labels"), None);
         assert_in_order(
             &kubectl.run("get configmap settings -o yaml"),
             &["apiVersion: v1", "a: b", "kind: ConfigMap", "uid:"],
         );
         assert!(
             kubectl
-                .refused("create -f settings.yaml")
+                .run_failing("create -f settings.yaml")
                 .contains(r#"configmaps "settings" already exists"#)
         );
         assert!(
@@ -77,42 +72,52 @@ fn object_lives_from_create_to_delete() {
                 .starts_with(r#"configmap "settings" deleted"#)
         );
         assert_eq!(
-            kubectl.refused("get configmap settings"),
+            kubectl.run_failing("get configmap settings"),
             r#"Error from server (NotFound): configmaps "settings" not found"#
         );
     });
 }
 
 #[test]
-fn patches_of_every_type_change_an_object() {
+fn all_patch_types_are_supported() {
     Kubectl::each(|kubectl| {
-        kubectl.check(&[
-            ("create -f settings.yaml", "configmap/settings created"),
-            ("patch configmap settings --type=merge -p {\"data\":{\"a\":\"c\",\"x\":null}}", "configmap/settings patched"),
-            (
-                "patch configmap settings --type=json -p [{\"op\":\"add\",\"path\":\"/data/d\",\"value\":\"e\"}]",
-                "configmap/settings patched",
-            ),
-            ("patch configmap settings -p {\"data\":{\"f\":\"g\"}}", "configmap/settings patched"),
-            ("patch configmap settings --type=strategic -p {\"data\":{\"$patch\":\"replace\",\"h\":\"i\"}}", "configmap/settings patched"),
-            ("patch configmap settings -p {\"data\":{\"h\":\"i\"}}", "configmap/settings patched (no change)"),
-            ("get configmap settings -o jsonpath={.data}", r#"{"h":"i"}"#),
-        ]);
-        let refused = kubectl.refused("patch configmap settings --type=json -p [{\"op\":\"test\",\"path\":\"/data/h\",\"value\":\"j\"}]");
-        assert!(refused.starts_with("The request is invalid"), "{refused}");
+        kubectl.check(&[("create -f settings.yaml", "configmap/settings created")]);
+        let patch = |options: &str| kubectl.run(&format!("patch configmap settings {options}"));
+        for options in [
+            r#"--type=merge -p {"data":{"a":"c","x":null}}"#,
+            r#"--type=json -p [{"op":"add","path":"/data/d","value":"e"}]"#,
+            r#"-p {"data":{"f":"g"}}"#,
+            r#"--type=strategic -p {"data":{"$patch":"replace","h":"i"}}"#,
+        ] {
+            assert_eq!(patch(options), "configmap/settings patched", "{options}");
+        }
+        let unchanged = patch(r#"-p {"data":{"h":"i"}}"#);
+        assert_eq!(unchanged, "configmap/settings patched (no change)");
+        kubectl.check(&[("get configmap settings -o jsonpath={.data}", r#"{"h":"i"}"#)]);
+        let failed_test = r#"[{"op":"test","path":"/data/h","value":"j"}]"#;
+        let error = kubectl.run_failing(&format!(
+            "patch configmap settings --type=json -p {failed_test}"
+        ));
+        assert!(error.starts_with("The request is invalid"), "{error}");
+        let containers = r#"[{"name":"horse","image":"i:9"}]"#;
+        let image =
+            format!(r#"{{"spec":{{"template":{{"spec":{{"containers":{containers}}}}}}}}}"#);
         kubectl.check(&[
             ("apply -f deployment.yaml", "deployment.apps/stable created"),
             (
-                "patch deployment stable -p {\"spec\":{\"template\":{\"spec\":{\"containers\":[{\"name\":\"horse\",\"image\":\"i:9\"}]}}}}",
+                &format!("patch deployment stable -p {image}"),
                 "deployment.apps/stable patched",
             ),
-            ("get deployment stable -o jsonpath={.spec.template.spec.containers[*].image}", "i:9"),
+            (
+                "get deployment stable -o jsonpath={.spec.template.spec.containers[*].image}",
+                "i:9",
+            ),
         ]);
     });
 }
 
 #[test]
-fn object_is_replaced_with_and_without_force() {
+fn replace_updates_and_force_recreates() {
     Kubectl::each(|kubectl| {
         kubectl.check(&[("create -f settings.yaml", "configmap/settings created")]);
         let file = kubectl.write(
@@ -130,21 +135,21 @@ fn object_is_replaced_with_and_without_force() {
                 .run(&format!("replace --force -f {file}"))
                 .ends_with("configmap/settings replaced")
         );
-        assert_ne!(before, kubectl.run(uid), "it is another object");
+        assert_ne!(before, kubectl.run(uid), "the object is recreated");
         let missing = kubectl.write(
             "missing.yaml",
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: missing}\n",
         );
-        let refused = kubectl.refused(&format!("replace -f {missing}"));
+        let error = kubectl.run_failing(&format!("replace -f {missing}"));
         assert!(
-            refused.contains(r#"configmaps "missing" not found"#),
-            "{refused}"
+            error.contains(r#"configmaps "missing" not found"#),
+            "{error}"
         );
     });
 }
 
 #[test]
-fn object_is_edited_in_place() {
+fn edit_updates_an_object() {
     Kubectl::each(|kubectl| {
         kubectl.check(&[("create -f settings.yaml", "configmap/settings created")]);
         assert_eq!(
@@ -166,7 +171,7 @@ fn object_is_edited_in_place() {
 }
 
 #[test]
-fn lists_are_tables_narrowed_by_selectors() {
+fn lists_are_tables_filtered_by_selectors() {
     Kubectl::each(|kubectl| {
         for name in ["red", "green", "blue"] {
             create_config_map(kubectl, name);
@@ -187,16 +192,14 @@ fn lists_are_tables_narrowed_by_selectors() {
                 "configmap/blue",
             ),
             (
-                "get configmaps --all-namespaces --field-selector metadata.namespace=default,metadata.name!=red -o name",
+                "get configmaps --all-namespaces -o name \
+                 --field-selector metadata.namespace=default,metadata.name!=red",
                 "configmap/blue configmap/green",
             ),
         ];
-        for (line, wanted) in cases {
-            assert_eq!(
-                kubectl.run(line).lines().collect::<Vec<_>>().join(" "),
-                wanted,
-                "kubectl {line}"
-            );
+        for (line, expected) in cases {
+            let names = kubectl.run(line).lines().collect::<Vec<_>>().join(" ");
+            assert_eq!(names, expected, "kubectl {line}");
         }
         assert_eq!(kubectl.table("get cm -l warm -o wide")[0], "NAME DATA AGE");
         let namespaces = kubectl.table("get namespaces");
@@ -205,37 +208,37 @@ fn lists_are_tables_narrowed_by_selectors() {
             namespaces[1].starts_with("default Active "),
             "{namespaces:?}"
         );
-        let refused = kubectl.refused("get configmaps --field-selector data.a=b");
+        let error = kubectl.run_failing("get configmaps --field-selector data.a=b");
         assert!(
-            refused.contains("\"data.a\" is not a known field selector"),
-            "{refused}"
+            error.contains("\"data.a\" is not a known field selector"),
+            "{error}"
         );
     });
 }
 
 #[test]
-fn watch_prints_changes_as_they_happen() {
+fn watch_prints_every_change() {
     Kubectl::each(|kubectl| {
-        create_config_map(kubectl, "seen");
+        create_config_map(kubectl, "watched");
         let mut watch = kubectl
             .command("get configmaps -w --no-headers")
             .stdout(Stdio::piped())
             .spawn()
             .expect("kubectl starts");
-        let lines = Lines::of(watch.stdout.take().expect("stdout is piped"));
-        lines.next_where(|line| line.starts_with("seen") && line.contains(" 0 "));
-        kubectl.run("patch configmap seen --type=merge -p {\"data\":{\"a\":\"b\"}}");
-        lines.next_where(|line| line.starts_with("seen") && line.contains(" 1 "));
+        let lines = Lines::new(watch.stdout.take().expect("stdout is piped"));
+        lines.next_matching(|line| line.starts_with("watched") && line.contains(" 0 "));
+        kubectl.run("patch configmap watched --type=merge -p {\"data\":{\"a\":\"b\"}}");
+        lines.next_matching(|line| line.starts_with("watched") && line.contains(" 1 "));
         create_config_map(kubectl, "new");
-        lines.next_where(|line| line.starts_with("new"));
-        watch.kill().expect("it runs");
-        watch.wait().expect("it ends");
+        lines.next_matching(|line| line.starts_with("new"));
+        watch.kill().expect("kubectl runs");
+        watch.wait().expect("kubectl exits");
     });
 }
 
 #[test]
-fn objects_are_made_from_the_command_line() {
-    // From 1.32 on kubectl sends these bodies as protobuf.
+fn create_commands_support_all_generators() {
+    // From 1.32 on, kubectl sends these bodies as protobuf.
     Kubectl::each(|kubectl| {
         kubectl.check(&[
             (
@@ -282,7 +285,7 @@ fn objects_are_made_from_the_command_line() {
                 "resourcequota/few created",
             ),
         ]);
-        let again = kubectl.refused("create configmap settings");
+        let again = kubectl.run_failing("create configmap settings");
         assert!(
             again.ends_with(r#"configmaps "settings" already exists"#),
             "{again}"

@@ -1,16 +1,16 @@
-//! Operators as people meet them: installed by their manifests, and at work on the samples.
+//! Operators: installation by manifests, reconciliation of the samples, and `bellerophon reboot`.
 
 use std::process::Command;
 
 use crate::driver::{Kubectl, assert_in_order};
 
-/// What `bellerophon manifests LIST` prints.
+/// The output of `bellerophon manifests LIST`.
 fn manifests(list: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_bellerophon"))
         .args(["manifests", list])
         .output()
         .expect("the binary starts");
-    String::from_utf8(output.stdout).expect("text")
+    String::from_utf8(output.stdout).expect("UTF-8")
 }
 
 #[test]
@@ -27,16 +27,12 @@ fn manifests_install_operators_whose_pods_run() {
                 format!("auth can-i create events.events.k8s.io --as={account}").as_str(),
                 "yes",
             )]);
+            let line = format!("auth can-i create deployments.apps -n kube-system --as={account}");
+            let can_create = kubectl.command(&line).output().expect("kubectl starts");
             assert_eq!(
-                kubectl
-                    .command(&format!(
-                        "auth can-i create deployments.apps -n kube-system --as={account}"
-                    ))
-                    .output()
-                    .expect("kubectl")
-                    .status
-                    .success(),
-                ["icecream", "simple"].contains(&operator)
+                can_create.status.success(),
+                ["icecream", "simple"].contains(&operator),
+                "{operator}"
             );
         }
         assert_eq!(
@@ -44,7 +40,7 @@ fn manifests_install_operators_whose_pods_run() {
                 .table("get pods -n bellerophon-system --no-headers")
                 .len(),
             8,
-            "two copies each"
+            "two replicas each"
         );
         kubectl.run("rollout status daemonset/reboot-agent -n bellerophon-nodes --timeout=60s");
         assert_eq!(
@@ -59,10 +55,13 @@ fn manifests_install_operators_whose_pods_run() {
 }
 
 #[test]
-fn samples_come_true_in_a_whole_cluster() {
+fn samples_are_reconciled_in_a_full_cluster() {
     Kubectl::each_in_cluster(|kubectl| {
         kubectl.run("apply -f icecream.yaml -f secsynch.yaml -f shero.yaml -f fruit.yaml");
-        kubectl.run("wait --for=condition=Ready icecream/example-icecream sheroes/philonoe secsynch/shared-login --timeout=60s");
+        kubectl.run(
+            "wait --for=condition=Ready icecream/example-icecream sheroes/philonoe \
+             secsynch/shared-login --timeout=60s",
+        );
         kubectl.check(&[
             (
                 "get secret shared-login -n team-a -o jsonpath={.data.user}",
@@ -92,64 +91,66 @@ fn samples_come_true_in_a_whole_cluster() {
                 "Icecream synced successfully",
             ],
         );
-        let refused =
-            kubectl.refused("patch fruit melon --type=merge -p {\"spec\":{\"comment\":\"\"}}");
+        let error =
+            kubectl.run_failing("patch fruit melon --type=merge -p {\"spec\":{\"comment\":\"\"}}");
         assert!(
-            refused.contains("a fruit of more than 1000 grams needs a comment"),
-            "{refused}"
+            error.contains("a fruit of more than 1000 grams needs a comment"),
+            "{error}"
         );
         kubectl.run("delete icecream,sheroes,secsynches --all --timeout=60s");
         kubectl.run("wait --for=delete secret/shared-login -n team-a --timeout=60s");
     });
 }
 
-/// What `bellerophon reboot LINE` prints.
-fn reboot(kubectl: &Kubectl, line: &str) -> (bool, String) {
+/// Runs `bellerophon reboot LINE`. Returns its output, or its error output if it fails.
+fn reboot(kubectl: &Kubectl, line: &str) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellerophon"));
     let output = command
         .args(["reboot", "--kubeconfig", kubectl.server.kubeconfig()])
         .args(line.split(' '))
         .output()
         .expect("the binary starts");
-    let said = [output.stdout, output.stderr].concat();
-    (
-        output.status.success(),
-        String::from_utf8(said).expect("text"),
-    )
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    if output.status.success() {
+        Ok(text(output.stdout))
+    } else {
+        Err(text(output.stderr))
+    }
 }
 
 #[test]
-fn marked_nodes_reboot_and_come_back_as_they_were() {
+fn annotated_nodes_reboot_and_paused_nodes_wait() {
     Kubectl::each_in_cluster(|kubectl| {
-        let policy = r#"{"apiVersion":"reboot.bellerophon.io/v1alpha1","kind":"RebootPolicy","metadata":{"name":"all"},"spec":{"maxUnavailable":"100%","settleSeconds":0}}"#;
-        kubectl.run(&format!(
-            "apply -f {}",
-            kubectl.write("policy.json", policy)
-        ));
-        assert_eq!(
-            reboot(kubectl, "pause node-3"),
-            (true, "node node-3 is paused\n".into())
-        );
+        let policy = serde_json::json!({
+            "apiVersion": "reboot.bellerophon.io/v1alpha1", "kind": "RebootPolicy",
+            "metadata": {"name": "all"},
+            "spec": {"maxUnavailable": "100%", "settleSeconds": 0},
+        });
+        let file = kubectl.write("policy.json", &policy.to_string());
+        kubectl.run(&format!("apply -f {file}"));
+        let paused = reboot(kubectl, "pause node-3");
+        assert_eq!(paused, Ok("node node-3 is paused\n".into()));
         let boots = "get nodes -o jsonpath={.items[*].status.nodeInfo.bootID}";
         let before = kubectl.run(boots);
         kubectl.run("annotate node --all reboot.bellerophon.io/reboot-needed=kernel");
-        let done = |name: &str| format!("get node {name} -o jsonpath={{.metadata.annotations}}");
+        let annotations = |name: &str| {
+            kubectl.run(&format!(
+                "get node {name} -o jsonpath={{.metadata.annotations}}"
+            ))
+        };
         for node in ["node-1", "node-2"] {
-            kubectl.until(
+            kubectl.wait_until(
                 &format!("get node {node} -o jsonpath={{.spec.unschedulable}}"),
                 "true",
             );
         }
         for node in ["node-1", "node-2"] {
-            kubectl.until(
+            kubectl.wait_until(
                 &format!("get node {node} -o jsonpath={{.spec.unschedulable}}"),
                 "",
             );
-            assert!(
-                kubectl.run(&done(node)).contains("result=Done"),
-                "{}",
-                kubectl.run(&done(node))
-            );
+            let annotations = annotations(node);
+            assert!(annotations.contains("result=Done"), "{annotations}");
         }
         let after = kubectl.run(boots);
         let changed: Vec<bool> = before
@@ -160,13 +161,13 @@ fn marked_nodes_reboot_and_come_back_as_they_were() {
         assert_eq!(
             changed,
             [true, true, false],
-            "a paused node stays: {before} {after}"
+            "the paused node has not rebooted: {before} {after}"
         );
-        kubectl.until(
+        kubectl.wait_until(
             "get rebootledgers -o jsonpath={.items[*].spec.grants[*].node}",
             "",
         );
-        let (_, table) = reboot(kubectl, "status");
+        let table = reboot(kubectl, "status").expect("a table");
         assert_in_order(
             &table,
             &[
@@ -176,18 +177,15 @@ fn marked_nodes_reboot_and_come_back_as_they_were() {
                 "node-3 Waiting Paused",
             ],
         );
+        let not_held = reboot(kubectl, "release node-3");
         assert_eq!(
-            reboot(kubectl, "release node-3"),
-            (false, "bellerophon: node node-3 holds no slot\n".into())
+            not_held,
+            Err("bellerophon: node node-3 holds no slot\n".into())
         );
-        assert_eq!(
-            reboot(kubectl, "request node-9"),
-            (false, "bellerophon: there is no node node-9\n".into())
-        );
-        assert_eq!(
-            reboot(kubectl, "resume node-3"),
-            (true, "node node-3 may reboot again\n".into())
-        );
-        kubectl.until("get node node-3 -o jsonpath={.spec.unschedulable}", "true");
+        let unknown = reboot(kubectl, "request node-9");
+        assert_eq!(unknown, Err("bellerophon: node node-9 not found\n".into()));
+        let resumed = reboot(kubectl, "resume node-3");
+        assert_eq!(resumed, Ok("node node-3 may reboot again\n".into()));
+        kubectl.wait_until("get node node-3 -o jsonpath={.spec.unschedulable}", "true");
     });
 }

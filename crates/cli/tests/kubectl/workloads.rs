@@ -1,4 +1,4 @@
-//! Pods by template: scale, roll out, wait. On the bare server the tests write what a controller would have written.
+//! Deployments: scale, rollout and wait. Without controllers, the tests write the status.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::driver::{Kubectl, assert_in_order};
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/stable";
 
 #[test]
-fn workload_is_described_and_scaled() {
+fn deployment_is_scaled_updated_and_described() {
     Kubectl::each(|kubectl| {
         kubectl.check(&[
             ("apply -f deployment.yaml", "deployment.apps/stable created"),
@@ -37,9 +37,9 @@ fn workload_is_described_and_scaled() {
             table[0],
             "NAME READY UP-TO-DATE AVAILABLE AGE CONTAINERS IMAGES SELECTOR"
         );
+        assert!(table[1].starts_with("stable 0/3 0 0 "), "{table:?}");
         assert!(
-            table[1].starts_with("stable 0/3 0 0 ")
-                && table[1].ends_with("horse registry.example/pegasus:2 app=stable"),
+            table[1].ends_with("horse registry.example/pegasus:2 app=stable"),
             "{table:?}"
         );
         assert_in_order(
@@ -55,36 +55,36 @@ fn workload_is_described_and_scaled() {
                 "SPEED: high",
             ],
         );
-        let refused = kubectl.refused("scale deployment stable --current-replicas=9 --replicas=1");
+        let error =
+            kubectl.run_failing("scale deployment stable --current-replicas=9 --replicas=1");
         assert!(
-            refused
+            error
                 .to_lowercase()
                 .contains("expected replicas to be 9, was 3"),
-            "{refused}"
+            "{error}"
         );
         if kubectl.is_from(24) {
             let scale = kubectl.table("get deployment stable --subresource=scale");
-            assert!(
-                scale[0] == "NAME DESIRED AVAILABLE AGE" && scale[1].starts_with("stable 3 0 "),
-                "{scale:?}"
-            );
+            assert_eq!(scale[0], "NAME DESIRED AVAILABLE AGE");
+            assert!(scale[1].starts_with("stable 3 0 "), "{scale:?}");
         }
     });
 }
 
 #[test]
-fn rollout_is_followed_until_it_is_done() {
+fn rollout_status_waits_for_completion() {
     Kubectl::each(|kubectl| {
         kubectl.run("apply -f deployment.yaml");
         let waiting = kubectl
             .command("rollout status deployment stable --timeout=1s")
             .output()
             .expect("kubectl starts");
-        assert!(!waiting.status.success(), "nothing is rolled out yet");
+        assert!(!waiting.status.success(), "the status is not written yet");
         kubectl.write_status(
             DEPLOYMENT,
             json!({
-                "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+                "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1,
+                "readyReplicas": 1, "availableReplicas": 1,
                 "conditions": [{"type": "Available", "status": "True"}],
             }),
         );
@@ -110,23 +110,28 @@ fn rollout_is_followed_until_it_is_done() {
                 "deployment.apps/stable restarted",
             ),
         ]);
-        let stamp =
+        let annotations =
             kubectl.run("get deployment stable -o jsonpath={.spec.template.metadata.annotations}");
         assert!(
-            stamp.contains("kubectl.kubernetes.io/restartedAt"),
-            "{stamp}"
+            annotations.contains("kubectl.kubernetes.io/restartedAt"),
+            "{annotations}"
         );
     });
 }
 
 #[test]
-fn rollout_is_undone_by_its_history() {
+fn rollout_undo_restores_a_revision() {
     Kubectl::each(|kubectl| {
         kubectl.run("apply -f deployment.yaml");
         let uid = kubectl.run("get deployment stable -o jsonpath={.metadata.uid}");
         for revision in ["1", "2"] {
             let labels = json!({"app": "stable", "pod-template-hash": format!("h{revision}")});
-            let set = json!({
+            let image = format!("registry.example/pegasus:{revision}");
+            let owner = json!({
+                "apiVersion": "apps/v1", "kind": "Deployment",
+                "name": "stable", "uid": uid, "controller": true,
+            });
+            let replica_set = json!({
                 "apiVersion": "apps/v1",
                 "kind": "ReplicaSet",
                 "metadata": {
@@ -136,18 +141,18 @@ fn rollout_is_undone_by_its_history() {
                         "deployment.kubernetes.io/revision": revision,
                         "kubernetes.io/change-cause": format!("cause {revision}"),
                     },
-                    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "stable", "uid": uid, "controller": true}],
+                    "ownerReferences": [owner],
                 },
                 "spec": {
                     "replicas": 0,
                     "selector": {"matchLabels": labels},
                     "template": {
                         "metadata": {"labels": labels},
-                        "spec": {"containers": [{"name": "horse", "image": format!("registry.example/pegasus:{revision}")}]},
+                        "spec": {"containers": [{"name": "horse", "image": image}]},
                     },
                 },
             });
-            let file = kubectl.write(&format!("set-{revision}.json"), &set.to_string());
+            let file = kubectl.write(&format!("set-{revision}.json"), &replica_set.to_string());
             kubectl.run(&format!("create -f {file}"));
         }
         kubectl.run("set image deployment/stable horse=registry.example/pegasus:2");
@@ -170,31 +175,31 @@ fn rollout_is_undone_by_its_history() {
                 "registry.example/pegasus:1",
             ),
         ]);
-        let refused = kubectl.refused("rollout undo deployment stable --to-revision=9");
+        let error = kubectl.run_failing("rollout undo deployment stable --to-revision=9");
         assert!(
-            refused.contains("unable to find specified revision 9"),
-            "{refused}"
+            error.contains("unable to find specified revision 9"),
+            "{error}"
         );
     });
 }
 
 #[test]
-fn waiting_ends_when_it_comes_true_or_in_time() {
+fn wait_ends_on_its_condition_or_timeout() {
     Kubectl::each(|kubectl| {
         kubectl.run("apply -f deployment.yaml");
-        let refused =
-            kubectl.refused("wait --for=condition=Available deployment/stable --timeout=1s");
+        let error =
+            kubectl.run_failing("wait --for=condition=Available deployment/stable --timeout=1s");
         assert!(
-            refused.contains("timed out waiting for the condition"),
-            "{refused}"
+            error.contains("timed out waiting for the condition"),
+            "{error}"
         );
         let waiting = kubectl
             .command("wait --for=delete deployment/stable --timeout=60s")
             .spawn()
             .expect("kubectl starts");
         kubectl.run("delete deployment stable --wait=false");
-        let ended = waiting.wait_with_output().expect("it ends");
-        assert!(ended.status.success(), "{ended:?}");
+        let finished = waiting.wait_with_output().expect("kubectl exits");
+        assert!(finished.status.success(), "{finished:?}");
         if kubectl.is_from(27) {
             kubectl.check(&[
                 ("apply -f deployment.yaml", "deployment.apps/stable created"),
@@ -208,24 +213,24 @@ fn waiting_ends_when_it_comes_true_or_in_time() {
 }
 
 #[test]
-fn whole_cluster_rolls_out_back_and_away() {
+fn full_cluster_rolls_out_back_and_deletes() {
     Kubectl::each_in_cluster(|kubectl| {
-        let rolled_out = |wanted: &str| {
-            let told = kubectl.run("rollout status deployment stable --timeout=60s");
+        let check_rollout = |image: &str| {
+            let status = kubectl.run("rollout status deployment stable --timeout=60s");
             assert!(
-                told.ends_with("deployment \"stable\" successfully rolled out"),
-                "{told}"
+                status.ends_with("deployment \"stable\" successfully rolled out"),
+                "{status}"
             );
             kubectl.check(&[(
                 "get deployment stable -o jsonpath={.spec.template.spec.containers[0].image}",
-                wanted,
+                image,
             )]);
         };
         kubectl.run("apply -f deployment.yaml");
-        rolled_out("registry.example/pegasus:1");
+        check_rollout("registry.example/pegasus:1");
         kubectl.run("scale deployment stable --replicas=3");
         kubectl.run("set image deployment/stable horse=registry.example/pegasus:2");
-        rolled_out("registry.example/pegasus:2");
+        check_rollout("registry.example/pegasus:2");
         kubectl.run("wait --for=condition=Ready pod -l app=stable --timeout=60s");
         assert!(kubectl.table("get deployment stable")[1].starts_with("stable 3/3 3 3 "));
         assert_in_order(
@@ -236,12 +241,12 @@ fn whole_cluster_rolls_out_back_and_away() {
             "rollout undo deployment stable",
             "deployment.apps/stable rolled back",
         )]);
-        rolled_out("registry.example/pegasus:1");
+        check_rollout("registry.example/pegasus:1");
         kubectl.check(&[(
             "rollout restart deployment stable",
             "deployment.apps/stable restarted",
         )]);
-        rolled_out("registry.example/pegasus:1");
+        check_rollout("registry.example/pegasus:1");
         kubectl.run("delete deployment stable --cascade=foreground --timeout=60s");
         kubectl.check(&[("get replicasets,pods -l app=stable -o name", "")]);
     });

@@ -41,6 +41,7 @@ pub const OPERATOR: Operator = Operator {
     namespaced,
     derive = "PartialEq",
     derive = "Kind",
+    crates(serde_json = "bellerophon_operator::crd_json"),
     status = "FruitStatus",
     doc = "A Fruit is a row in a table that Kubernetes keeps.",
     selectable = ".spec.sweetness",

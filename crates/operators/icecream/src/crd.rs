@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
     namespaced,
     derive = "PartialEq",
     derive = "Kind",
+    crates(serde_json = "bellerophon_operator::crd_json"),
     status = "IcecreamStatus",
     doc = "An Icecream owns a Deployment and reports the nodes its pods run on.",
     scale(
@@ -60,8 +61,8 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct IcecreamSpec {
-    /// The name of the Deployment, in the namespace of the Icecream. After a change, the Deployment of
-    /// the former name is deleted.
+    /// The name of the Deployment, in the namespace of the Icecream. After a change, the Deployment
+    /// of the former name is deleted.
     #[schemars(length(min = 1, max = 253))]
     pub deployment_name: String,
     /// The number of pods. If unset, the operator does not change it.

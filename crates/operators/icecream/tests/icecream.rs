@@ -178,9 +178,10 @@ async fn deployment_of_another_owner_is_not_written() {
     let found = deployments.get("shop").await.expect("it still exists");
     assert_eq!(found.owner_references(), []);
     assert_eq!(found.spec.and_then(|spec| spec.replicas), Some(1));
-    let expected = r#"Warning ErrResourceExists Resource "shop" already exists and is not managed by Icecream"#;
     let events = recorded_events(&cluster).await;
-    assert!(events.contains(expected), "{events:?}");
+    let message = r#"Resource "shop" already exists and is not managed by Icecream"#;
+    let expected = format!("Warning ErrResourceExists {message}");
+    assert!(events.contains(&expected), "{events:?}");
     deployments
         .delete("shop", &DeleteParams::default())
         .await

@@ -1,13 +1,13 @@
-//! Ledger: every grant there is, in one object.
+//! The custom resource with all grants of a cluster.
 //!
-//! In: grants and their ends. Out: the same, in one order for everybody.
-//! Holds: a grant exists only once it stands here, and stands here until its end stands on the Node; one grant a node; an
-//! id is never used twice.
+//! Guarantees: a grant exists only while it is in the ledger, and is removed after its result is
+//! on the Node; a node has at most one grant; an ID is never used twice.
 //!
-//! Why one object, and not the status of each policy: slots are compared and swapped by the version of what holds them. One
-//! object serves nodes without a policy, outlives policies that are deleted, and is the same for a node that moves from one
-//! pool to another, so no change of policies, labels or leaders lets two controllers spend one slot. It is small (about
-//! 400 bytes a grant) and written once for all grants and ends of one moment.
+//! Grants are in one object, not in the status of each policy, because slots are allocated by
+//! compare-and-swap on the resource version of the object that has them. One object covers nodes
+//! without a policy, outlives deleted policies, and is the same for a node that moves from one pool
+//! to another, so that no change of policies, labels or leaders allocates one slot twice. It has
+//! about 400 bytes per grant and is written once for all changes of a reconcile.
 
 use bellerophon_operator::schemas;
 use jiff::Timestamp;
@@ -16,15 +16,18 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{notes::GrantId, policy::Drain};
+use crate::{
+    annotations::{GrantId, truncate_to_seconds},
+    policy::Drain,
+};
 
-/// The name of the one ledger.
+/// The name of the only RebootLedger.
 pub const LEDGER: &str = "cluster";
 
-/// How many grants there may be at once; what a ledger takes stays far below what a server stores.
+/// The maximum number of grants, which keeps the object below etcd's default limit of 1.5 MiB.
 pub(crate) const GRANTS_MAX: usize = 1000;
 
-/// All grants of a cluster.
+/// The grants of a cluster.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
     group = "reboot.bellerophon.io",
@@ -32,7 +35,7 @@ pub(crate) const GRANTS_MAX: usize = 1000;
     kind = "RebootLedger",
     plural = "rebootledgers",
     derive = "PartialEq",
-    doc = "The RebootLedger is written by the reboot controller alone: every node that may reboot now stands in it.",
+    doc = "The RebootLedger has the grants of all nodes. Only the reboot controller writes it.",
     printcolumn(name = "Issued", type_ = "integer", json_path = ".spec.issued"),
     printcolumn(name = "Nodes", type_ = "string", json_path = ".spec.grants[*].node"),
     printcolumn(
@@ -44,79 +47,79 @@ pub(crate) const GRANTS_MAX: usize = 1000;
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.issued >= oldSelf.issued").message("numbers of grants are never used twice"))]
 pub struct RebootLedgerSpec {
-    /// How many grants there ever were.
+    /// The number of grants ever issued.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub issued: i64,
-    /// Those that have not ended.
+    /// The grants that hold a slot.
     #[serde(default)]
     #[schemars(length(max = 1000))]
     pub grants: Vec<Grant>,
-    /// When the grants of each pool last changed.
+    /// The time of the last change of each pool's grants.
     #[serde(default)]
     #[schemars(length(max = 1000))]
-    pub changes: Vec<Change>,
+    pub changes: Vec<PoolChange>,
 }
 
-/// Permission for one node to reboot once.
+/// The permission of one node to reboot once.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
-    /// Its name, never used again.
+    /// The ID of the grant, which is never used again.
     #[schemars(length(min = 1, max = 64))]
     pub id: String,
-    /// The node, by name and uid: another one of its name has no part in it.
+    /// The name of the node.
     #[schemars(length(min = 1, max = 253))]
     pub node: String,
-    /// The uid of the node.
+    /// The UID of the node, so that a recreated node of the same name does not have the grant.
     #[schemars(length(min = 1, max = 64))]
     pub node_uid: String,
-    /// The boot that is to end. The grant is spent as soon as the node has another one.
+    /// The boot ID before the reboot. The grant is used once the node has another one.
     #[schemars(length(min = 1, max = 64))]
     pub boot_id: String,
-    /// The policy it was given under; empty for the default.
+    /// The policy of the grant; empty for the default policy.
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub policy: String,
-    /// Why somebody wanted it.
+    /// The reason of the request.
     #[serde(default)]
     #[schemars(length(max = 1024))]
     pub reason: String,
-    /// When it was given.
+    /// When the grant was issued.
     #[schemars(with = "schemas::Time")]
     pub granted_at: Time,
-    /// No reboot is begun after this.
+    /// No reboot starts after this time.
     #[schemars(with = "schemas::Time")]
     pub expires_at: Time,
-    /// When a node that has not come back counts as lost.
+    /// When a node that has not come back is considered lost.
     #[schemars(with = "schemas::Time")]
     pub back_by: Time,
-    /// How the node is emptied.
+    /// How the node is drained.
     #[serde(default)]
     pub drain: Drain,
 }
 
 impl Grant {
-    /// Its name.
+    /// The ID, if it is valid.
     pub(crate) fn id(&self) -> Option<GrantId> {
-        GrantId::read(&self.id)
+        GrantId::parse(&self.id)
     }
 }
 
-/// When the grants of a pool last changed.
+/// The time of the last change of a pool's grants.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Change {
-    /// The policy; empty for the default.
+pub struct PoolChange {
+    /// The policy; empty for the default policy.
     #[schemars(length(max = 253))]
     pub policy: String,
-    /// When.
+    /// The time of the change.
     #[schemars(with = "schemas::Time")]
     pub at: Time,
 }
 
 impl RebootLedger {
-    /// The grant of that name.
+    /// The grant with this ID.
     pub(crate) fn grant(&self, id: &GrantId) -> Option<&Grant> {
         self.spec
             .grants
@@ -124,7 +127,8 @@ impl RebootLedger {
             .find(|grant| grant.id == id.as_str())
     }
 
-    /// The name of the next grant: it has a part of the ledger's uid, for ledgers that are deleted and made again.
+    /// The ID of the next grant: eight characters of the ledger's UID, so that a recreated ledger
+    /// repeats no ID, and a number. `None` if the ledger has no UID yet.
     pub(crate) fn next_id(&self) -> Option<GrantId> {
         let uid: String = self
             .metadata
@@ -134,37 +138,37 @@ impl RebootLedger {
             .filter(char::is_ascii_alphanumeric)
             .take(8)
             .collect();
-        GrantId::read(&format!(
+        GrantId::parse(&format!(
             "{}-{}",
             uid.to_ascii_lowercase(),
             self.spec.issued.saturating_add(1)
         ))
     }
 
-    /// Adds a grant.
+    /// Adds a grant, which takes a slot.
     pub(crate) fn issue(&mut self, grant: Grant) {
         debug_assert!(
             self.spec
                 .grants
                 .iter()
                 .all(|known| known.node != grant.node),
-            "one grant a node"
+            "a node has at most one grant"
         );
         self.spec.issued = self.spec.issued.saturating_add(1);
-        self.touch(&grant.policy, grant.granted_at.0);
+        self.set_changed(&grant.policy, grant.granted_at.0);
         self.spec.grants.push(grant);
     }
 
-    /// Takes out a grant whose slot is free again.
-    pub(crate) fn free(&mut self, id: &str, now: Timestamp) {
-        if let Some(at) = self.spec.grants.iter().position(|grant| grant.id == id) {
-            let grant = self.spec.grants.remove(at);
-            self.touch(&grant.policy, now);
+    /// Removes a grant, which releases its slot.
+    pub(crate) fn release(&mut self, id: &str, now: Timestamp) {
+        if let Some(index) = self.spec.grants.iter().position(|grant| grant.id == id) {
+            let grant = self.spec.grants.remove(index);
+            self.set_changed(&grant.policy, now);
         }
     }
 
-    /// When the grants of a pool last changed.
-    pub(crate) fn changed(&self, policy: &str) -> Option<Timestamp> {
+    /// The time of the last change of a pool's grants.
+    pub(crate) fn last_changed(&self, policy: &str) -> Option<Timestamp> {
         self.spec
             .changes
             .iter()
@@ -172,13 +176,13 @@ impl RebootLedger {
             .map(|change| change.at.0)
     }
 
-    /// Forgets pools that are no more.
-    pub(crate) fn keep_pools(&mut self, is_known: impl Fn(&str) -> bool) {
-        self.spec.changes.retain(|change| is_known(&change.policy));
+    /// Removes the change times of other pools.
+    pub(crate) fn retain_pools(&mut self, is_pool: impl Fn(&str) -> bool) {
+        self.spec.changes.retain(|change| is_pool(&change.policy));
     }
 
-    fn touch(&mut self, policy: &str, now: Timestamp) {
-        let at = Time(crate::notes::whole_seconds(now));
+    fn set_changed(&mut self, policy: &str, now: Timestamp) {
+        let at = Time(truncate_to_seconds(now));
         match self
             .spec
             .changes
@@ -186,7 +190,7 @@ impl RebootLedger {
             .find(|change| change.policy == policy)
         {
             Some(change) => change.at = at,
-            None => self.spec.changes.push(Change {
+            None => self.spec.changes.push(PoolChange {
                 policy: policy.to_owned(),
                 at,
             }),

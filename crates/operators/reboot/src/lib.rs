@@ -1,71 +1,73 @@
-//! The Reboot operator: an administrator marks nodes, and they reboot one after another, never more than allowed, each
-//! coming back as it was.
+//! The Reboot operator: reboots annotated nodes within the limits of their RebootPolicies.
 //!
 //! ```text
 //! kubectl annotate node a reboot.bellerophon.io/reboot-needed=kernel
 //!     │
-//! controller ─ a slot in the ledger, compared and swapped → reboot-now ─→ agent: cordon, drain, reboot
-//!     └── the slot is free: another boot id, Ready for a while, uncordoned ←─────────────────┘
+//! controller ─ grant in the ledger, compare-and-swap → reboot-now ─→ agent: cordon, drain, reboot
+//!     └── slot released: new boot ID, Ready for the settle time, uncordoned ←──────────────┘
 //! ```
 //!
-//! Both sides are a pure plan and a small loop that applies it. What holds across crashes, stale caches and two controllers
-//! at once rests on two things: a grant exists only in the [`RebootLedger`], which is swapped as a whole; and every step of a
-//! grant is one write to one version of its Node, which ends it there for ever.
+//! Controller and agent are each a pure plan and a reconciler that applies it. The guarantees
+//! across crashes, stale caches and two active controllers rest on two properties: a grant exists
+//! only in the [`RebootLedger`], which is replaced as a whole by compare-and-swap; and every step
+//! of a grant is one write to one resource version of its Node, where the result stays.
 
-mod agent; // on every node
-mod controller; // once in a cluster
+mod agent; // the DaemonSet: drains and reboots its node
+mod annotations; // the annotations of Nodes
+pub mod commands; // the operations of `bellerophon reboot`
+mod controller; // the Deployment: grants reboots
 #[expect(
     unreachable_pub,
-    reason = "deriving validation rules makes a copy of the type that nobody can reach"
+    reason = "the derive of validation rules repeats the type inside of a function"
 )]
-mod ledger; // all grants
+mod ledger; // the custom resource RebootLedger
 #[cfg(test)]
-mod model; // random rollouts
-mod notes; // what is written on Nodes
-pub mod people; // what somebody at a terminal asks
+mod model; // model test with random faults
+mod parsed_policy; // a parsed RebootPolicy
 #[expect(
     clippy::duplicated_attributes,
-    reason = "columns of one type are not the same column"
+    reason = "several columns have the same type"
 )]
 #[expect(
     unreachable_pub,
-    reason = "deriving validation rules makes a copy of the type that nobody can reach"
+    reason = "the derive of validation rules repeats the type inside of a function"
 )]
-mod policy; // how pools reboot
-mod rules; // policies, read once
-mod simulated; // machines that are none
-mod state; // a Node, and every write of the protocol
-mod window; // when
+mod policy; // the custom resource RebootPolicy
+mod simulated; // agents of simulated machines
+mod state; // the state of a Node, and its patches
+mod window; // maintenance windows
 
 pub use agent::{AgentOptions, Command, Logind, Machine, MachineError, agents};
+pub use annotations::{
+    AnnotationPrefix, CORDONED, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, PAUSED, WAITING,
+};
 pub use controller::controller;
-pub use ledger::{Change, Grant, LEDGER, RebootLedger, RebootLedgerSpec};
-pub use notes::{CORDONED, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, PAUSED, Prefix, WAITING};
+pub use ledger::{Grant, LEDGER, PoolChange, RebootLedger, RebootLedgerSpec};
 pub use policy::{
     Alerts, Blockers, ControlPlane, Drain, DrainMode, NodeAlerts, OnTimeout, Order, RebootPolicy,
     RebootPolicySpec, RebootPolicyStatus, Requests, UnmanagedPods,
 };
-pub use simulated::simulated;
+pub use simulated::simulated_agents;
 pub use window::{Day, Window};
 
 use std::sync::Arc;
 
-use bellerophon_operator::{Operator, Place, Rights, SetupError, allow};
+use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, SetupError, allow};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
-/// The group of its kinds.
+/// The API group of the CRDs.
 const GROUP: &str = "reboot.bellerophon.io";
 
-/// The controller, for whoever runs it.
+/// The description of the controller.
 pub const OPERATOR: Operator = Operator {
     name: "reboot",
-    summary: "nodes that are marked reboot one after another, never more than allowed",
-    definitions: || vec![RebootPolicy::crd(), RebootLedger::crd()],
-    rights: || {
+    summary: "reboots annotated nodes within the limits of their RebootPolicies",
+    crds: || vec![RebootPolicy::crd(), RebootLedger::crd()],
+    permissions: || {
         vec![
-            allow(Rights::CACHE, GROUP, "rebootpolicies"),
+            allow(INFORMER_VERBS, GROUP, "rebootpolicies"),
             allow(&["patch"], GROUP, "rebootpolicies/status"),
             allow(
                 &["list", "watch", "create", "update"],
@@ -76,24 +78,21 @@ pub const OPERATOR: Operator = Operator {
             allow(&["list"], "", "pods"),
         ]
     },
-    guards: Vec::new,
-    place: Place::Anywhere,
-    switches: &[],
+    admission_policies: Vec::new,
+    placement: Placement::Deployment,
+    feature_switches: &[],
     controllers: |setup| {
-        Ok(vec![controller(
-            setup,
-            prefix()?,
-            std::env::var("NODE_NAME").ok(),
-        )])
+        let own_node = std::env::var("NODE_NAME").ok();
+        Ok(vec![controller(setup, prefix()?, own_node)])
     },
 };
 
-/// The agent, for whoever runs it on a node.
+/// The description of the agent.
 pub const AGENT: Operator = Operator {
     name: "reboot-agent",
-    summary: "empties and reboots the node it runs on when the reboot controller lets it",
-    definitions: Vec::new,
-    rights: || {
+    summary: "drains and reboots its node when the reboot controller grants it",
+    crds: Vec::new,
+    permissions: || {
         let ledger = PolicyRule {
             resource_names: Some(vec![LEDGER.into()]),
             ..allow(&["get"], GROUP, "rebootledgers")
@@ -105,35 +104,50 @@ pub const AGENT: Operator = Operator {
             allow(&["create"], "", "pods/eviction"),
         ]
     },
-    guards: || vec![own_node_policy(), own_node_binding()],
-    place: Place::EveryNode(&["/run/dbus"]),
-    switches: &[],
-    controllers: |setup| Ok(agents(setup, &prefix()?, vec![from_environment()?])),
+    admission_policies: || vec![own_node_policy(), own_node_binding()],
+    placement: Placement::DaemonSet {
+        host_paths: &["/run/dbus"],
+    },
+    feature_switches: &[],
+    controllers: |setup| Ok(agents(setup, &prefix()?, vec![agent_from_environment()?])),
 };
 
-/// The name of the guard, and of its binding.
+/// The name of the admission policy and its binding.
 const OWN_NODE: &str = "reboot-agent-own-node";
 
-/// Keeps every account called `reboot-agent` to the Node that its token was made for, and there to what the agent writes.
+/// Restricts every service account named `reboot-agent` to updates of the Node that its token is
+/// bound to, without changes of labels and taints.
 fn own_node_policy() -> Value {
-    let account = "request.userInfo.username.startsWith('system:serviceaccount:') && request.userInfo.username.endsWith(':reboot-agent')";
+    let is_agent = "request.userInfo.username.startsWith('system:serviceaccount:') && \
+                    request.userInfo.username.endsWith(':reboot-agent')";
     let node = "authentication.kubernetes.io/node-name";
-    let own = format!(
+    let is_own_node = format!(
         "'{node}' in request.userInfo.extra && request.userInfo.extra['{node}'] == [request.name]"
     );
+    let is_unchanged = "object.metadata.?labels == oldObject.metadata.?labels && \
+                        object.spec.?taints == oldObject.spec.?taints";
+    let nodes = json!({
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": ["nodes"],
+    });
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": OWN_NODE},
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]},
-            ]},
-            "matchConditions": [{"name": "agents", "expression": account}],
+            "matchConstraints": {"resourceRules": [nodes]},
+            "matchConditions": [{"name": "agents", "expression": is_agent}],
             "validations": [
-                {"expression": own, "message": "the reboot agent may change the Node it runs on, and no other"},
-                {"expression": "object.metadata.?labels == oldObject.metadata.?labels && object.spec.?taints == oldObject.spec.?taints",
-                 "message": "the reboot agent changes no labels and no taints"},
+                {
+                    "expression": is_own_node,
+                    "message": "the reboot agent may update only the Node it runs on",
+                },
+                {
+                    "expression": is_unchanged,
+                    "message": "the reboot agent must not change labels or taints",
+                },
             ],
         },
     })
@@ -147,27 +161,30 @@ fn own_node_binding() -> Value {
     })
 }
 
-/// The prefix that the environment names: `REBOOT_PREFIX`, or the usual one.
+/// The annotation prefix of the environment variable `REBOOT_PREFIX`, or the default.
 ///
 /// # Errors
-/// It is no prefix of annotations.
-pub fn prefix() -> Result<Prefix, SetupError> {
+/// The value is not a DNS subdomain.
+pub fn prefix() -> Result<AnnotationPrefix, SetupError> {
     let Ok(text) = std::env::var("REBOOT_PREFIX") else {
-        return Ok(Prefix::default());
+        return Ok(AnnotationPrefix::default());
     };
-    Ok(Prefix::read(&text).ok_or_else(|| {
-        format!("REBOOT_PREFIX is {text:?}, which is no DNS subdomain such as reboot.example.com")
+    Ok(AnnotationPrefix::parse(&text).ok_or_else(|| {
+        format!(
+            "REBOOT_PREFIX is {text:?}, which is not a DNS subdomain such as reboot.example.com"
+        )
     })?)
 }
 
-/// The agent that the environment describes: `NODE_NAME`, `REBOOT_COMMAND` (the login manager unless set), `REBOOT_SENTINEL`.
-fn from_environment() -> Result<AgentOptions, SetupError> {
+/// The agent of the environment variables `NODE_NAME`, `REBOOT_COMMAND` (default: logind) and
+/// `REBOOT_SENTINEL`.
+fn agent_from_environment() -> Result<AgentOptions, SetupError> {
     let node = std::env::var("NODE_NAME")
-        .map_err(|_| "NODE_NAME is not set; it names the node that the agent runs on")?;
+        .map_err(|_| "NODE_NAME is not set; set it to the name of the agent's node")?;
     let machine: Arc<dyn Machine> = match std::env::var("REBOOT_COMMAND") {
         Ok(line) => Arc::new(
-            Command::read(&line)
-                .ok_or("REBOOT_COMMAND is empty; name a program, or leave it unset")?,
+            Command::parse(&line)
+                .ok_or("REBOOT_COMMAND is empty; set it to a command, or leave it unset")?,
         ),
         Err(_) => Arc::new(Logind::default()),
     };

@@ -1,8 +1,10 @@
-//! Random rollouts: both plans against a model of a server and its machines, with everything that can go wrong.
+//! A model test: controller and agent plans against a model of the API server and the machines,
+//! with random faults.
 //!
-//! Caches lag object by object, answers are lost, controllers are two at once and crash between any two writes, agents
-//! crash, clocks are off by up to an hour, machines die, Nodes are deleted, policies change. What is judged is what happens
-//! to machines, not what anybody believes.
+//! Caches are stale object by object, responses are lost, two controllers are active and crash
+//! between any two writes, agents crash, clocks are off by up to an hour, machines fail, Nodes are
+//! deleted, policies change. Assertions are about the machines, not about the state that a
+//! component believes in.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -16,22 +18,24 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
 use crate::{
-    agent::plan::{AfterDrain, Step, after_drain, step},
-    controller::plan::{Back, Deed, Held, Nodes, View, free, plan},
+    agent::plan::{AgentStep, DrainDecision, after_drain, next_step},
+    annotations::RebootResult,
+    controller::plan::{
+        ActiveBlockers, NodeUpdate, Nodes, ObservedState, ReadySince, completed_grants, plan,
+    },
     ledger::{LEDGER, RebootLedger, RebootLedgerSpec},
-    notes::Fate,
+    parsed_policy::ParsedPolicy,
     policy::{RebootPolicy, RebootPolicySpec},
-    rules::Rules,
-    state::{Edit, NodeState},
+    state::{NodePatch, NodeState},
 };
 
-/// How many rollouts a run of the tests does.
+/// The number of random rollouts.
 const ROLLOUTS: u64 = 10_000;
 
-/// How long a rollout may take once nothing goes wrong any more, in rounds.
-const PATIENCE: usize = 1000;
+/// The maximum number of rounds that a rollout may take without further faults.
+const ROUNDS_MAX: usize = 1000;
 
-/// What the server has.
+/// The model of the API server.
 struct Server {
     version: u64,
     nodes: BTreeMap<String, NodeState>,
@@ -40,23 +44,23 @@ struct Server {
 }
 
 impl Server {
-    /// Changes a Node if it is still the version that was read.
-    fn edit(&mut self, read: &NodeState, edit: &Edit) -> bool {
+    /// Patches a Node if its resource version is the one that was read.
+    fn patch(&mut self, read: &NodeState, patch: &NodePatch) -> bool {
         let Some(node) = self
             .nodes
             .get_mut(&read.name)
-            .filter(|node| (&node.uid, &node.version) == (&read.uid, &read.version))
+            .filter(|node| node.uid == read.uid && node.version == read.version)
         else {
             return false;
         };
         self.version += 1;
-        node.apply(edit);
+        node.apply(patch);
         node.version = self.version.to_string();
         true
     }
 
-    /// What a kubelet or a person does, whatever the version.
-    fn change(&mut self, name: &str, change: impl FnOnce(&mut NodeState)) {
+    /// Updates a Node regardless of its version, as a kubelet or an administrator does.
+    fn update(&mut self, name: &str, change: impl FnOnce(&mut NodeState)) {
         if let Some(node) = self.nodes.get_mut(name) {
             self.version += 1;
             change(node);
@@ -64,61 +68,69 @@ impl Server {
         }
     }
 
-    fn swap_ledger(&mut self, mut wanted: RebootLedger) -> bool {
-        if wanted.metadata.resource_version != self.ledger.metadata.resource_version {
+    /// Replaces the ledger if its resource version is the one that was read.
+    fn replace_ledger(&mut self, mut desired: RebootLedger) -> bool {
+        if desired.metadata.resource_version != self.ledger.metadata.resource_version {
             return false;
         }
         self.version += 1;
-        wanted.metadata.resource_version = Some(self.version.to_string());
-        self.ledger = wanted;
+        desired.metadata.resource_version = Some(self.version.to_string());
+        self.ledger = desired;
         true
     }
 
-    /// What the policy allows, however many nodes somebody knows of.
+    /// The limit of the policy for a large pool.
     fn limit(&self) -> usize {
-        Rules::of_all([&self.policy])[0].limit(1000)
+        ParsedPolicy::parse_all([&self.policy])[0].limit(1000)
     }
 }
 
-/// A write that a controller has planned and not made.
+/// A planned write of a controller.
 enum Write {
     Ledger {
-        wanted: Box<RebootLedger>,
+        desired: Box<RebootLedger>,
         limit: usize,
     },
     Node {
         read: Arc<NodeState>,
-        edit: Edit,
+        patch: NodePatch,
     },
 }
 
+/// A controller with its cache and its planned writes.
 #[derive(Default)]
 struct Controller {
     nodes: Nodes,
     ledger: Option<RebootLedger>,
-    back: Back,
-    todo: VecDeque<Write>,
-    offset: i64,
+    ready_since: ReadySince,
+    pending: VecDeque<Write>,
+    /// The skew of its clock in seconds.
+    clock_skew: i64,
 }
 
+/// A machine with its kubelet and its agent.
 struct Machine {
     boot: u32,
-    /// Off until then, by the machine's own reboot or by accident.
+    /// Off until then, after a reboot or a power failure.
     down_until: Option<i64>,
+    /// It never starts again.
     dead: bool,
-    /// Reboots that an agent ordered.
+    /// The number of reboots by the agent.
     reboots: usize,
     requests: usize,
     cordoned_before: bool,
     pods: usize,
-    /// The kubelet has told of this boot.
-    told: bool,
-    offset: i64,
-    /// What the agent knows of its Node, and what it is about to write.
+    /// The kubelet has reported the current boot ID.
+    reported: bool,
+    /// The skew of its clock in seconds.
+    clock_skew: i64,
+    /// The agent's cache of its Node.
     cached: Option<NodeState>,
-    todo: Option<(NodeState, Edit)>,
+    /// The agent's planned write, and the Node it was planned from.
+    pending: Option<(NodeState, NodePatch)>,
 }
 
+/// One random rollout.
 struct Rollout {
     seed: u64,
     entropy: Entropy,
@@ -126,10 +138,11 @@ struct Rollout {
     server: Server,
     machines: BTreeMap<String, Machine>,
     controllers: [Controller; 2],
+    /// Whether faults are injected.
     faults: bool,
 }
 
-fn boot(machine: u32, boot: u32) -> String {
+fn boot_id(machine: u32, boot: u32) -> String {
     format!("b-{machine}-{boot}")
 }
 
@@ -147,7 +160,7 @@ impl Rollout {
                 name: name.clone(),
                 uid: format!("u-{name}"),
                 version: "1".into(),
-                boot_id: Some(boot(number, 0)),
+                boot_id: Some(boot_id(number, 0)),
                 ready: true,
                 unschedulable: cordoned_before,
                 ..NodeState::default()
@@ -159,7 +172,7 @@ impl Rollout {
                 );
             }
             nodes.insert(name.clone(), node);
-            let offset = i64::try_from(entropy.below(7200)).expect("a small number") - 3600;
+            let clock_skew = i64::try_from(entropy.below(7200)).expect("a small number") - 3600;
             let machine = Machine {
                 boot: 0,
                 down_until: None,
@@ -168,10 +181,10 @@ impl Rollout {
                 requests: 0,
                 cordoned_before,
                 pods: usize::try_from(entropy.below(4)).expect("a small number"),
-                told: true,
-                offset: if entropy.below(2) == 0 { 0 } else { offset },
+                reported: true,
+                clock_skew: if entropy.below(2) == 0 { 0 } else { clock_skew },
                 cached: None,
-                todo: None,
+                pending: None,
             };
             machines.insert(name, machine);
         }
@@ -207,7 +220,7 @@ impl Rollout {
             controllers: Default::default(),
             faults: true,
         };
-        rollout.controllers[1].offset = 1800;
+        rollout.controllers[1].clock_skew = 1800;
         let names: Vec<String> = rollout.machines.keys().cloned().collect();
         names.iter().for_each(|name| rollout.request(name));
         rollout
@@ -217,33 +230,27 @@ impl Rollout {
         self.entropy.below(one_in) == 0
     }
 
-    /// As [`chance`](Self::chance), while things go wrong.
+    /// As [`chance`](Self::chance), while faults are injected.
     fn fault(&self, one_in: u64) -> bool {
         self.faults && self.chance(one_in)
     }
 
-    fn now(&self, offset: i64) -> Timestamp {
-        Timestamp::from_second(self.time + if self.faults { offset } else { 0 }).expect("a time")
+    fn now(&self, clock_skew: i64) -> Timestamp {
+        let skew = if self.faults { clock_skew } else { 0 };
+        Timestamp::from_second(self.time + skew).expect("a time")
     }
 
     fn request(&mut self, name: &str) {
         let Some(machine) = self.machines.get_mut(name) else {
             return;
         };
-        // While a request or its reboot is under way another one may or may not be served by it.
-        let node = &self.server.nodes[name];
-        if node.needed().is_none()
-            && !self
-                .server
-                .ledger
-                .spec
-                .grants
-                .iter()
-                .any(|grant| grant.node == name)
-        {
+        // During a request or its reboot, another request may or may not be served by it.
+        let is_requested = self.server.nodes[name].needed().is_some();
+        let mut grants = self.server.ledger.spec.grants.iter();
+        if !is_requested && !grants.any(|grant| grant.node == name) {
             machine.requests += 1;
             self.server
-                .change(name, |node| node.apply(&Edit::request("kernel")));
+                .update(name, |node| node.apply(&NodePatch::request("kernel")));
         }
     }
 
@@ -253,8 +260,8 @@ impl Rollout {
             self.step();
         }
         self.faults = false;
-        self.mend();
-        for _ in 0..PATIENCE {
+        self.repair();
+        for _ in 0..ROUNDS_MAX {
             self.round();
             if self.is_done() {
                 self.check_end();
@@ -267,8 +274,8 @@ impl Rollout {
         )
     }
 
-    /// People look after what is left: dead machines are taken out, what was paused goes on.
-    fn mend(&mut self) {
+    /// The work of administrators: Nodes of dead machines are deleted, a paused policy is resumed.
+    fn repair(&mut self) {
         for (name, machine) in &self.machines {
             if machine.dead {
                 self.server.nodes.remove(name);
@@ -276,27 +283,28 @@ impl Rollout {
         }
         self.server.policy.spec.paused = false;
         self.server.policy.spec.max_unavailable = IntOrString::Int(2);
-        // What others cordoned is theirs; it must not keep the pool at its limit for ever.
+        // Nodes that were cordoned by others stay so, and must not exhaust the limit.
         self.server.policy.spec.count_cordoned = false;
     }
 
-    /// Everyone does what there is to do. Nobody waits out a back-off of hours second by second.
+    /// One round of all components. Without grants, time advances faster, since back-offs take
+    /// hours.
     fn round(&mut self) {
         self.time += if self.server.ledger.spec.grants.is_empty() {
             600
         } else {
             20
         };
-        self.controller(0);
-        while !self.controllers[0].todo.is_empty() {
-            self.controller(0);
+        self.run_controller(0);
+        while !self.controllers[0].pending.is_empty() {
+            self.run_controller(0);
         }
         let names: Vec<String> = self.machines.keys().cloned().collect();
         for name in &names {
-            self.kubelet(name);
-            self.agent(name);
-            while self.machines[name].todo.is_some() {
-                self.agent(name);
+            self.run_kubelet(name);
+            self.run_agent(name);
+            while self.machines[name].pending.is_some() {
+                self.run_agent(name);
             }
         }
     }
@@ -304,40 +312,41 @@ impl Rollout {
     fn step(&mut self) {
         self.time += i64::try_from(self.entropy.below(20)).expect("a small number");
         match self.entropy.below(10) {
-            0..=2 => self.controller(usize::from(self.fault(3))),
-            3..=5 => self.some_node(Self::agent),
-            6 => self.some_node(Self::kubelet),
-            7 => self.some_node(Self::trouble),
-            8 => self.people(),
-            _ => self.crash(),
+            0..=2 => self.run_controller(usize::from(self.fault(3))),
+            3..=5 => self.on_random_node(Self::run_agent),
+            6 => self.on_random_node(Self::run_kubelet),
+            7 => self.on_random_node(Self::inject_fault),
+            8 => self.change_policy_or_request(),
+            _ => self.crash_controller(),
         }
     }
 
-    fn some_node(&mut self, act: fn(&mut Self, &str)) {
+    fn on_random_node(&mut self, action: fn(&mut Self, &str)) {
         let names: Vec<String> = self.machines.keys().cloned().collect();
-        let name = &names
-            [usize::try_from(self.entropy.below(names.len() as u64)).expect("a small number")];
-        act(self, name);
+        let index = self.entropy.below(names.len() as u64);
+        let name = &names[usize::try_from(index).expect("a small number")];
+        action(self, name);
     }
 
-    fn controller(&mut self, which: usize) {
-        let mut controller = std::mem::take(&mut self.controllers[which]);
-        match controller.todo.pop_front() {
+    /// Makes the next planned write of a controller, or plans.
+    fn run_controller(&mut self, index: usize) {
+        let mut controller = std::mem::take(&mut self.controllers[index]);
+        match controller.pending.pop_front() {
             Some(write) => self.write(&mut controller, write),
-            None => self.look(&mut controller),
+            None => self.plan(&mut controller),
         }
         if self.fault(40) {
             controller = Controller {
-                offset: controller.offset,
+                clock_skew: controller.clock_skew,
                 ..Controller::default()
             };
         }
-        self.controllers[which] = controller;
+        self.controllers[index] = controller;
     }
 
     fn write(&mut self, controller: &mut Controller, write: Write) {
         let done = match write {
-            Write::Ledger { wanted, limit } => {
+            Write::Ledger { desired, limit } => {
                 let before: BTreeSet<String> = self
                     .server
                     .ledger
@@ -346,21 +355,22 @@ impl Rollout {
                     .iter()
                     .map(|grant| grant.node.clone())
                     .collect();
-                let done = self.server.swap_ledger(*wanted);
+                let done = self.server.replace_ledger(*desired);
                 if done {
                     self.check_ledger(&before, limit);
                 }
                 done
             }
-            Write::Node { read, edit } => self.server.edit(&read, &edit),
+            Write::Node { read, patch } => self.server.patch(&read, &patch),
         };
-        // A lost answer looks as a refusal does.
+        // To the controller, a lost response is a failure.
         if !done || self.fault(30) {
-            controller.todo.clear();
+            controller.pending.clear();
         }
     }
 
-    fn look(&mut self, controller: &mut Controller) {
+    /// Updates the cache of a controller in part, and plans from it.
+    fn plan(&mut self, controller: &mut Controller) {
         for name in self.machines.keys() {
             if self.faults && self.chance(2) && controller.nodes.contains_key(name) {
                 continue;
@@ -380,63 +390,60 @@ impl Rollout {
         let Some(ledger) = controller.ledger.clone() else {
             return;
         };
-        let rules = Rules::of_all([&self.server.policy]);
-        let (held, now) = (Held::default(), self.now(controller.offset));
-        let view = View {
-            now,
+        let policies = ParsedPolicy::parse_all([&self.server.policy]);
+        let blockers = ActiveBlockers::default();
+        let observed = ObservedState {
+            now: self.now(controller.clock_skew),
             nodes: &controller.nodes,
             ledger: &ledger,
-            rules: &rules,
+            policies: &policies,
             own_node: Some("n0"),
-            held: &held,
-            back: &controller.back,
+            blockers: &blockers,
+            ready_since: &controller.ready_since,
         };
-        let mut fresh = controller.nodes.clone();
-        for grant in free(&view) {
+        // The reconciler reads the nodes of completed grants from the server.
+        let mut current = controller.nodes.clone();
+        for grant in completed_grants(&observed) {
             match self.server.nodes.get(&grant.node) {
-                Some(node) => _ = fresh.insert(grant.node, Arc::new(node.clone())),
-                None => _ = fresh.remove(&grant.node),
+                Some(node) => _ = current.insert(grant.node, Arc::new(node.clone())),
+                None => _ = current.remove(&grant.node),
             }
         }
-        let plan = plan(&View {
-            nodes: &fresh,
-            ..view
+        let plan = plan(&ObservedState {
+            nodes: &current,
+            ..observed
         });
-        let write = |deed: Deed| {
-            fresh.get(&deed.node).map(|read| Write::Node {
+        let node_write = |update: NodeUpdate| {
+            current.get(&update.node).map(|read| Write::Node {
                 read: read.clone(),
-                edit: deed.edit,
+                patch: update.patch,
             })
         };
-        let limit = self.server.limit();
-        controller
-            .todo
-            .extend(plan.deeds.into_iter().filter_map(write));
-        controller
-            .todo
-            .extend(plan.ledger.map(|wanted| Write::Ledger {
-                wanted: Box::new(wanted),
-                limit,
-            }));
-        controller
-            .todo
-            .extend(plan.announcements.into_iter().filter_map(write));
-        controller.back = plan.back;
+        let ledger_write = plan.ledger.map(|desired| Write::Ledger {
+            desired: Box::new(desired),
+            limit: self.server.limit(),
+        });
+        let pending = &mut controller.pending;
+        pending.extend(plan.updates.into_iter().filter_map(node_write));
+        pending.extend(ledger_write);
+        pending.extend(plan.announcements.into_iter().filter_map(node_write));
+        controller.ready_since = plan.ready_since;
     }
 
-    fn agent(&mut self, name: &str) {
+    fn run_agent(&mut self, name: &str) {
         let Some(mut machine) = self.machines.remove(name) else {
             return;
         };
         if machine.down_until.is_none() && !machine.dead {
-            self.act(name, &mut machine);
+            self.agent_step(name, &mut machine);
         }
         self.machines.insert(name.to_owned(), machine);
     }
 
-    fn act(&mut self, name: &str, machine: &mut Machine) {
-        if let Some((read, edit)) = machine.todo.take() {
-            self.server.edit(&read, &edit);
+    /// Makes the planned write of an agent, or plans its next step.
+    fn agent_step(&mut self, name: &str, machine: &mut Machine) {
+        if let Some((read, patch)) = machine.pending.take() {
+            self.server.patch(&read, &patch);
             if !self.fault(30) {
                 machine.cached = None;
             }
@@ -449,97 +456,110 @@ impl Rollout {
             return;
         };
         let number = name[1..].parse().expect("a number");
-        let (boot, now) = (boot(number, machine.boot), self.now(machine.offset));
-        let edit = match step(&node, &boot, Some(&self.server.ledger), now) {
-            Step::Rest | Step::AwaitKubelet => return,
-            Step::Discard => Edit::discard(),
-            Step::Tidy => Edit::tidy(&node),
-            Step::Claim(id) => Edit::claim(&node, &id, &boot, now),
-            Step::End { id, fate, request } => Edit::end(&node, &id, fate, &request, now),
-            Step::Reboot(_) => return self.reboot(name, machine),
-            Step::Drain { progress, grant } => {
+        let boot = boot_id(number, machine.boot);
+        let now = self.now(machine.clock_skew);
+        let patch = match next_step(&node, &boot, Some(&self.server.ledger), now) {
+            AgentStep::Idle | AgentStep::AwaitKubelet => return,
+            AgentStep::RemoveOrder => NodePatch::remove_order(),
+            AgentStep::CleanUp => NodePatch::clean_up(&node),
+            AgentStep::Claim(id) => NodePatch::claim(&node, &id, &boot, now),
+            AgentStep::End {
+                id,
+                result,
+                request,
+            } => NodePatch::end(&node, &id, result, &request, now),
+            AgentStep::Reboot(_) => return self.reboot(name, machine),
+            AgentStep::Drain { progress, grant } => {
                 machine.pods = machine.pods.saturating_sub(usize::from(self.chance(2)));
                 match after_drain(&progress, &grant, machine.pods, now) {
-                    AfterDrain::Again => return,
-                    AfterDrain::Commit => Edit::commit(&progress),
-                    AfterDrain::GiveUp => {
-                        Edit::end(&node, &progress.id, Fate::DrainTimedOut, &grant.reason, now)
-                    }
+                    DrainDecision::Retry => return,
+                    DrainDecision::Commit => NodePatch::commit(&progress),
+                    DrainDecision::GiveUp => NodePatch::end(
+                        &node,
+                        &progress.id,
+                        RebootResult::DrainTimedOut,
+                        &grant.reason,
+                        now,
+                    ),
                 }
             }
         };
-        machine.todo = Some((node, edit));
+        machine.pending = Some((node, patch));
     }
 
     fn reboot(&mut self, name: &str, machine: &mut Machine) {
-        let granted = self
-            .server
-            .ledger
-            .spec
-            .grants
-            .iter()
-            .any(|grant| grant.node == name);
+        let mut grants = self.server.ledger.spec.grants.iter();
         assert!(
-            granted,
+            grants.any(|grant| grant.node == name),
             "seed {}: {name} reboots without a grant",
             self.seed
         );
         machine.reboots += 1;
         assert!(
             machine.reboots <= machine.requests,
-            "seed {}: {name} reboots again",
+            "seed {}: {name} reboots twice for one request",
             self.seed
         );
-        self.go_down(machine);
+        self.shut_down(machine);
     }
 
-    fn go_down(&self, machine: &mut Machine) {
+    fn shut_down(&self, machine: &mut Machine) {
         machine.down_until = Some(self.time + 10);
-        (machine.cached, machine.todo, machine.told) = (None, None, false);
+        machine.cached = None;
+        machine.pending = None;
+        machine.reported = false;
         machine.dead = self.fault(30);
     }
 
-    /// The kubelet, and what finds out that there is none.
-    fn kubelet(&mut self, name: &str) {
-        let (time, machine) = (self.time, self.machines.get_mut(name).expect("a machine"));
+    /// The kubelet, and the node lifecycle controller that marks a silent node as not ready.
+    fn run_kubelet(&mut self, name: &str) {
+        let time = self.time;
+        let machine = self.machines.get_mut(name).expect("a machine");
         match machine.down_until {
             Some(until) if time < until || machine.dead => {
-                self.server.change(name, |node| node.ready = false)
+                self.server.update(name, |node| node.ready = false)
             }
             Some(_) => {
                 machine.down_until = None;
                 machine.boot += 1;
             }
-            None if machine.dead => self.server.change(name, |node| node.ready = false),
+            None if machine.dead => self.server.update(name, |node| node.ready = false),
             None => {
-                let boot = boot(name[1..].parse().expect("a number"), machine.boot);
-                machine.told = true;
-                self.server
-                    .change(name, |node| (node.ready, node.boot_id) = (true, Some(boot)));
+                let number = name[1..].parse().expect("a number");
+                let boot = boot_id(number, machine.boot);
+                machine.reported = true;
+                self.server.update(name, |node| {
+                    node.ready = true;
+                    node.boot_id = Some(boot);
+                });
             }
         }
     }
 
-    fn trouble(&mut self, name: &str) {
+    fn inject_fault(&mut self, name: &str) {
         let Some(mut machine) = self.machines.remove(name) else {
             return;
         };
         match self.entropy.below(12) {
-            // Power is lost: the boot changes, and nobody ordered it.
-            0 => self.go_down(&mut machine),
-            1..=3 => (machine.cached, machine.todo) = (None, None),
-            // The Node is deleted, and never comes back.
+            // A power failure: a new boot ID without a grant.
+            0 => self.shut_down(&mut machine),
+            // The agent crashes.
+            1..=3 => {
+                machine.cached = None;
+                machine.pending = None;
+            }
+            // The Node is deleted and not recreated.
             4 if self.chance(3) => {
                 self.server.nodes.remove(name);
             }
-            // Somebody forges or replays an order.
-            5 => self.server.change(name, |node| {
+            // A user repeats an order that ended.
+            5 => self.server.update(name, |node| {
                 if let Some(last) = node.last() {
-                    let order = crate::notes::Order {
+                    let order = crate::annotations::RebootOrder {
                         id: last.id.clone(),
                         expires: Timestamp::MAX,
                     };
-                    *node = node.clone().with_note(crate::notes::NOW, order);
+                    *node = node.clone().with_annotation(crate::annotations::NOW, order);
                 }
             }),
             _ => {}
@@ -547,11 +567,11 @@ impl Rollout {
         self.machines.insert(name.to_owned(), machine);
     }
 
-    fn people(&mut self) {
+    fn change_policy_or_request(&mut self) {
         match self.entropy.below(6) {
             0 => {
-                self.server.policy.spec.max_unavailable =
-                    IntOrString::Int(i32::try_from(self.entropy.below(4)).expect("a small number"))
+                let limit = i32::try_from(self.entropy.below(4)).expect("a small number");
+                self.server.policy.spec.max_unavailable = IntOrString::Int(limit);
             }
             1 => self.server.policy.spec.paused = !self.server.policy.spec.paused,
             2 => {
@@ -564,41 +584,47 @@ impl Rollout {
         }
     }
 
-    fn crash(&mut self) {
-        let which = usize::from(self.chance(2));
-        self.controllers[which] = Controller {
-            offset: self.controllers[which].offset,
+    fn crash_controller(&mut self) {
+        let index = usize::from(self.chance(2));
+        self.controllers[index] = Controller {
+            clock_skew: self.controllers[index].clock_skew,
             ..Controller::default()
         };
     }
 
+    /// Checks the ledger after a write: one grant per node, no new grant above the limit, no slot
+    /// released too early.
     fn check_ledger(&self, before: &BTreeSet<String>, limit: usize) {
         let grants = &self.server.ledger.spec.grants;
-        let now: BTreeSet<String> = grants.iter().map(|grant| grant.node.clone()).collect();
+        let after: BTreeSet<String> = grants.iter().map(|grant| grant.node.clone()).collect();
         assert_eq!(
-            now.len(),
+            after.len(),
             grants.len(),
-            "seed {}: two grants for a node: {grants:?}",
+            "seed {}: two grants of one node: {grants:?}",
             self.seed
         );
-        if now.iter().any(|node| !before.contains(node)) {
+        if after.iter().any(|node| !before.contains(node)) {
             assert!(
-                now.len() <= limit,
-                "seed {}: {now:?} are more than {limit}",
+                after.len() <= limit,
+                "seed {}: {after:?} are more than {limit}",
                 self.seed
             );
         }
-        for freed in before.difference(&now) {
-            let node = self.server.nodes.get(freed);
-            // A forged order may be there again; nobody obeys an order that ended.
-            let is_told =
-                |node: &NodeState| node.now().is_some_and(|order| !node.has_ended(&order.id));
-            let free = node
-                .is_none_or(|node| !node.is_busy() && !is_told(node) && !node.is_cordoned_by_us());
+        for name in before.difference(&after) {
+            let Some(node) = self.server.nodes.get(name) else {
+                continue;
+            };
+            // A repeated order may be there; agents ignore an order that ended.
+            let has_order = node.order().is_some_and(|order| !node.has_ended(&order.id));
+            let seed = self.seed;
             assert!(
-                free,
-                "seed {}: the slot of {freed} was freed too early: {node:?}",
-                self.seed
+                !node.is_in_progress(),
+                "seed {seed}: released early: {node:?}"
+            );
+            assert!(!has_order, "seed {seed}: released early: {node:?}");
+            assert!(
+                !node.is_cordoned_by_us(),
+                "seed {seed}: released early: {node:?}"
             );
         }
     }
@@ -608,16 +634,17 @@ impl Rollout {
             && self.machines.iter().all(|(name, machine)| {
                 machine.dead
                     || self.server.nodes.get(name).is_none_or(|node| {
-                        machine.told
+                        machine.reported
                             && node.ready
                             && node.needed().is_none()
-                            && !node.is_busy()
+                            && !node.is_in_progress()
                             && !node.has_order()
                             && !node.is_cordoned_by_us()
                     })
             })
     }
 
+    /// Checks that every node is as schedulable as before.
     fn check_end(&self) {
         for (name, machine) in self.machines.iter().filter(|(_, machine)| !machine.dead) {
             let Some(node) = self.server.nodes.get(name) else {
@@ -625,7 +652,7 @@ impl Rollout {
             };
             assert_eq!(
                 node.unschedulable, machine.cordoned_before,
-                "seed {}: {name} is not as it was: {node:?}",
+                "seed {}: unschedulable of {name} has changed: {node:?}",
                 self.seed
             );
         }
@@ -633,10 +660,10 @@ impl Rollout {
 }
 
 #[test]
-fn random_rollouts_keep_every_promise() {
+fn random_rollouts_keep_every_guarantee() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let reboots: usize = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads)
+        let workers: Vec<_> = (0..threads)
             .map(|first| {
                 scope.spawn(move || {
                     (first..ROLLOUTS)
@@ -646,16 +673,16 @@ fn random_rollouts_keep_every_promise() {
                 })
             })
             .collect();
-        running
+        workers
             .into_iter()
-            .map(|thread| thread.join().expect("no promise is broken"))
+            .map(|worker| worker.join().expect("every rollout passes"))
             .sum()
     });
     assert!(
         reboots > 2 * usize::try_from(ROLLOUTS).expect("a small number"),
-        "nodes do reboot: {reboots}"
+        "too few reboots: {reboots}"
     );
-    // Past the test harness, which keeps what a test prints to itself.
+    // To stderr directly, since the test harness captures output.
     _ = writeln!(
         std::io::stderr(),
         "{ROLLOUTS} random rollouts, {reboots} reboots"

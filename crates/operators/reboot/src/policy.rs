@@ -1,7 +1,5 @@
-//! Policy: how many nodes of a pool may be away at once, when, and how they are emptied.
-//!
-//! In: RebootPolicies. Out: rules that can be asked.
-//! Holds: what cannot be read allows nothing.
+//! The custom resource RebootPolicy: how many nodes of a pool may be unavailable, when they may
+//! reboot, what blocks them, and how they are drained.
 
 use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::{
@@ -14,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::window::Window;
 
-/// How nodes of a pool reboot.
+/// How the nodes of a pool reboot.
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
     group = "reboot.bellerophon.io",
@@ -24,7 +22,7 @@ use crate::window::Window;
     shortname = "rbp",
     derive = "PartialEq",
     status = "RebootPolicyStatus",
-    doc = "A RebootPolicy says how many of its nodes may be away at once, when they may reboot, and what holds them back.",
+    doc = "A RebootPolicy limits how many nodes of a pool are unavailable, and when they reboot.",
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
     printcolumn(name = "Needed", type_ = "integer", json_path = ".status.needed"),
     printcolumn(name = "Granted", type_ = "integer", json_path = ".status.granted"),
@@ -50,67 +48,69 @@ use crate::window::Window;
 #[x_kube(validation = Rule::new("type(self.maxUnavailable) == int ? self.maxUnavailable >= 0 : self.maxUnavailable.matches('^(100|[1-9]?[0-9])%$')").message("must be a number from 0, or a percentage such as 5%").field_path(".maxUnavailable"))]
 #[x_kube(validation = Rule::new("!has(self.minAvailable) || (type(self.minAvailable) == int ? self.minAvailable >= 0 : self.minAvailable.matches('^(100|[1-9]?[0-9])%$'))").message("must be a number from 0, or a percentage such as 90%").field_path(".minAvailable"))]
 pub struct RebootPolicySpec {
-    /// Which nodes: those with these labels; all unless said.
+    /// The nodes of the pool, selected by their labels. Default: all nodes.
     #[serde(default)]
     #[schemars(with = "schemas::LabelSelector")]
     pub node_selector: LabelSelector,
-    /// Of several policies that select a node, the one with the highest priority counts, then the first by name.
+    /// If several policies select a node, the one with the highest priority applies, then the first
+    /// by name.
     #[serde(default)]
     pub priority: i32,
-    /// How many nodes may be unavailable at once: a number, or a percentage, rounded down but at least one.
+    /// The maximum number of unavailable nodes: a number, or a percentage, rounded down to at least
+    /// one.
     #[serde(default = "one")]
     #[schemars(with = "schemas::IntOrString")]
     pub max_unavailable: IntOrString,
-    /// How many nodes must stay available: a number, or a percentage, rounded up.
+    /// The minimum number of available nodes: a number, or a percentage, rounded up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schemas::IntOrString>")]
     pub min_available: Option<IntOrString>,
-    /// Whether nodes that others cordoned count as unavailable.
+    /// Whether nodes that were cordoned by others count as unavailable.
     #[serde(default = "yes")]
     pub count_cordoned: bool,
-    /// When reboots may begin; always unless said.
+    /// When reboots may start. Default: always.
     #[serde(default)]
     #[schemars(length(max = 50))]
     pub windows: Vec<Window>,
-    /// How long nothing is granted after the last grant or end.
+    /// The minimum time between a grant or the end of one and the next grant.
     #[serde(default)]
     #[schemars(range(min = 0, max = 604_800))]
     pub minimum_gap_seconds: i64,
-    /// Up to so much is added to the gap, differently each time.
+    /// The maximum of a jitter that is added to the minimum gap.
     #[serde(default)]
     #[schemars(range(min = 0, max = 604_800))]
     pub jitter_seconds: i64,
-    /// How long a node must have been Ready again before its slot is free.
+    /// How long a node must be Ready after its reboot before its slot is released.
     #[serde(default = "half_a_minute")]
     #[schemars(range(min = 0, max = 86_400))]
     pub settle_seconds: i64,
-    /// How long a node may be away after its drain before it counts as lost.
+    /// How long a node may take to come back after its drain before it is considered lost.
     #[serde(default = "quarter_of_an_hour")]
     #[schemars(range(min = 60, max = 86_400))]
     pub boot_timeout_seconds: i64,
-    /// So many lost nodes stop all further reboots of the pool.
+    /// The number of lost nodes at which no further reboots of the pool are granted.
     #[serde(default = "three")]
     #[schemars(range(min = 1, max = 10_000))]
     pub failure_threshold: i32,
-    /// Who comes first.
+    /// Which waiting node is granted first.
     #[serde(default)]
     pub order: Order,
-    /// When it is the turn of control-plane nodes.
+    /// When control-plane nodes reboot.
     #[serde(default)]
     pub control_plane: ControlPlane,
-    /// What asks for reboots, besides annotations.
+    /// What requests reboots in addition to annotations.
     #[serde(default)]
     pub requests: Requests,
-    /// What holds nodes back.
+    /// What blocks reboots.
     #[serde(default)]
     pub blockers: Blockers,
-    /// How a node is emptied.
+    /// How a node is drained.
     #[serde(default)]
     pub drain: Drain,
-    /// Nothing more is granted.
+    /// Whether no further reboots are granted.
     #[serde(default)]
     pub paused: bool,
-    /// Nothing is granted; nodes say when they would have been.
+    /// Whether no reboots are granted; nodes that would be granted have the reason `DryRun`.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -136,7 +136,7 @@ fn three() -> i32 {
 }
 
 impl Default for RebootPolicySpec {
-    /// What counts for nodes without a policy.
+    /// The policy of nodes that no RebootPolicy selects.
     fn default() -> Self {
         Self {
             node_selector: LabelSelector::default(),
@@ -161,52 +161,53 @@ impl Default for RebootPolicySpec {
     }
 }
 
-/// Who comes first.
+/// Which waiting node is granted first.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub enum Order {
-    /// Who has waited longest, across windows.
+    /// The node that has waited longest, across windows.
     #[default]
     LongestWaiting,
-    /// By name.
+    /// The first node by name.
     Name,
 }
 
-/// When it is the turn of control-plane nodes. There is never more than one of them away.
+/// When control-plane nodes reboot. At most one of them has a grant.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub enum ControlPlane {
-    /// After all others.
+    /// After all other nodes.
     #[default]
     Last,
-    /// Before all others.
+    /// Before all other nodes.
     First,
-    /// As any other.
+    /// As any other node.
     Any,
 }
 
-/// What asks for reboots, besides annotations.
+/// What requests reboots in addition to annotations.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Requests {
-    /// The nodes that this query names want to reboot; none unless said.
+    /// A Prometheus query for nodes that need a reboot. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alerts: Option<NodeAlerts>,
 }
 
-/// A question to Prometheus that nodes answer.
+/// A Prometheus query whose series name nodes.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeAlerts {
-    /// Where Prometheus is, such as `http://prometheus.monitoring:9090`.
+    /// The URL of Prometheus, such as `http://prometheus.monitoring:9090`.
     #[schemars(length(min = 1, max = 1024), pattern(r"^https?://"))]
     pub url: String,
-    /// Each series of its result names a node; a Prometheus that does not answer names none.
+    /// The query. Each series of its result names a node. A failed query names none.
     #[schemars(length(min = 1, max = 4096))]
     pub query: String,
-    /// The label with the name of the node; a port behind it is left out.
+    /// The label with the name of the node. A port is removed from its value.
     #[serde(default = "node")]
     #[schemars(length(min = 1, max = 256))]
     pub label: String,
-    /// How long after the end of its last reboot a node is not asked again: alerts go on for a while after their cause is gone.
+    /// How long after its last reboot a node is not requested again, since alerts keep firing for
+    /// some time after their cause is resolved.
     #[serde(default = "an_hour")]
     #[schemars(range(min = 60, max = 604_800))]
     pub repeat_after_seconds: i64,
@@ -220,28 +221,28 @@ fn an_hour() -> i64 {
     3600
 }
 
-/// What holds nodes back.
+/// What blocks reboots.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blockers {
-    /// A node with a pod that one of these selects does not reboot while the pod runs.
+    /// Label selectors of pods. A node does not reboot while a selected pod runs on it.
     #[serde(default)]
     #[schemars(length(max = 20))]
     #[schemars(with = "Vec<schemas::LabelSelector>")]
     pub pods: Vec<LabelSelector>,
-    /// Nothing is granted while this query has a result.
+    /// A Prometheus query. No reboots are granted while it has a result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alerts: Option<Alerts>,
 }
 
-/// A question to Prometheus.
+/// A Prometheus query that blocks reboots.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Alerts {
-    /// Where Prometheus is, such as `http://prometheus.monitoring:9090`.
+    /// The URL of Prometheus, such as `http://prometheus.monitoring:9090`.
     #[schemars(length(min = 1, max = 1024), pattern(r"^https?://"))]
     pub url: String,
-    /// Any result blocks; firing alerts unless said. A Prometheus that does not answer blocks too.
+    /// The query. Any result and any failure of the query block. Default: firing alerts.
     #[serde(default = "firing")]
     #[schemars(length(min = 1, max = 4096))]
     pub query: String,
@@ -251,24 +252,24 @@ fn firing() -> String {
     r#"ALERTS{alertstate="firing"}"#.into()
 }
 
-/// How a node is emptied before it reboots.
+/// How a node is drained before it reboots.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drain {
-    /// Whether pods are moved at all.
+    /// Whether pods are evicted.
     #[serde(default)]
     pub mode: DrainMode,
-    /// How long pods may take to go.
+    /// The maximum duration of the drain.
     #[serde(default = "quarter_of_an_hour")]
     #[schemars(range(min = 1, max = 86_400))]
     pub timeout_seconds: i64,
-    /// What follows when they do not.
+    /// What happens after the timeout.
     #[serde(default)]
     pub on_timeout: OnTimeout,
-    /// What happens to pods that nobody would make again.
+    /// What happens to pods without a controller, which would not be recreated.
     #[serde(default)]
     pub unmanaged_pods: UnmanagedPods,
-    /// How long each pod has to end; its own time unless said.
+    /// The grace period of each pod. Default: the pod's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 86_400))]
     pub grace_period_seconds: Option<i64>,
@@ -286,59 +287,59 @@ impl Default for Drain {
     }
 }
 
-/// Whether pods are moved.
+/// Whether pods are evicted.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub enum DrainMode {
-    /// By eviction, so that disruption budgets are kept.
+    /// Through the eviction API, which respects PodDisruptionBudgets.
     #[default]
     Evict,
-    /// Pods stay, and start again with the node: for clusters with nowhere to go.
+    /// Pods stay and restart with the node, for clusters without spare capacity.
     None,
 }
 
-/// What follows when pods do not go in time.
+/// What happens after the timeout of a drain.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub enum OnTimeout {
-    /// The node is uncordoned, gives its slot back and tries again later.
+    /// The node is uncordoned, its slot is released, and it waits for another grant.
     #[default]
     GiveUp,
-    /// The node reboots with the pods that are left, whatever their budgets say.
+    /// The node reboots with the remaining pods, regardless of their PodDisruptionBudgets.
     Reboot,
 }
 
 /// What happens to pods without a controller.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub enum UnmanagedPods {
-    /// They stay, and start again with the node: evicted, they would be lost.
+    /// They stay and restart with the node.
     #[default]
     Leave,
-    /// They are evicted.
+    /// They are evicted and not recreated.
     Evict,
 }
 
-/// What the controller last saw of a pool.
+/// The observed state of a pool.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RebootPolicyStatus {
-    /// The generation of the spec this is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many nodes it counts for.
+    /// The number of nodes in the pool.
     #[serde(default)]
     pub nodes: i64,
-    /// How many of them wait for a reboot.
+    /// The number of nodes that wait for a reboot.
     #[serde(default)]
     pub needed: i64,
-    /// How many of them may reboot now.
+    /// The number of nodes with a grant.
     #[serde(default)]
     pub granted: i64,
-    /// How many of them are unavailable, for whatever reason.
+    /// The number of unavailable nodes.
     #[serde(default)]
     pub unavailable: i64,
-    /// How many may be.
+    /// The maximum number of unavailable nodes.
     #[serde(default)]
     pub limit: i64,
-    /// `BreakerOpen`: too many nodes did not come back. `Valid`: the policy can be read.
+    /// `BreakerOpen`: too many nodes did not come back. `Valid`: the policy is valid.
     #[serde(default)]
     #[schemars(with = "Vec<schemas::Condition>")]
     pub conditions: Vec<Condition>,

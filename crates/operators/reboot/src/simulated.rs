@@ -1,4 +1,4 @@
-//! Simulated: machines made of functions, such as the nodes of `bellerophon up`.
+//! Agents of simulated machines, such as the nodes of `bellerophon up`.
 
 use std::{fmt::Display, sync::Arc};
 
@@ -6,20 +6,19 @@ use futures_util::future::{BoxFuture, ready};
 
 use crate::agent::{AgentOptions, Machine, MachineError};
 
-/// An agent for each of these nodes. By a node's name, one function tells the id of its boot and the other reboots it.
-pub fn simulated<E: Display>(
+/// The options of an agent for each node. `boot_id` and `reboot` receive the name of the node.
+pub fn simulated_agents<E: Display>(
     nodes: Vec<String>,
     boot_id: impl Fn(&str) -> Result<Option<String>, E> + Send + Sync + 'static,
     reboot: impl Fn(&str) -> Result<(), E> + Send + Sync + 'static,
 ) -> Vec<AgentOptions> {
-    let refused = |error: E| MachineError::Refused(error.to_string());
-    let (boot_id, reboot) = (Arc::new(boot_id), Arc::new(reboot));
+    let boot_id = Arc::new(boot_id);
+    let reboot = Arc::new(reboot);
     let agent = |node: String| {
-        let (boot_id, reboot, ask, tell) =
-            (boot_id.clone(), reboot.clone(), node.clone(), node.clone());
-        let machine = Simulated {
-            boot_id: move || boot_id(&ask).map_err(refused),
-            reboot: move || reboot(&tell).map_err(refused),
+        let machine = SimulatedMachine {
+            node: node.clone(),
+            boot_id: boot_id.clone(),
+            reboot: reboot.clone(),
         };
         AgentOptions {
             node,
@@ -30,21 +29,27 @@ pub fn simulated<E: Display>(
     nodes.into_iter().map(agent).collect()
 }
 
-struct Simulated<B, R> {
-    boot_id: B,
-    reboot: R,
+struct SimulatedMachine<B, R> {
+    node: String,
+    boot_id: Arc<B>,
+    reboot: Arc<R>,
 }
 
-impl<B, R> Machine for Simulated<B, R>
+impl<E, B, R> Machine for SimulatedMachine<B, R>
 where
-    B: Fn() -> Result<Option<String>, MachineError> + Send + Sync + 'static,
-    R: Fn() -> Result<(), MachineError> + Send + Sync + 'static,
+    E: Display,
+    B: Fn(&str) -> Result<Option<String>, E> + Send + Sync + 'static,
+    R: Fn(&str) -> Result<(), E> + Send + Sync + 'static,
 {
     fn boot_id(&self) -> Result<Option<String>, MachineError> {
-        (self.boot_id)()
+        (self.boot_id)(&self.node).map_err(refused)
     }
 
     fn reboot(&self) -> BoxFuture<'_, Result<(), MachineError>> {
-        Box::pin(ready((self.reboot)()))
+        Box::pin(ready((self.reboot)(&self.node).map_err(refused)))
     }
+}
+
+fn refused(error: impl Display) -> MachineError {
+    MachineError::Refused(error.to_string())
 }

@@ -1,13 +1,15 @@
-//! State: a Node as this operator sees it, and every write of the protocol.
+//! A Node as the operator sees it, and every patch of the protocol.
 //!
-//! In: a Node. Out: what matters of it, and changes to it.
-//! Holds: each write is one change to one version of the Node, so that of two who decide at once one has to look again; a
-//! grant that ended on a Node never starts there again; a node is uncordoned only by whom it was cordoned.
+//! Input: a Node. Outputs: its relevant state, and patches of it.
+//!
+//! Guarantees: each write is one patch of one resource version, so that of two concurrent writers
+//! one gets a conflict and reads again; a grant that ended on a Node cannot be used there again; a
+//! node is uncordoned only if the agent cordoned it.
 //!
 //! ```text
 //! needed ─ announce → now ─ claim → in progress (Draining) ─ commit → in progress (Rebooting)
-//!                      │                  │                                  │ another boot id
-//!                      └──────────────────┴────────── end ───────────────────┘→ last-reboot, schedulable as before
+//!                      │                  │                                  │ new boot ID
+//!                      └──────────────────┴── end → last-reboot ─────────────┘
 //! ```
 
 use std::collections::BTreeMap;
@@ -18,153 +20,152 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::{
-    ledger::Grant,
-    notes::{
-        self, CORDONED, Ended, Fate, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, Order, PAUSED,
-        Prefix, Progress, Stage, Unreadable, WAITING, Waiting,
+    annotations::{
+        self, AnnotationPrefix, CORDONED, GrantId, IN_PROGRESS, InvalidAnnotation, LAST,
+        LastReboot, NEEDED, NOW, PAUSED, RebootOrder, RebootProgress, RebootResult, Stage, WAITING,
+        Waiting,
     },
+    ledger::Grant,
 };
 
-/// What matters of a Node.
+/// The relevant state of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeState {
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// The version that a change is made to.
+    /// The resource version that patches are made from.
     pub(crate) version: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// What its kubelet tells.
+    /// The boot ID in the status, as the kubelet reports it.
     pub(crate) boot_id: Option<String>,
-    /// `False` and `Unknown` are both not ready: a dead node says nothing any more.
+    /// Whether the `Ready` condition is `True`; `False` and `Unknown` are both not ready.
     pub(crate) ready: bool,
     pub(crate) unschedulable: bool,
-    /// Somebody deleted it.
-    pub(crate) going: bool,
-    pub(crate) notes: Notes,
-    /// Under which our notes are.
-    pub(crate) prefix: Prefix,
+    /// Whether the Node has a deletion timestamp.
+    pub(crate) is_terminating: bool,
+    pub(crate) annotations: NodeAnnotations,
+    /// The prefix of the annotations.
+    pub(crate) prefix: AnnotationPrefix,
 }
 
-/// Our notes on a Node, each read once.
+/// The operator's annotations of a Node, parsed once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Notes {
+pub(crate) struct NodeAnnotations {
     needed: Option<String>,
-    now: Option<Result<Order, Unreadable>>,
-    in_progress: Option<Result<Progress, Unreadable>>,
+    now: Option<Result<RebootOrder, InvalidAnnotation>>,
+    in_progress: Option<Result<RebootProgress, InvalidAnnotation>>,
     cordoned: Option<String>,
-    last: Option<Result<Ended, Unreadable>>,
-    waiting: Option<Result<Waiting, Unreadable>>,
+    last: Option<Result<LastReboot, InvalidAnnotation>>,
+    waiting: Option<Result<Waiting, InvalidAnnotation>>,
     paused: Option<String>,
 }
 
-impl Notes {
-    /// Writes one; `None` takes it off.
-    fn put(&mut self, note: &str, text: Option<String>) {
-        match note {
-            NEEDED => self.needed = text,
-            NOW => self.now = text.map(|text| text.parse()),
-            IN_PROGRESS => self.in_progress = text.map(|text| text.parse()),
-            CORDONED => self.cordoned = text,
-            LAST => self.last = text.map(|text| text.parse()),
-            WAITING => self.waiting = text.map(|text| text.parse()),
-            PAUSED => self.paused = text,
+impl NodeAnnotations {
+    /// Sets one annotation; `None` removes it.
+    fn set(&mut self, annotation: &str, value: Option<String>) {
+        match annotation {
+            NEEDED => self.needed = value,
+            NOW => self.now = value.map(|value| value.parse()),
+            IN_PROGRESS => self.in_progress = value.map(|value| value.parse()),
+            CORDONED => self.cordoned = value,
+            LAST => self.last = value.map(|value| value.parse()),
+            WAITING => self.waiting = value.map(|value| value.parse()),
+            PAUSED => self.paused = value,
             _ => {}
         }
     }
 }
 
 impl NodeState {
-    pub(crate) fn of(node: &Node, prefix: &Prefix) -> Self {
-        let conditions = node
+    pub(crate) fn new(node: &Node, prefix: &AnnotationPrefix) -> Self {
+        let mut parsed = NodeAnnotations::default();
+        for (annotation, value) in annotations::annotations_of(node, prefix) {
+            parsed.set(annotation, Some(value));
+        }
+        let mut conditions = node
             .status
             .iter()
             .flat_map(|status| status.conditions.iter().flatten());
-        let mut notes = Notes::default();
-        notes::of(node, prefix).for_each(|(note, text)| notes.put(note, Some(text)));
         Self {
             name: node.name_any(),
             uid: node.uid().unwrap_or_default(),
             version: node.resource_version().unwrap_or_default(),
             labels: node.labels().clone(),
-            boot_id: notes::boot_id_of(node),
+            boot_id: annotations::boot_id_of(node),
             ready: conditions
-                .into_iter()
                 .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
             unschedulable: node
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.unschedulable)
                 .unwrap_or_default(),
-            going: node.metadata.deletion_timestamp.is_some(),
-            notes,
+            is_terminating: node.metadata.deletion_timestamp.is_some(),
+            annotations: parsed,
             prefix: prefix.clone(),
         }
     }
 
-    /// Whether one version of a Node means something else than another.
-    pub(crate) fn changed(old: &Node, new: &Node, prefix: &Prefix) -> bool {
-        Self::of(old, prefix).differs(&Self::of(new, prefix))
+    /// Whether the relevant state of two versions of a Node differs.
+    pub(crate) fn is_changed(old: &Node, new: &Node, prefix: &AnnotationPrefix) -> bool {
+        let mut old = Self::new(old, prefix);
+        let new = Self::new(new, prefix);
+        old.version.clone_from(&new.version);
+        old != new
     }
 
-    /// Whether anything but the version differs.
-    fn differs(mut self, other: &Self) -> bool {
-        self.version.clone_from(&other.version);
-        self != *other
-    }
-
-    /// Why somebody wants it to reboot.
+    /// The reason of the request, if there is one.
     pub(crate) fn needed(&self) -> Option<&str> {
-        self.notes.needed.as_deref()
+        self.annotations.needed.as_deref()
     }
 
-    /// The order on it, if it can be read.
-    pub(crate) fn now(&self) -> Option<&Order> {
-        self.notes.now.as_ref()?.as_ref().ok()
+    /// The reboot order, if it is valid.
+    pub(crate) fn order(&self) -> Option<&RebootOrder> {
+        self.annotations.now.as_ref()?.as_ref().ok()
     }
 
-    /// Whether an order is on it, readable or not.
+    /// Whether there is a reboot order, valid or not.
     pub(crate) fn has_order(&self) -> bool {
-        self.notes.now.is_some()
+        self.annotations.now.is_some()
     }
 
-    /// What its agent is doing, if that can be read.
-    pub(crate) fn in_progress(&self) -> Option<&Progress> {
-        self.notes.in_progress.as_ref()?.as_ref().ok()
+    /// The agent's progress, if it is valid.
+    pub(crate) fn progress(&self) -> Option<&RebootProgress> {
+        self.annotations.in_progress.as_ref()?.as_ref().ok()
     }
 
-    /// Whether its agent is at it, readable or not.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.notes.in_progress.is_some()
+    /// Whether the agent reports progress, valid or not.
+    pub(crate) fn is_in_progress(&self) -> bool {
+        self.annotations.in_progress.is_some()
     }
 
     /// Whether the agent cordoned it.
     pub(crate) fn is_cordoned_by_us(&self) -> bool {
-        self.notes.cordoned.is_some()
+        self.annotations.cordoned.is_some()
     }
 
-    pub(crate) fn last(&self) -> Option<&Ended> {
-        self.notes.last.as_ref()?.as_ref().ok()
+    pub(crate) fn last(&self) -> Option<&LastReboot> {
+        self.annotations.last.as_ref()?.as_ref().ok()
     }
 
     pub(crate) fn waiting(&self) -> Option<&Waiting> {
-        self.notes.waiting.as_ref()?.as_ref().ok()
+        self.annotations.waiting.as_ref()?.as_ref().ok()
     }
 
-    /// Whether something is said of waiting, readable or not.
+    /// Whether there is a waiting annotation, valid or not.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.notes.waiting.is_some()
+        self.annotations.waiting.is_some()
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        self.notes.paused.is_some()
+        self.annotations.paused.is_some()
     }
 
     pub(crate) fn is_control_plane(&self) -> bool {
-        let role = |role: &str| {
-            self.labels
-                .contains_key(&format!("node-role.kubernetes.io/{role}"))
+        let has_role = |role: &str| {
+            let label = format!("node-role.kubernetes.io/{role}");
+            self.labels.contains_key(&label)
         };
-        role("control-plane") || role("master")
+        has_role("control-plane") || has_role("master")
     }
 
     /// Whether this grant ended here.
@@ -172,135 +173,134 @@ impl NodeState {
         self.last().is_some_and(|last| last.id == *id)
     }
 
-    /// Makes a change, as a server would.
+    /// Applies a patch, as a server does.
     #[cfg(test)]
-    pub(crate) fn apply(&mut self, edit: &Edit) {
-        edit.notes
-            .iter()
-            .for_each(|(note, text)| self.notes.put(note, text.clone()));
-        self.unschedulable = edit.unschedulable.unwrap_or(self.unschedulable);
+    pub(crate) fn apply(&mut self, patch: &NodePatch) {
+        for (annotation, value) in &patch.annotations {
+            self.annotations.set(annotation, value.clone());
+        }
+        self.unschedulable = patch.unschedulable.unwrap_or(self.unschedulable);
     }
 
-    /// The same with a note that anybody might have written.
+    /// The same Node with another annotation.
     #[cfg(test)]
-    pub(crate) fn with_note(mut self, note: &str, text: impl ToString) -> Self {
-        self.notes.put(note, Some(text.to_string()));
+    pub(crate) fn with_annotation(mut self, annotation: &str, value: impl ToString) -> Self {
+        self.annotations.set(annotation, Some(value.to_string()));
         self
     }
 }
 
-/// A change to a Node: our notes, and whether it takes pods.
+/// A patch of a Node: annotations, and whether it is schedulable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Edit {
-    notes: BTreeMap<&'static str, Option<String>>,
+pub(crate) struct NodePatch {
+    /// `None` removes the annotation.
+    annotations: BTreeMap<&'static str, Option<String>>,
     unschedulable: Option<bool>,
 }
 
-impl Edit {
-    fn set(mut self, note: &'static str, text: impl ToString) -> Self {
-        self.notes.insert(note, Some(text.to_string()));
+impl NodePatch {
+    fn set(mut self, annotation: &'static str, value: impl ToString) -> Self {
+        self.annotations.insert(annotation, Some(value.to_string()));
         self
     }
 
-    fn clear(mut self, note: &'static str) -> Self {
-        self.notes.insert(note, None);
+    fn remove(mut self, annotation: &'static str) -> Self {
+        self.annotations.insert(annotation, None);
         self
     }
 
-    /// The request becomes an order, in one write.
+    /// Replaces the request by an order, in one write.
     pub(crate) fn announce(grant: &Grant) -> Option<Self> {
-        let order = Order {
+        let order = RebootOrder {
             id: grant.id()?,
             expires: grant.expires_at.0,
         };
-        Some(Self::default().clear(NEEDED).clear(WAITING).set(NOW, order))
+        let patch = Self::default().remove(NEEDED).remove(WAITING);
+        Some(patch.set(NOW, order))
     }
 
-    /// The agent takes the order and cordons the node, in one write: what was before is never in doubt.
+    /// Claims the order and cordons the node in one write, so that the former value of
+    /// `unschedulable` is always known.
     pub(crate) fn claim(node: &NodeState, id: &GrantId, boot: &str, now: Timestamp) -> Self {
-        let since = notes::whole_seconds(now);
-        let progress = Progress {
+        let progress = RebootProgress {
             id: id.clone(),
             boot: boot.to_owned(),
-            since,
+            since: annotations::truncate_to_seconds(now),
             stage: Stage::Draining,
         };
-        let edit = Self::default().clear(NOW).set(IN_PROGRESS, progress);
+        let patch = Self::default().remove(NOW).set(IN_PROGRESS, progress);
         if node.unschedulable {
-            edit
-        } else {
-            Self {
-                unschedulable: Some(true),
-                ..edit.set(CORDONED, id)
-            }
+            return patch;
+        }
+        Self {
+            unschedulable: Some(true),
+            ..patch.set(CORDONED, id)
         }
     }
 
-    /// The last write before the machine is told: from now on the slot is not given back.
-    pub(crate) fn commit(progress: &Progress) -> Self {
-        Self::default().clear(WAITING).set(
-            IN_PROGRESS,
-            Progress {
-                stage: Stage::Rebooting,
-                ..progress.clone()
-            },
-        )
+    /// The last write before the machine reboots. From here on, the grant does not expire.
+    pub(crate) fn commit(progress: &RebootProgress) -> Self {
+        let progress = RebootProgress {
+            stage: Stage::Rebooting,
+            ..progress.clone()
+        };
+        Self::default().remove(WAITING).set(IN_PROGRESS, progress)
     }
 
-    /// The grant is over. The node is as it was before, and asks again if it got nothing of it.
+    /// Ends a grant: restores `unschedulable`, and repeats the request after a failure.
     pub(crate) fn end(
         node: &NodeState,
         id: &GrantId,
-        fate: Fate,
+        result: RebootResult,
         request: &str,
         now: Timestamp,
     ) -> Self {
-        let before = node.last().map_or(0, |last| last.failures);
-        let failures = if fate.is_failure() {
-            before.saturating_add(1)
+        let failures = if result.is_failure() {
+            let former = node.last().map_or(0, |last| last.failures);
+            former.saturating_add(1)
         } else {
             0
         };
-        let last = Ended {
+        let last = LastReboot {
             id: id.clone(),
-            result: fate,
-            at: notes::whole_seconds(now),
+            result,
+            at: annotations::truncate_to_seconds(now),
             failures,
         };
-        let edit = Self::default()
-            .clear(NOW)
-            .clear(IN_PROGRESS)
-            .clear(WAITING)
+        let patch = Self::default()
+            .remove(NOW)
+            .remove(IN_PROGRESS)
+            .remove(WAITING)
             .set(LAST, last)
             .uncordon(node);
-        if fate.is_failure() && node.needed().is_none() {
-            edit.set(NEEDED, request)
+        if result.is_failure() && node.needed().is_none() {
+            patch.set(NEEDED, request)
         } else {
-            edit
+            patch
         }
     }
 
-    /// An order that no grant stands behind is taken off.
-    pub(crate) fn discard() -> Self {
-        Self::default().clear(NOW)
+    /// Removes an order without a grant.
+    pub(crate) fn remove_order() -> Self {
+        Self::default().remove(NOW)
     }
 
-    /// What is left of a reboot whose notes somebody took or spoiled.
-    pub(crate) fn tidy(node: &NodeState) -> Self {
-        Self::default().clear(IN_PROGRESS).uncordon(node)
+    /// Removes what is left of a reboot whose annotations are invalid or incomplete.
+    pub(crate) fn clean_up(node: &NodeState) -> Self {
+        Self::default().remove(IN_PROGRESS).uncordon(node)
     }
 
-    pub(crate) fn wait(waiting: &Waiting) -> Self {
+    pub(crate) fn set_waiting(waiting: &Waiting) -> Self {
         Self::default().set(WAITING, waiting)
     }
 
-    pub(crate) fn stop_waiting() -> Self {
-        Self::default().clear(WAITING)
+    pub(crate) fn remove_waiting() -> Self {
+        Self::default().remove(WAITING)
     }
 
-    /// Asks for a reboot.
-    pub(crate) fn request(why: &str) -> Self {
-        Self::default().set(NEEDED, notes::reason(why))
+    /// Requests a reboot.
+    pub(crate) fn request(reason: &str) -> Self {
+        Self::default().set(NEEDED, annotations::sanitize_reason(reason))
     }
 
     fn uncordon(self, node: &NodeState) -> Self {
@@ -309,22 +309,31 @@ impl Edit {
         }
         Self {
             unschedulable: node.unschedulable.then_some(false),
-            ..self.clear(CORDONED)
+            ..self.remove(CORDONED)
         }
     }
 
-    /// A merge patch that only the version it was made from takes.
-    pub(crate) fn patch(&self, node: &NodeState) -> Value {
-        let notes: BTreeMap<String, &Option<String>> = self
-            .notes
+    /// The JSON merge patch. It has the resource version it was made from, so that the server
+    /// rejects it with a conflict after another write.
+    pub(crate) fn to_merge_patch(&self, node: &NodeState) -> Value {
+        let annotations: BTreeMap<String, &Option<String>> = self
+            .annotations
             .iter()
-            .map(|(note, text)| (node.prefix.key(note), text))
+            .map(|(annotation, value)| (node.prefix.key(annotation), value))
             .collect();
-        let mut patch = json!({"metadata": {"uid": node.uid, "resourceVersion": node.version, "annotations": notes}});
+        let mut patch = json!({"metadata": {
+            "uid": node.uid,
+            "resourceVersion": node.version,
+            "annotations": annotations,
+        }});
         if let Some(unschedulable) = self.unschedulable {
-            // Absent is how a schedulable node reads.
-            patch["spec"] =
-                json!({"unschedulable": if unschedulable { json!(true) } else { Value::Null }});
+            // A schedulable node has no such field.
+            let value = if unschedulable {
+                json!(true)
+            } else {
+                Value::Null
+            };
+            patch["spec"] = json!({"unschedulable": value});
         }
         patch
     }
@@ -334,21 +343,36 @@ impl Edit {
 mod tests {
     use super::*;
 
-    fn node(unschedulable: bool, notes: &[(&str, &str)]) -> Node {
-        let annotations: BTreeMap<_, _> =
-            notes.iter().chain([&("others", "stay")]).copied().collect();
+    fn node(unschedulable: bool, annotations: &[(&str, &str)]) -> Node {
+        let annotations: BTreeMap<_, _> = annotations
+            .iter()
+            .chain([&("others", "stay")])
+            .copied()
+            .collect();
         serde_json::from_value(json!({
-            "metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "annotations": annotations},
+            "metadata": {
+                "name": "a", "uid": "u", "resourceVersion": "7", "annotations": annotations,
+            },
             "spec": {"unschedulable": unschedulable},
-            "status": {"nodeInfo": {"bootID": "b-1", "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
-                "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""},
-                "conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {
+                "nodeInfo": {
+                    "bootID": "b-1",
+                    "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                    "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "",
+                    "operatingSystem": "", "osImage": "", "systemUUID": "",
+                },
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
         }))
-        .expect("a node")
+        .expect("a Node")
     }
 
-    fn read(node: &Node) -> NodeState {
-        NodeState::of(node, &Prefix::default())
+    fn state(node: &Node) -> NodeState {
+        NodeState::new(node, &AnnotationPrefix::default())
+    }
+
+    fn id() -> GrantId {
+        GrantId::parse("g-1").expect("an ID")
     }
 
     fn merge(value: &mut Value, patch: &Value) {
@@ -368,99 +392,77 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_does_to_a_node_what_its_edit_does_to_the_state() {
-        let id = GrantId::read("g-1").expect("an id");
+    fn merge_patch_and_in_memory_patch_agree() {
         let now = Timestamp::UNIX_EPOCH;
-        let progress = Progress {
-            id: id.clone(),
+        let progress = RebootProgress {
+            id: id(),
             boot: "b-1".into(),
             since: now,
             stage: Stage::Draining,
         };
-        let notes = [
+        let annotations = [
             (NEEDED, "kernel"),
             (NOW, "id=g-1 expires=1970-01-01T00:01:39Z"),
             (CORDONED, "g-1"),
             (IN_PROGRESS, &progress.to_string()),
         ];
         for unschedulable in [true, false] {
-            for cut in 0..=notes.len() {
-                let before = node(unschedulable, &notes[..cut]);
-                let state = read(&before);
-                for edit in [
-                    Edit::claim(&state, &id, "b-1", now),
-                    Edit::commit(&progress),
-                    Edit::end(&state, &id, Fate::Done, "kernel", now),
-                    Edit::end(&state, &id, Fate::DrainTimedOut, "kernel", now),
-                    Edit::discard(),
-                    Edit::tidy(&state),
+            for count in 0..=annotations.len() {
+                let before = node(unschedulable, &annotations[..count]);
+                let before_state = state(&before);
+                let end = |result| NodePatch::end(&before_state, &id(), result, "kernel", now);
+                for patch in [
+                    NodePatch::claim(&before_state, &id(), "b-1", now),
+                    NodePatch::commit(&progress),
+                    end(RebootResult::Done),
+                    end(RebootResult::DrainTimedOut),
+                    NodePatch::remove_order(),
+                    NodePatch::clean_up(&before_state),
                 ] {
                     let mut value = json!(before);
-                    merge(&mut value, &edit.patch(&state));
-                    let patched = read(&serde_json::from_value(value.clone()).expect("a node"));
-                    let mut edited = state.clone();
-                    edited.apply(&edit);
-                    assert_eq!(patched, edited, "{edit:?}");
+                    merge(&mut value, &patch.to_merge_patch(&before_state));
                     assert_eq!(value["metadata"]["annotations"]["others"], "stay");
+                    let patched = state(&serde_json::from_value(value).expect("a Node"));
+                    let mut applied = before_state.clone();
+                    applied.apply(&patch);
+                    assert_eq!(patched, applied, "{patch:?}");
                 }
             }
         }
     }
 
     #[test]
-    fn only_what_we_cordoned_is_uncordoned() {
-        let id = GrantId::read("g-1").expect("an id");
-        for (before, after) in [(false, false), (true, true)] {
-            let mut state = read(&node(before, &[]));
-            state.apply(&Edit::claim(&state, &id, "b-1", Timestamp::UNIX_EPOCH));
+    fn node_is_uncordoned_only_if_the_agent_cordoned_it() {
+        let now = Timestamp::UNIX_EPOCH;
+        for was_unschedulable in [false, true] {
+            let mut state = state(&node(was_unschedulable, &[]));
+            state.apply(&NodePatch::claim(&state, &id(), "b-1", now));
             assert!(state.unschedulable);
-            state.apply(&Edit::end(
-                &state,
-                &id,
-                Fate::Done,
-                "",
-                Timestamp::UNIX_EPOCH,
-            ));
-            assert_eq!(
-                (state.unschedulable, state.is_cordoned_by_us()),
-                (after, false),
-                "cordoned before: {before}"
-            );
+            state.apply(&NodePatch::end(&state, &id(), RebootResult::Done, "", now));
+            assert_eq!(state.unschedulable, was_unschedulable);
+            assert!(!state.is_cordoned_by_us());
         }
     }
 
     #[test]
-    fn request_comes_back_when_its_grant_came_to_nothing() {
-        let id = GrantId::read("g-1").expect("an id");
-        let end = |state: &mut NodeState, fate| {
-            state.apply(&Edit::end(
-                state,
-                &id,
-                fate,
-                "kernel",
-                Timestamp::UNIX_EPOCH,
-            ))
+    fn request_is_repeated_after_a_failure() {
+        let now = Timestamp::UNIX_EPOCH;
+        let end = |state: &mut NodeState, result| {
+            state.apply(&NodePatch::end(state, &id(), result, "kernel", now));
         };
-        let mut state = read(&node(false, &[]));
-        end(&mut state, Fate::DrainTimedOut);
-        assert_eq!(
-            (state.needed(), state.last().map(|last| last.failures)),
-            (Some("kernel"), Some(1))
-        );
-        end(&mut state, Fate::NotClaimed);
-        assert_eq!(state.last().map(|last| last.failures), Some(2));
-        let mut state = read(&node(false, &[(NEEDED, "another")]));
-        end(&mut state, Fate::Expired);
-        assert_eq!(
-            state.needed(),
-            Some("another"),
-            "what was asked meanwhile stays"
-        );
-        let mut state = read(&node(false, &[]));
-        end(&mut state, Fate::Done);
-        assert_eq!(
-            (state.needed(), state.last().map(|last| last.failures)),
-            (None, Some(0))
-        );
+        let failures = |state: &NodeState| state.last().map(|last| last.failures);
+        let mut failed = state(&node(false, &[]));
+        end(&mut failed, RebootResult::DrainTimedOut);
+        assert_eq!(failed.needed(), Some("kernel"));
+        assert_eq!(failures(&failed), Some(1));
+        end(&mut failed, RebootResult::NotClaimed);
+        assert_eq!(failures(&failed), Some(2));
+        let mut with_new_request = state(&node(false, &[(NEEDED, "another")]));
+        end(&mut with_new_request, RebootResult::Expired);
+        assert_eq!(with_new_request.needed(), Some("another"));
+        let mut done = state(&node(false, &[]));
+        end(&mut done, RebootResult::Done);
+        assert_eq!(done.needed(), None);
+        assert_eq!(failures(&done), Some(0));
     }
 }

@@ -1,28 +1,30 @@
-//! Windows: when reboots may begin.
+//! Maintenance windows: when reboots may start.
 //!
-//! In: days, times of day, a time zone, the time. Out: whether a window is open, and until when.
-//! Holds: a window belongs to the day on which it opens, also past midnight; clocks that are put forward or back move
-//! nothing but its length; a window that cannot be read is never open.
+//! Inputs: days, times of day, a time zone, the current time. Output: whether a window is open, and
+//! until when.
+//!
+//! Guarantees: a window belongs to the day on which it opens, also past midnight; a change to or
+//! from daylight saving time changes only its length; an invalid window is never open.
 
 use jiff::{Timestamp, ToSpan as _, civil::Time, tz::TimeZone};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A time in which reboots may begin.
+/// A daily time range in which reboots may start.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
-    /// On which days it opens; on all unless said.
+    /// The days on which it opens. Default: every day.
     #[serde(default)]
     #[schemars(length(max = 7))]
     pub days: Vec<Day>,
     /// When it opens, such as `22:00`.
     #[schemars(pattern(r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
     pub start: String,
-    /// When it closes, on the same day or, if that is not later than `start`, on the next.
+    /// When it closes: on the same day, or on the next day if that is not later than `start`.
     #[schemars(pattern(r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
     pub end: String,
-    /// Whose time that is, such as `Europe/Berlin`.
+    /// The IANA time zone of both times, such as `Europe/Berlin`.
     #[serde(default = "utc")]
     #[schemars(length(min = 1, max = 64))]
     pub time_zone: String,
@@ -34,7 +36,7 @@ fn utc() -> String {
 
 /// A day of the week.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "their names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum Day {
     Monday,
     Tuesday,
@@ -55,22 +57,22 @@ const WEEK: [Day; 7] = [
     Day::Sunday,
 ];
 
-/// A window that was read.
+/// A parsed window.
 #[derive(Clone, Debug)]
-pub(crate) struct Hours {
+pub(crate) struct ParsedWindow {
     days: Vec<Day>,
     start: Time,
     end: Time,
     zone: TimeZone,
 }
 
-impl Hours {
-    /// Reads a window.
+impl ParsedWindow {
+    /// Parses a window.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub(crate) fn read(window: &Window) -> Result<Self, String> {
-        let time = |text: &str| {
+    /// A time of day or the time zone is invalid.
+    pub(crate) fn parse(window: &Window) -> Result<Self, String> {
+        let parse_time = |text: &str| {
             Time::strptime("%H:%M", text)
                 .map_err(|_| format!("{text:?} is not a time of day, such as 22:00"))
         };
@@ -78,34 +80,35 @@ impl Hours {
             .map_err(|_| format!("there is no time zone {:?}", window.time_zone))?;
         Ok(Self {
             days: window.days.clone(),
-            start: time(&window.start)?,
-            end: time(&window.end)?,
+            start: parse_time(&window.start)?,
+            end: parse_time(&window.end)?,
             zone,
         })
     }
 
-    /// Until when it is open, if it is.
+    /// When it closes, if it is open.
     pub(crate) fn open_until(&self, now: Timestamp) -> Option<Timestamp> {
         let today = now.to_zoned(self.zone.clone()).date();
-        // The one of yesterday may reach into today.
+        // A window that opened yesterday can reach into today.
         [Some(today), today.yesterday().ok()]
             .into_iter()
             .flatten()
             .find_map(|day| {
-                let opens_on =
-                    WEEK[usize::from(day.weekday().to_monday_zero_offset().unsigned_abs())];
+                let weekday = day.weekday().to_monday_zero_offset().unsigned_abs();
+                let opens_on = WEEK[usize::from(weekday)];
                 if !self.days.is_empty() && !self.days.contains(&opens_on) {
                     return None;
                 }
-                let last = if self.end > self.start {
+                let closing_day = if self.end > self.start {
                     day
                 } else {
                     day.checked_add(1.day()).ok()?
                 };
-                let at = |day: jiff::civil::Date, time: Time| {
+                let timestamp = |day: jiff::civil::Date, time: Time| {
                     self.zone.to_timestamp(day.to_datetime(time)).ok()
                 };
-                let (opens, closes) = (at(day, self.start)?, at(last, self.end)?);
+                let opens = timestamp(day, self.start)?;
+                let closes = timestamp(closing_day, self.end)?;
                 (opens <= now && now < closes).then_some(closes)
             })
     }
@@ -116,9 +119,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_open_when_they_say() {
+    fn windows_open_and_close_in_their_time_zone() {
         use Day::{Friday, Monday, Saturday, Sunday};
-        for (days, start, end, zone, now, until) in [
+        for (days, start, end, zone, now, expected) in [
             (
                 &[][..],
                 "02:00",
@@ -162,7 +165,7 @@ mod tests {
                 "2026-11-21T03:00:00Z",
                 None,
             ),
-            // The week wraps too.
+            // From Sunday to Monday.
             (
                 &[Sunday],
                 "23:00",
@@ -188,7 +191,7 @@ mod tests {
                 "2026-11-16T08:00:00Z",
                 Some("2026-11-16T09:00:00Z"),
             ),
-            // Whose midnight: Berlin is an hour ahead in winter, two in summer.
+            // Midnight of the time zone: Berlin is an hour ahead in winter, two in summer.
             (
                 &[Monday],
                 "00:00",
@@ -205,7 +208,7 @@ mod tests {
                 "2026-07-12T22:30:00Z",
                 Some("2026-07-12T23:00:00Z"),
             ),
-            // 2026-03-29: the clock jumps from 02:00 to 03:00, and the window is an hour shorter.
+            // Start of daylight saving time: 02:00 to 03:00 does not exist.
             (
                 &[],
                 "01:00",
@@ -223,25 +226,25 @@ mod tests {
                 None,
             ),
         ] {
-            let hours = Hours::read(&Window {
+            let window = ParsedWindow::parse(&Window {
                 days: days.to_vec(),
                 start: start.into(),
                 end: end.into(),
                 time_zone: zone.into(),
             });
-            let open = hours
-                .expect("a window")
+            let open_until = window
+                .expect("a valid window")
                 .open_until(now.parse().expect("a time"));
+            let expected = expected.map(|expected| expected.parse().expect("a time"));
             assert_eq!(
-                open,
-                until.map(|until| until.parse().expect("a time")),
+                open_until, expected,
                 "{days:?} {start} {end} {zone} at {now}"
             );
         }
     }
 
     #[test]
-    fn window_that_cannot_be_read_is_an_error() {
+    fn invalid_times_and_zones_are_errors() {
         let window = |start: &str, zone: &str| Window {
             days: vec![],
             start: start.into(),
@@ -249,11 +252,11 @@ mod tests {
             time_zone: zone.into(),
         };
         assert_eq!(
-            Hours::read(&window("25:00", "UTC")).map(|_| ()),
+            ParsedWindow::parse(&window("25:00", "UTC")).map(|_| ()),
             Err(r#""25:00" is not a time of day, such as 22:00"#.into())
         );
         assert_eq!(
-            Hours::read(&window("22:00", "Atlantis/Center")).map(|_| ()),
+            ParsedWindow::parse(&window("22:00", "Atlantis/Center")).map(|_| ()),
             Err(r#"there is no time zone "Atlantis/Center""#.into())
         );
     }

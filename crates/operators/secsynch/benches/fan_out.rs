@@ -1,6 +1,8 @@
-//! `cargo bench -p bellerophon-secsynch --bench fan_out`: one secret into 5,000 namespaces, and 10,000 secrets of others beside it.
+//! Time and memory of 5,000 copies of one Secret, with 10,000 unrelated Secrets in the cluster:
+//! `cargo bench -p bellerophon-secsynch --bench fan_out`
 //!
-//! The server is in this process, the operator in another one, over TLS, so that its memory is its own. Prints a Markdown table.
+//! The API server runs in this process. The operator runs in another one and connects over TLS, so
+//! that its memory is measured alone. Prints a Markdown table.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -24,16 +26,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
 const NAMESPACES: usize = 5_000;
 const FOREIGN: usize = 10_000;
 const FOREIGN_BYTES: usize = 32 * 1024;
 
-/// How long nothing must happen before everything has happened.
-const QUIET: Duration = Duration::from_secs(2);
+/// A run is complete when no copy is written for this time.
+const QUIET_TIME: Duration = Duration::from_secs(2);
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BenchError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -41,14 +43,14 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
         [role, kubeconfig] if role == "operator" => {
-            runtime.block_on(operate(Path::new(kubeconfig)))
+            runtime.block_on(run_operator(Path::new(kubeconfig)))
         }
         _ => runtime.block_on(measure()),
     }
 }
 
-/// The operator, until it is killed.
-async fn operate(kubeconfig: &Path) -> Result<(), Failure> {
+/// Runs the operator until it is killed.
+async fn run_operator(kubeconfig: &Path) -> Result<(), BenchError> {
     let config = Config::from_custom_kubeconfig(
         Kubeconfig::read_from(kubeconfig)?,
         &KubeConfigOptions::default(),
@@ -62,7 +64,7 @@ async fn operate(kubeconfig: &Path) -> Result<(), Failure> {
     Ok(manager.run_until_signal().await?)
 }
 
-async fn measure() -> Result<(), Failure> {
+async fn measure() -> Result<(), BenchError> {
     let server = ApiServer::builder()
         .listen(([127, 0, 0, 1], 0).into())
         .start()
@@ -72,7 +74,7 @@ async fn measure() -> Result<(), Failure> {
     server.write_kubeconfig(&kubeconfig)?;
     let client = server.client();
     define(&client, &[OPERATOR]).await?;
-    let operator = Operator(
+    let operator = OperatorProcess(
         Command::new(std::env::current_exe()?)
             .arg("operator")
             .arg(&kubeconfig)
@@ -82,80 +84,90 @@ async fn measure() -> Result<(), Failure> {
     create(&Api::<Namespace>::all(client.clone()), names).await?;
     apply_secret(&client, "one").await?;
 
-    let (seen, start) = (copies_seen(&client).await?, Instant::now());
-    let spec = json!({"secretName": "s", "sourceNamespace": "default", "destinationNamespaces": ["team-*"]});
+    let writes = watch_copies(&client).await?;
+    let start = Instant::now();
+    let spec = json!({
+        "secretName": "s",
+        "sourceNamespace": "default",
+        "destinationNamespaces": ["team-*"],
+    });
     let synch = json!({"metadata": {"name": "all"}, "spec": spec});
     create(
         &Api::<SecSynch>::namespaced(client.clone(), "default"),
         [synch],
     )
     .await?;
-    let (first, first_writes) = seen.all(start).await?;
+    let (first, first_writes) = writes.wait_for_all(start).await?;
 
-    let (seen, start) = (copies_seen(&client).await?, Instant::now());
+    let writes = watch_copies(&client).await?;
+    let start = Instant::now();
     apply_secret(&client, "two").await?;
-    let (change, change_writes) = seen.all(start).await?;
+    let (change, change_writes) = writes.wait_for_all(start).await?;
 
-    let before = operator.memory()?;
-    let filling = "x".repeat(FOREIGN_BYTES);
-    let foreign =
-        (0..FOREIGN).map(|i| json!({"metadata": {"name": format!("foreign-{i}"), "namespace": "default"}, "stringData": {"a": filling}}));
+    let memory_before = operator.memory()?;
+    let value = "x".repeat(FOREIGN_BYTES);
+    let foreign = (0..FOREIGN).map(|i| {
+        json!({
+            "metadata": {"name": format!("foreign-{i}"), "namespace": "default"},
+            "stringData": {"a": value},
+        })
+    });
     create(
         &Api::<Secret>::namespaced(client.clone(), "default"),
         foreign,
     )
     .await?;
-    tokio::time::sleep(QUIET).await;
-    let after = operator.memory()?;
+    tokio::time::sleep(QUIET_TIME).await;
+    let memory_after = operator.memory()?;
 
     println!("| measure | figure |\n|---|---|");
     println!(
-        "| a secret into {NAMESPACES} namespaces, from its SecSynch to the last copy | {:.2} s, {first_writes} writes |",
+        "| create {NAMESPACES} copies | {:.2} s, {first_writes} writes |",
         first.as_secs_f64()
     );
     println!(
-        "| a change of the secret, to the last copy | {:.2} s, {change_writes} writes |",
+        "| update {NAMESPACES} copies | {:.2} s, {change_writes} writes |",
         change.as_secs_f64()
     );
     let mib = |kib: u64| kib as f64 / 1024.0;
     println!(
-        "| memory of the operator with {NAMESPACES} copies (RSS) | {:.1} MiB |",
-        mib(before)
+        "| memory of the operator (RSS) with {NAMESPACES} copies | {:.1} MiB |",
+        mib(memory_before)
     );
     println!(
-        "| … and {FOREIGN} secrets of others of {} KiB | {:+.1} MiB |",
+        "| … with {FOREIGN} unrelated Secrets of {} KiB each | {:+.1} MiB |",
         FOREIGN_BYTES / 1024,
-        mib(after) - mib(before)
+        mib(memory_after) - mib(memory_before)
     );
     drop(operator);
     server.shutdown().await;
     Ok(())
 }
 
-/// The operator's process, ended with this value.
-struct Operator(Child);
+/// The operator's process, killed on drop.
+struct OperatorProcess(Child);
 
-impl Operator {
-    /// KiB that it has in memory.
-    fn memory(&self) -> Result<u64, Failure> {
+impl OperatorProcess {
+    /// Its resident set size in KiB.
+    fn memory(&self) -> Result<u64, BenchError> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix("VmRSS:"))
-            .ok_or("no memory is told")?;
+            .ok_or("VmRSS is missing")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 }
 
-impl Drop for Operator {
+impl Drop for OperatorProcess {
     fn drop(&mut self) {
         if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
-            eprintln!("the operator did not end well: {error}");
+            eprintln!("cannot kill the operator: {error}");
         }
     }
 }
 
-async fn create<K>(api: &Api<K>, objects: impl IntoIterator<Item = Value>) -> Result<(), Failure>
+async fn create<K>(api: &Api<K>, objects: impl IntoIterator<Item = Value>) -> Result<(), BenchError>
 where
     K: kube::Resource + Clone + DeserializeOwned + serde::Serialize + std::fmt::Debug,
 {
@@ -164,58 +176,67 @@ where
         .map(|object| async {
             api.create(&params, &serde_json::from_value(object)?)
                 .await?;
-            Ok::<_, Failure>(())
+            Ok::<_, BenchError>(())
         })
         .buffer_unordered(16)
         .try_collect()
         .await
 }
 
-async fn apply_secret(client: &Client, value: &str) -> Result<(), Failure> {
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"password": value}});
+async fn apply_secret(client: &Client, value: &str) -> Result<(), BenchError> {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "s"},
+        "stringData": {"password": value},
+    });
     Api::<Secret>::namespaced(client.clone(), "default")
         .patch("s", &PatchParams::apply("bench"), &Patch::Apply(&secret))
         .await?;
     Ok(())
 }
 
-/// Writes of copies from now on.
-struct Copies(futures_util::stream::BoxStream<'static, kube::Result<WatchEvent<Secret>>>);
+/// The watch events of copies.
+struct CopyWrites(futures_util::stream::BoxStream<'static, kube::Result<WatchEvent<Secret>>>);
 
-async fn copies_seen(client: &Client) -> Result<Copies, Failure> {
+async fn watch_copies(client: &Client) -> Result<CopyWrites, BenchError> {
     let api = Api::<Secret>::all(client.clone());
-    let now = api
+    let version = api
         .list(&kube::api::ListParams::default().limit(1))
         .await?
         .metadata
         .resource_version
         .unwrap_or_default();
     let events = api
-        .watch(&WatchParams::default().labels(OWNER_UID).timeout(290), &now)
+        .watch(
+            &WatchParams::default().labels(OWNER_UID).timeout(290),
+            &version,
+        )
         .await?;
-    Ok(Copies(events.boxed()))
+    Ok(CopyWrites(events.boxed()))
 }
 
-impl Copies {
-    /// How long it took to write every copy, and how many writes there were until nothing more came.
-    async fn all(self, start: Instant) -> Result<(Duration, usize), Failure> {
-        let (events, mut writes, mut took) = (self.0, 0, Duration::ZERO);
+impl CopyWrites {
+    /// The time until every copy was written, and the number of writes until none followed.
+    async fn wait_for_all(self, start: Instant) -> Result<(Duration, usize), BenchError> {
+        let events = self.0;
+        let mut writes = 0;
+        let mut elapsed = Duration::ZERO;
         pin_mut!(events);
         loop {
-            let patience = if writes < NAMESPACES {
+            let limit = if writes < NAMESPACES {
                 Duration::from_secs(120)
             } else {
-                QUIET
+                QUIET_TIME
             };
-            match timeout(patience, events.next()).await {
+            match timeout(limit, events.next()).await {
                 Ok(Some(event)) => {
                     event?;
                     writes += 1;
                     if writes == NAMESPACES {
-                        took = start.elapsed();
+                        elapsed = start.elapsed();
                     }
                 }
-                Err(_) if writes >= NAMESPACES => return Ok((took, writes)),
+                Err(_) if writes >= NAMESPACES => return Ok((elapsed, writes)),
                 _ => return Err(format!("only {writes} copies were written").into()),
             }
         }

@@ -1,7 +1,8 @@
-//! One copy: what it holds, how it is marked, and what is to be done about what is in its place.
+//! One copy: its content, its ownership label, and the action for the Secret in its place.
 //!
-//! Holds: a secret without our mark is somebody else's; a digest is salted with the owner's uid and kept only on the copy,
-//! which nobody can read who may not read the secret itself.
+//! Guarantees: a Secret without the ownership label is not ours; the digest is salted with the
+//! owner's UID and stored only on the copy, which is readable only with access to the Secret
+//! itself.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +13,32 @@ use sha2::{Digest as _, Sha256};
 
 use crate::crd::ConflictPolicy;
 
-/// The label of a copy: the uid of the SecSynch that made it.
+/// The label of a copy: the UID of the SecSynch that owns it.
 pub const OWNER_UID: &str = "secsynch.tutorial.study.dev/owner-uid";
 /// The annotation of a copy: `namespace/name` of its source.
 pub(crate) const SOURCE: &str = "secsynch.tutorial.study.dev/source";
-/// The annotation of a copy: a salted digest of what it should hold.
+/// The annotation of a copy: a salted digest of its desired content.
 pub(crate) const DIGEST: &str = "secsynch.tutorial.study.dev/digest";
 
-/// Types of secrets that are credentials of the cluster itself, and are never copied.
-const NEVER: [&str; 2] = [
+/// Secret types that hold credentials of the cluster itself. They are never copied.
+const NEVER_COPIED: [&str; 2] = [
     "kubernetes.io/service-account-token",
     "bootstrap.kubernetes.io/token",
 ];
 
-/// What a source gives its copies. It never shows what it holds.
-pub(crate) struct Content {
+/// The content of a source Secret. It implements neither `Debug` nor `Serialize`, so that values
+/// are not logged.
+pub(crate) struct SecretContent {
     data: Option<BTreeMap<String, ByteString>>,
     type_: Option<String>,
     immutable: Option<bool>,
     pub(crate) digest: String,
 }
 
-impl Content {
-    /// What a secret holds, for copies of a SecSynch. `None` for types that are never copied.
-    pub(crate) fn of(secret: Secret, owner_uid: &str) -> Option<Self> {
+impl SecretContent {
+    /// The content of a Secret for the copies of a SecSynch. `None` for types that are never
+    /// copied.
+    pub(crate) fn new(secret: Secret, owner_uid: &str) -> Option<Self> {
         let digest = digest(&secret, owner_uid);
         let Secret {
             data,
@@ -43,8 +46,12 @@ impl Content {
             immutable,
             ..
         } = secret;
-        let copied = !type_.as_deref().is_some_and(|type_| NEVER.contains(&type_));
-        copied.then_some(Self {
+        if let Some(type_) = &type_
+            && NEVER_COPIED.contains(&type_.as_str())
+        {
+            return None;
+        }
+        Some(Self {
             data,
             type_,
             immutable,
@@ -52,16 +59,15 @@ impl Content {
         })
     }
 
-    /// The copy for a namespace; labels and annotations of others stay.
-    pub(crate) fn copy(&self, mark: &Mark<'_>, metadata: ObjectMeta) -> Secret {
-        let mut metadata = metadata;
+    /// The copy with this metadata. Labels and annotations of other managers are kept.
+    pub(crate) fn to_copy(&self, owner: &CopyOwner<'_>, mut metadata: ObjectMeta) -> Secret {
         metadata.managed_fields = None;
         metadata
             .labels
             .get_or_insert_default()
-            .insert(OWNER_UID.into(), mark.owner_uid.into());
+            .insert(OWNER_UID.into(), owner.uid.into());
         let annotations = metadata.annotations.get_or_insert_default();
-        annotations.insert(SOURCE.into(), mark.source.into());
+        annotations.insert(SOURCE.into(), owner.source.into());
         annotations.insert(DIGEST.into(), self.digest.clone());
         Secret {
             metadata,
@@ -73,17 +79,19 @@ impl Content {
     }
 }
 
-/// Whose copy of what.
-pub(crate) struct Mark<'a> {
-    pub(crate) owner_uid: &'a str,
+/// What marks a copy: its SecSynch and its source.
+pub(crate) struct CopyOwner<'a> {
+    /// The UID of the SecSynch.
+    pub(crate) uid: &'a str,
+    /// `namespace/name` of the source.
     pub(crate) source: &'a str,
 }
 
-/// A digest of what a secret holds and is.
+/// A digest of a Secret's data, type and immutability.
 pub(crate) fn digest(secret: &Secret, owner_uid: &str) -> String {
     let mut hash = Sha256::new();
     let mut add = |bytes: &[u8]| {
-        // Lengths keep the parts apart.
+        // Length prefixes keep adjacent fields apart.
         hash.update((bytes.len() as u64).to_be_bytes());
         hash.update(bytes);
     };
@@ -100,54 +108,56 @@ pub(crate) fn digest(secret: &Secret, owner_uid: &str) -> String {
         .collect()
 }
 
-/// What is to be done where a copy should be.
+/// What to do about the Secret in the place of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Nothing is there.
+pub(crate) enum CopyAction {
+    /// No Secret exists.
     Create,
-    /// It is to become the copy it is not.
+    /// The Secret is to be replaced by the copy.
     Replace,
-    /// It says it is the right copy; look whether it is.
+    /// The metadata is that of the desired copy; the content has to be read and compared.
     Verify,
-    /// It is the right copy.
-    Keep,
-    /// Somebody else's secret stays, and that is fine.
+    /// The copy is up to date.
+    UpToDate,
+    /// Another Secret exists and is left unchanged.
     Skip,
-    /// Somebody else's secret stays, and that is a failure.
+    /// Another Secret exists, which is a failure.
     Conflict,
-    /// Another SecSynch's copy stays, and that is a failure.
-    Rival,
+    /// A copy of another SecSynch exists, which is a failure.
+    OwnedByAnother,
 }
 
-/// Decides from the metadata of what is there. `verified` is the version whose content was last seen to be right.
-pub(crate) fn decide(
-    there: Option<&ObjectMeta>,
+/// Decides from the metadata of the current Secret. `verified` is the resource version whose
+/// content was last compared and found equal.
+pub(crate) fn plan_copy(
+    current: Option<&ObjectMeta>,
     owner_uid: &str,
     digest: &str,
     policy: ConflictPolicy,
     verified: Option<&str>,
-) -> Step {
-    let Some(there) = there else {
-        return Step::Create;
+) -> CopyAction {
+    let Some(current) = current else {
+        return CopyAction::Create;
     };
-    let note = |map: &Option<BTreeMap<String, String>>, key: &str| {
-        map.as_ref().and_then(|map| map.get(key)).cloned()
-    };
-    match (note(&there.labels, OWNER_UID), policy) {
+    match (value_of(&current.labels, OWNER_UID), policy) {
         (Some(uid), _) if uid == owner_uid => {
-            match note(&there.annotations, DIGEST).as_deref() == Some(digest) {
-                false => Step::Replace,
-                true if verified.is_some() && verified == there.resource_version.as_deref() => {
-                    Step::Keep
-                }
-                true => Step::Verify,
+            if value_of(&current.annotations, DIGEST) != Some(digest) {
+                CopyAction::Replace
+            } else if verified.is_some() && verified == current.resource_version.as_deref() {
+                CopyAction::UpToDate
+            } else {
+                CopyAction::Verify
             }
         }
-        (Some(_), _) => Step::Rival,
-        (None, ConflictPolicy::Fail) => Step::Conflict,
-        (None, ConflictPolicy::Skip) => Step::Skip,
-        (None, ConflictPolicy::Adopt) => Step::Replace,
+        (Some(_), _) => CopyAction::OwnedByAnother,
+        (None, ConflictPolicy::Fail) => CopyAction::Conflict,
+        (None, ConflictPolicy::Skip) => CopyAction::Skip,
+        (None, ConflictPolicy::Adopt) => CopyAction::Replace,
     }
+}
+
+fn value_of<'a>(map: &'a Option<BTreeMap<String, String>>, key: &str) -> Option<&'a str> {
+    Some(map.as_ref()?.get(key)?.as_str())
 }
 
 #[cfg(test)]
@@ -157,13 +167,13 @@ mod tests {
     use super::*;
 
     fn secret(value: serde_json::Value) -> Secret {
-        serde_json::from_value(value).expect("a secret")
+        serde_json::from_value(value).expect("a Secret")
     }
 
     #[test]
-    fn digest_tells_contents_types_and_owners_apart() {
+    fn digest_depends_on_data_type_and_immutability() {
         let base = json!({"type": "Opaque", "data": {"a": "MQ==", "b": "Mg=="}});
-        let of = |value: &serde_json::Value| digest(&secret(value.clone()), "u1");
+        let digest = |value: &serde_json::Value| digest(&secret(value.clone()), "u1");
         for other in [
             json!({"type": "Opaque", "data": {"a": "MQ=="}}),
             json!({"type": "Opaque", "data": {"a": "MQ==", "b": "Mw=="}}),
@@ -171,91 +181,92 @@ mod tests {
             json!({"type": "other", "data": {"a": "MQ==", "b": "Mg=="}}),
             json!({"type": "Opaque", "immutable": true, "data": {"a": "MQ==", "b": "Mg=="}}),
         ] {
-            assert_ne!(of(&base), of(&other), "{other}");
+            assert_ne!(digest(&base), digest(&other), "{other}");
         }
+        let reordered = json!({"data": {"b": "Mg==", "a": "MQ=="}});
         assert_eq!(
-            of(&base),
-            of(&json!({"data": {"b": "Mg==", "a": "MQ=="}})),
-            "order and default type do not count"
+            digest(&base),
+            digest(&reordered),
+            "the order of keys and the default type do not matter"
         );
-        assert_ne!(
-            of(&base),
-            digest(&secret(base.clone()), "u2"),
-            "equal secrets of different owners look different"
-        );
+    }
+
+    #[test]
+    fn digest_is_salted_with_the_owner() {
+        let value = json!({"data": {"a": "MQ=="}});
+        let first = digest(&secret(value.clone()), "u1");
+        let second = digest(&secret(value), "u2");
+        assert_ne!(first, second);
     }
 
     #[test]
     fn credentials_of_the_cluster_are_never_copied() {
-        for (type_, copied) in [
+        for (type_, is_copied) in [
             ("Opaque", true),
             ("kubernetes.io/tls", true),
-            (NEVER[0], false),
-            (NEVER[1], false),
+            (NEVER_COPIED[0], false),
+            (NEVER_COPIED[1], false),
         ] {
-            assert_eq!(
-                Content::of(secret(json!({"type": type_})), "u").is_some(),
-                copied,
-                "{type_}"
-            );
+            let content = SecretContent::new(secret(json!({"type": type_})), "u");
+            assert_eq!(content.is_some(), is_copied, "{type_}");
         }
     }
 
     #[test]
-    fn step_follows_from_what_is_there() {
-        let ours = |digest: &str| json!({"resourceVersion": "5", "labels": {(OWNER_UID): "u1"}, "annotations": {(DIGEST): digest}});
-        let foreign = json!({"resourceVersion": "5"});
-        let rival = json!({"resourceVersion": "5", "labels": {(OWNER_UID): "u2"}});
+    fn action_follows_from_owner_digest_and_policy() {
         use ConflictPolicy::{Adopt, Fail, Skip};
-        for (there, policy, verified, expected) in [
-            (None, Fail, None, Step::Create),
-            (Some(ours("d")), Fail, Some("5"), Step::Keep),
-            (Some(ours("d")), Fail, Some("4"), Step::Verify),
-            (Some(ours("d")), Fail, None, Step::Verify),
-            (Some(ours("old")), Fail, Some("5"), Step::Replace),
-            (Some(foreign.clone()), Fail, None, Step::Conflict),
-            (Some(foreign.clone()), Skip, None, Step::Skip),
-            (Some(foreign), Adopt, None, Step::Replace),
-            (Some(rival.clone()), Adopt, None, Step::Rival),
-            (Some(rival), Skip, None, Step::Rival),
+
+        let owned = |digest: &str| {
+            json!({
+                "resourceVersion": "5",
+                "labels": {(OWNER_UID): "u1"},
+                "annotations": {(DIGEST): digest},
+            })
+        };
+        let foreign = json!({"resourceVersion": "5"});
+        let other_owner = json!({"resourceVersion": "5", "labels": {(OWNER_UID): "u2"}});
+        for (current, policy, verified, expected) in [
+            (None, Fail, None, CopyAction::Create),
+            (Some(owned("d")), Fail, Some("5"), CopyAction::UpToDate),
+            (Some(owned("d")), Fail, Some("4"), CopyAction::Verify),
+            (Some(owned("d")), Fail, None, CopyAction::Verify),
+            (Some(owned("old")), Fail, Some("5"), CopyAction::Replace),
+            (Some(foreign.clone()), Fail, None, CopyAction::Conflict),
+            (Some(foreign.clone()), Skip, None, CopyAction::Skip),
+            (Some(foreign), Adopt, None, CopyAction::Replace),
+            (
+                Some(other_owner.clone()),
+                Adopt,
+                None,
+                CopyAction::OwnedByAnother,
+            ),
+            (Some(other_owner), Skip, None, CopyAction::OwnedByAnother),
         ] {
-            let there: Option<ObjectMeta> =
-                there.map(|value| serde_json::from_value(value).expect("metadata"));
+            let current: Option<ObjectMeta> =
+                current.map(|value| serde_json::from_value(value).expect("metadata"));
             assert_eq!(
-                decide(there.as_ref(), "u1", "d", policy, verified),
+                plan_copy(current.as_ref(), "u1", "d", policy, verified),
                 expected,
-                "{there:?} {policy:?}"
+                "{current:?} {policy:?}"
             );
         }
     }
 
     #[test]
-    fn copy_keeps_what_others_wrote_on_it() {
-        let content = Content::of(secret(json!({"type": "t", "data": {"a": "MQ=="}})), "u1")
-            .expect("it is copied");
-        let there = serde_json::from_value(
-            json!({"name": "s", "namespace": "n", "uid": "x", "labels": {"team": "a"}}),
-        )
-        .expect("metadata");
-        let copy = content.copy(
-            &Mark {
-                owner_uid: "u1",
-                source: "src/s",
-            },
-            there,
-        );
-        let value = json!(copy);
-        assert_eq!(
-            value["metadata"]["labels"],
-            json!({"team": "a", (OWNER_UID): "u1"})
-        );
-        assert_eq!(
-            (
-                &value["type"],
-                &value["data"]["a"],
-                &value["metadata"]["uid"]
-            ),
-            (&json!("t"), &json!("MQ=="), &json!("x"))
-        );
+    fn copy_keeps_labels_of_other_managers() {
+        let source = secret(json!({"type": "t", "data": {"a": "MQ=="}}));
+        let content = SecretContent::new(source, "u1").expect("the type is copied");
+        let current = json!({"name": "s", "namespace": "n", "uid": "x", "labels": {"team": "a"}});
+        let owner = CopyOwner {
+            uid: "u1",
+            source: "src/s",
+        };
+        let current = serde_json::from_value(current).expect("metadata");
+        let value = json!(content.to_copy(&owner, current));
+        let labels = json!({"team": "a", (OWNER_UID): "u1"});
+        assert_eq!(value["metadata"]["labels"], labels);
+        assert_eq!(value["metadata"]["uid"], "x");
+        assert_eq!(value["type"], "t");
+        assert_eq!(value["data"]["a"], "MQ==");
     }
 }

@@ -1,12 +1,13 @@
-//! The kind: which secret is copied, and to which namespaces.
+//! The custom resource: which Secret is copied, and to which namespaces.
 
+use bellerophon::Kind;
 use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A wish for copies of a secret.
+/// The source Secret and the destinations of its copies.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[expect(
     clippy::duplicated_attributes,
@@ -20,8 +21,9 @@ use serde::{Deserialize, Serialize};
     shortname = "sync",
     namespaced,
     derive = "PartialEq",
+    derive = "Kind",
     status = "SecSynchStatus",
-    doc = "A SecSynch keeps copies of a secret in other namespaces in step with it.",
+    doc = "A SecSynch keeps copies of a Secret in other namespaces up to date.",
     printcolumn(name = "Secret", type_ = "string", json_path = ".spec.secretName"),
     printcolumn(name = "From", type_ = "string", json_path = ".spec.sourceNamespace"),
     printcolumn(name = "Synced", type_ = "integer", json_path = ".status.synced"),
@@ -45,73 +47,73 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SecSynchSpec {
-    /// The name of the secret, and of its copies.
+    /// The name of the source Secret, and of its copies.
     #[schemars(length(min = 1, max = 253))]
     pub secret_name: String,
-    /// Where the secret is.
+    /// The namespace of the source Secret.
     #[schemars(length(min = 1, max = 63))]
     pub source_namespace: String,
-    /// Where copies go: names, or patterns in which `*` stands for anything.
+    /// The destination namespaces: names, or patterns in which `*` matches any text.
     #[serde(default)]
     #[schemars(length(max = 10_000))]
     pub destination_namespaces: Vec<String>,
-    /// Where copies go as well: namespaces with these labels.
+    /// Further destination namespaces, selected by their labels. An empty selector selects nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schemas::LabelSelector>")]
     pub destination_selector: Option<LabelSelector>,
-    /// What happens where another secret of the name is.
+    /// What to do if another Secret of the name exists in a destination namespace.
     #[serde(default)]
     pub conflict_policy: ConflictPolicy,
 }
 
-/// What happens where another secret of the name is.
+/// What to do if another Secret of the name exists in a destination namespace.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub enum ConflictPolicy {
-    /// It stays, and counts as a failure.
+    /// It is left unchanged, and reported as a failure.
     #[default]
     Fail,
-    /// It stays.
+    /// It is left unchanged, and not reported.
     Skip,
-    /// It becomes a copy, unless another SecSynch made it.
+    /// It is replaced by a copy, except if another SecSynch created it.
     Adopt,
 }
 
-/// What the operator last did.
+/// The observed state.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecSynchStatus {
-    /// When a copy was last written or removed.
+    /// The time of the last write or deletion of a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schemas::Time>")]
     pub last_sync_time: Option<Time>,
-    /// How many copies are in step.
+    /// The number of copies that are up to date.
     #[serde(default)]
     pub synced: i64,
-    /// How many there should be.
+    /// The number of desired copies.
     #[serde(default)]
     pub total: i64,
-    /// How many could not be made.
+    /// The number of copies that could not be written.
     #[serde(default)]
     pub failed: i64,
-    /// The first failures, by namespace.
+    /// The first ten failures, by namespace.
     #[serde(default)]
     pub failures: Vec<SyncFailure>,
-    /// The generation of the spec this is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: every copy is in step.
+    /// `Ready`: every copy is up to date.
     #[serde(default)]
     #[schemars(with = "Vec<schemas::Condition>")]
     pub conditions: Vec<Condition>,
 }
 
-/// A namespace without a copy, and why.
+/// A destination namespace whose copy is not up to date.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct SyncFailure {
     /// The namespace.
     pub namespace: String,
-    /// Why, in one word.
+    /// The reason in CamelCase.
     pub reason: String,
-    /// Why, for people.
+    /// A human-readable message.
     pub message: String,
 }

@@ -1,45 +1,51 @@
-//! The SecSynch operator: keeps a secret in step across namespaces.
+//! The SecSynch operator: keeps copies of a Secret in other namespaces up to date.
 //!
-//! A change of the source reaches every copy at once; copies that drift are repaired; copies that are no longer wanted go,
-//! and so do all of them with the source or the SecSynch. A secret without our mark is never changed unless the SecSynch
-//! says `Adopt`, and nothing is copied that its source does not allow: a SecSynch in another namespace than the source
-//! needs the source's annotation [`ALLOW_TO`]. Whoever may create one in the source's own namespace is trusted with the
-//! secrets there.
+//! A change of the source is written to every copy immediately. Copies that drift are repaired.
+//! Copies in namespaces that are no longer selected are deleted, and all copies are deleted with
+//! the source or the SecSynch. A Secret without the ownership label is not changed, except with the
+//! conflict policy `Adopt`. A SecSynch in another namespace than its source needs the source's
+//! annotation [`ALLOW_TO`]; permission to create a SecSynch in the source's namespace includes the
+//! Secrets there.
 //!
-//! Only the metadata of secrets is cached. Values are read when needed, held for one pass, and told to nobody.
+//! Only the metadata of Secrets is cached. Values are read when needed, held for one reconcile, and
+//! never logged.
 
-mod choice; // which namespaces
-mod copy; // one copy
-mod crd; // the kind
-mod sync; // bringing copies in step
+mod copies; // the writes of all copies
+mod copy; // the plan of one copy
+mod crd; // the custom resource
+mod destinations; // the selected namespaces
+mod reconciler; // read, select, write, report
 
-pub use choice::ALLOW_TO;
 pub use copy::OWNER_UID;
 pub use crd::{ConflictPolicy, SecSynch, SecSynchSpec, SecSynchStatus, SyncFailure};
+pub use destinations::ALLOW_TO;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use bellerophon::{Controller, Lister, ObjectKey, Predicate};
-use bellerophon_operator::{Operator, Place, Rights, Setup, SetupError, allow};
+use bellerophon::index::Index;
+use bellerophon::informer::{InformerOptions, Namespaces};
+use bellerophon::prelude::*;
+use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, Switches, allow};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{CustomResourceExt as _, ResourceExt as _, core::PartialObjectMeta};
 
 use crate::{
-    choice::could_mean,
-    sync::{Allowed, BY_OWNER, Synchroniser},
+    destinations::selects,
+    reconciler::{FeatureSwitches, SecSynchReconciler},
 };
 
-/// Lets secrets be copied without the consent of their source, as the tutorial does.
+/// The feature switch that copies Secrets without the consent of their source, as the tutorial
+/// does.
 const WITHOUT_CONSENT: &str = "secsynch-without-consent";
-/// Lets secrets be copied into the namespaces of the cluster itself.
+/// The feature switch that copies Secrets into system namespaces.
 const INTO_SYSTEM: &str = "secsynch-into-kube-system";
 
-/// The operator, for whoever runs it.
+/// The operator's description: CRD, permissions and controllers.
 pub const OPERATOR: Operator = Operator {
     name: "secsynch",
-    summary: "a SecSynch keeps copies of a secret in other namespaces in step with it",
-    definitions: || vec![SecSynch::crd()],
-    rights: || {
+    summary: "a SecSynch keeps copies of a Secret in other namespaces up to date",
+    crds: || vec![SecSynch::crd()],
+    permissions: || {
         let group = "tutorial.study.dev";
         vec![
             allow(&["list", "watch", "patch"], group, "secsynches"),
@@ -49,100 +55,97 @@ pub const OPERATOR: Operator = Operator {
                 "",
                 "secrets",
             ),
-            allow(Rights::CACHE, "", "namespaces"),
+            allow(INFORMER_VERBS, "", "namespaces"),
         ]
     },
-    guards: Vec::new,
-    place: Place::Anywhere,
-    switches: &[WITHOUT_CONSENT, INTO_SYSTEM],
-    controllers: |setup| Ok(vec![controller(setup)?]),
+    admission_policies: Vec::new,
+    placement: Placement::Deployment,
+    feature_switches: &[WITHOUT_CONSENT, INTO_SYSTEM],
+    setup,
 };
 
-/// The index of SecSynches by the name of their secret.
-const BY_SECRET: &str = "secret-name";
-/// The index of SecSynches by uid.
-const BY_UID: &str = "uid";
-
-fn controller(setup: &Setup) -> Result<Controller, SetupError> {
-    let synches = setup.informer::<SecSynch>();
-    let secrets = setup.cluster_informer::<PartialObjectMeta<Secret>>();
-    let namespaces = setup.cluster_informer::<Namespace>();
-    synches.add_index(BY_SECRET, |synch| vec![synch.spec.secret_name.clone()])?;
-    synches.add_index(BY_UID, |synch| synch.uid().into_iter().collect())?;
-    secrets.add_index(BY_OWNER, |secret| {
-        secret
-            .labels()
-            .get(OWNER_UID)
-            .cloned()
-            .into_iter()
-            .collect()
-    })?;
-    let synchroniser = Arc::new(Synchroniser {
-        client: setup.client.clone(),
-        clock: setup.clock,
-        events: setup.recorder(OPERATOR.name),
-        synches: synches.lister(),
+fn setup(mgr: &mut Manager, switches: &Switches) {
+    // Sources and copies are in any namespace, also if SecSynches are watched in one only.
+    let secrets = mgr.informer::<PartialObjectMeta<Secret>>(InformerOptions {
+        namespaces: Some(Namespaces::All),
+        ..InformerOptions::default()
+    });
+    let namespaces = mgr.lister::<Namespace>();
+    let synches = mgr.lister::<SecSynch>();
+    let reconciler = SecSynchReconciler {
+        synches: synches.clone(),
         secrets: secrets.lister(),
-        namespaces: namespaces.lister(),
-        allowed: Allowed {
-            without_consent: setup.is_on(WITHOUT_CONSENT),
-            into_system: setup.is_on(INTO_SYSTEM),
+        copies: secrets.index("owner-uid", |secret| {
+            secret
+                .labels()
+                .get(OWNER_UID)
+                .cloned()
+                .into_iter()
+                .collect()
+        }),
+        namespaces: namespaces.clone(),
+        features: FeatureSwitches {
+            without_consent: switches.is_on(WITHOUT_CONSENT),
+            into_system: switches.is_on(INTO_SYSTEM),
         },
         verified: Mutex::default(),
-    });
-    let of_secret = Concerned {
-        synches: synches.lister(),
-        namespaces: namespaces.lister(),
     };
-    let all = synches.lister();
-    let changed = Predicate::changed(|old: &SecSynch, new: &SecSynch| {
+    let mapper = SecretMapper {
+        by_secret: mgr.index("secret-name", |synch: &SecSynch| {
+            vec![synch.spec.secret_name.clone()]
+        }),
+        by_uid: mgr.index("uid", |synch: &SecSynch| synch.uid().into_iter().collect()),
+        namespaces,
+    };
+    // Status updates of the operator itself change neither generation nor finalizers.
+    let changed = Predicate::on_update(|old: &SecSynch, new: &SecSynch| {
         old.metadata.generation != new.metadata.generation || old.finalizers() != new.finalizers()
     });
-    Ok(Controller::of(&synches)
-        .with_predicate(changed)
-        .watches(&secrets, move |secret| of_secret.by_secret(secret))
-        .watches(&namespaces, move |namespace| {
-            all.list()
+    mgr.controller::<SecSynch>()
+        .predicate(changed)
+        .watches::<PartialObjectMeta<Secret>>(move |secret| mapper.requests(secret))
+        .informer(&secrets)
+        .watches::<Namespace>(move |namespace| {
+            synches
+                .list()
                 .iter()
-                .filter(|synch| could_mean(&synch.spec, namespace))
-                .map(|synch| ObjectKey::of(&**synch))
+                .filter(|synch| selects(&synch.spec, namespace))
+                .map(|synch| ObjectKey::from_object(&**synch))
                 .collect()
         })
-        .with_options(setup.options(OPERATOR.name))
-        .reconcile_with(move |request| synchroniser.clone().reconcile(request)))
+        .name(OPERATOR.name)
+        .reconcile(reconciler);
 }
 
-/// Finds the SecSynches that a secret matters to.
-struct Concerned {
-    synches: Lister<SecSynch>,
+/// Maps the event of a Secret to the SecSynches to reconcile.
+struct SecretMapper {
+    by_secret: Index<SecSynch>,
+    by_uid: Index<SecSynch>,
     namespaces: Lister<Namespace>,
 }
 
-impl Concerned {
-    fn by_secret(&self, secret: &PartialObjectMeta<Secret>) -> Vec<ObjectKey> {
-        let found =
-            |index: &str, value: &str| self.synches.by_index(index, value).unwrap_or_default();
-        let mut concerned = secret
-            .labels()
-            .get(OWNER_UID)
-            .map(|uid| found(BY_UID, uid))
-            .unwrap_or_default();
-        // Sources, and secrets that stand where a copy should.
-        let namespace = secret.namespace().unwrap_or_default();
-        let place = self.namespaces.get(&ObjectKey::cluster(&namespace));
-        let is_meant = |synch: &SecSynch| {
-            place
-                .as_ref()
-                .is_some_and(|place| could_mean(&synch.spec, place))
+impl SecretMapper {
+    fn requests(&self, secret: &PartialObjectMeta<Secret>) -> Vec<ObjectKey> {
+        let mut synches = match secret.labels().get(OWNER_UID) {
+            Some(uid) => self.by_uid.get(uid),
+            None => Vec::new(),
         };
-        concerned.extend(
-            found(BY_SECRET, &secret.name_any())
-                .into_iter()
-                .filter(|synch| synch.spec.source_namespace == namespace || is_meant(synch)),
-        );
-        concerned
+        // A source, or a Secret in the place of a copy.
+        let namespace_name = secret.namespace().unwrap_or_default();
+        let namespace = self.namespaces.get(&ObjectKey::cluster(&namespace_name));
+        let is_destination = |synch: &SecSynch| {
+            namespace
+                .as_ref()
+                .is_some_and(|namespace| selects(&synch.spec, namespace))
+        };
+        for synch in self.by_secret.get(&secret.name_any()) {
+            if synch.spec.source_namespace == namespace_name || is_destination(&synch) {
+                synches.push(synch);
+            }
+        }
+        synches
             .iter()
-            .map(|synch| ObjectKey::of(&**synch))
+            .map(|synch| ObjectKey::from_object(&**synch))
             .collect()
     }
 }

@@ -1,18 +1,13 @@
-//! The SecSynch operator with exactly its rights, in virtual time.
+//! The SecSynch operator on a test cluster, with exactly its permissions, in virtual time.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use bellerophon::{LeaderOptions, ManagerOptions};
-use bellerophon_operator::{RunOptions, lease_rights, rights_of, run_until};
 use bellerophon_secsynch::{ALLOW_TO, OPERATOR, OWNER_UID, SecSynch, SecSynchStatus};
 use bellerophon_testkit::{
-    Account, Run, Subject, World, hands_over, survives_any_crash, survives_any_fault, until,
+    Account, OperatorFixture, OperatorFuture, OperatorUnderTest, TestCluster,
+    converges_after_any_crash, converges_after_failover, converges_under_any_fault, wait_until,
 };
-use futures_util::{FutureExt as _, future::BoxFuture};
-use k8s_openapi::api::{
-    core::v1::{Namespace, Secret},
-    rbac::v1::PolicyRule,
-};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -20,85 +15,56 @@ use kube::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-fn run_with(
-    client: Client,
-    stop: CancellationToken,
-    options: RunOptions,
-) -> BoxFuture<'static, Result<(), String>> {
-    async move {
-        run_until(stop, client, &[OPERATOR], options)
-            .await
-            .map_err(|error| error.to_string())
-    }
-    .boxed()
+const FIXTURE: OperatorFixture = OperatorFixture::new(OPERATOR);
+
+fn run(client: Client, stop: CancellationToken) -> OperatorFuture {
+    FIXTURE.run(client, stop)
 }
 
-fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
-    run_with(client, stop, RunOptions::default())
+/// With the behaviour of the tutorial.
+fn run_without_consent(client: Client, stop: CancellationToken) -> OperatorFuture {
+    FIXTURE.run_with_feature_switches(&["secsynch-without-consent"], client, stop)
 }
 
-/// With the tutorial's behaviour.
-fn trust(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
-    run_with(
-        client,
-        stop,
-        RunOptions {
-            switches: BTreeSet::from(["secsynch-without-consent".to_owned()]),
-            ..RunOptions::default()
-        },
-    )
-}
-
-/// One of several copies.
-fn compete(
-    client: Client,
-    stop: CancellationToken,
-    identity: &str,
-) -> BoxFuture<'static, Result<(), String>> {
-    let leader = Some(LeaderOptions::new("default", OPERATOR.name, identity));
-    run_with(
-        client,
-        stop,
-        RunOptions {
-            manager: ManagerOptions {
-                leader,
-                ..Default::default()
-            },
-            ..RunOptions::default()
-        },
-    )
-}
-
-fn rules() -> Vec<PolicyRule> {
-    rights_of(&OPERATOR)
-}
-
-/// A cluster with namespaces `src`, `a`, `b` and `team-c`, and the operator's account.
-async fn office() -> (World, Account) {
-    let world = World::core().await;
-    world.define((OPERATOR.definitions)()).await;
+/// A cluster with the namespaces `src`, `a`, `b` and `team-c`, and the operator's account.
+async fn cluster_with_namespaces() -> (TestCluster, Account) {
+    let cluster = TestCluster::with_core_controllers().await;
     for name in ["src", "a", "b", "team-c"] {
-        namespace(&world, name, json!({})).await;
+        apply_namespace(&cluster, name, json!({})).await;
     }
-    let account = world
-        .account("secsynch", &[rules(), lease_rights(&OPERATOR)].concat())
+    let account = FIXTURE.install_with_leader_election(&cluster).await;
+    (cluster, account)
+}
+
+async fn apply_namespace(cluster: &TestCluster, name: &str, labels: Value) {
+    cluster
+        .apply(json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name, "labels": labels},
+        }))
         .await;
-    (world, account)
 }
 
-async fn namespace(world: &World, name: &str, labels: Value) {
-    world.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})).await;
+/// Applies the source with this password.
+async fn apply_source(cluster: &TestCluster, password: &str) {
+    cluster
+        .apply(json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "s", "namespace": "src"},
+            "type": "example.dev/key",
+            "stringData": {"password": password},
+        }))
+        .await;
 }
 
-async fn secret(world: &World, value: &str) {
-    let data = json!({"password": value});
-    world.apply(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "src"}, "type": "example.dev/key", "stringData": data})).await;
-}
-
-fn synch(namespace: &str, spec: Value) -> Value {
-    let mut spec = spec;
-    (spec["secretName"], spec["sourceNamespace"]) = (json!("s"), json!("src"));
-    json!({"apiVersion": "tutorial.study.dev/v1alpha1", "kind": "SecSynch", "metadata": {"name": "one", "namespace": namespace}, "spec": spec})
+fn synch(namespace: &str, mut spec: Value) -> Value {
+    spec["secretName"] = json!("s");
+    spec["sourceNamespace"] = json!("src");
+    json!({
+        "apiVersion": "tutorial.study.dev/v1alpha1", "kind": "SecSynch",
+        "metadata": {"name": "one", "namespace": namespace},
+        "spec": spec,
+    })
 }
 
 fn password(secret: &Secret) -> String {
@@ -107,130 +73,124 @@ fn password(secret: &Secret) -> String {
         .unwrap_or_default()
 }
 
-/// `namespace=value` of every copy.
+/// `namespace=password` of every copy.
 fn copies(secrets: &[Secret]) -> BTreeSet<String> {
-    let ours = secrets
+    secrets
         .iter()
-        .filter(|secret| secret.labels().contains_key(OWNER_UID));
-    ours.map(|secret| {
-        format!(
-            "{}={}",
-            secret.namespace().unwrap_or_default(),
-            password(secret)
-        )
-    })
-    .collect()
+        .filter(|secret| secret.labels().contains_key(OWNER_UID))
+        .map(|secret| {
+            let namespace = secret.namespace().unwrap_or_default();
+            format!("{namespace}={}", password(secret))
+        })
+        .collect()
 }
 
-async fn until_copies(world: &World, wanted: &[&str]) {
-    let wanted: BTreeSet<String> = wanted.iter().map(|copy| (*copy).to_owned()).collect();
-    until(
-        &world.all::<Secret>(),
-        &format!("copies are {wanted:?}"),
-        |secrets| copies(secrets) == wanted,
-    )
+async fn wait_for_copies(cluster: &TestCluster, expected: &[&str]) {
+    let expected: BTreeSet<String> = expected.iter().map(|copy| (*copy).to_owned()).collect();
+    let condition = format!("the copies are {expected:?}");
+    wait_until(&cluster.all::<Secret>(), &condition, |secrets| {
+        copies(secrets) == expected
+    })
     .await;
 }
 
-async fn until_status(
-    world: &World,
-    what: &str,
-    so: impl Fn(&SecSynchStatus) -> bool,
+async fn get_secret(cluster: &TestCluster, namespace: &str) -> Secret {
+    let secrets = cluster.namespaced::<Secret>(namespace);
+    secrets.get("s").await.expect("the secret exists")
+}
+
+async fn merge_patch(secrets: &Api<Secret>, patch: &Value) {
+    secrets
+        .patch("s", &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .expect("the patch is accepted");
+}
+
+async fn delete(secrets: &Api<Secret>) {
+    secrets
+        .delete("s", &DeleteParams::default())
+        .await
+        .expect("the deletion is accepted");
+}
+
+async fn wait_for_status(
+    cluster: &TestCluster,
+    expected: &str,
+    condition: impl Fn(&SecSynchStatus) -> bool,
 ) -> SecSynchStatus {
-    let all = until(&world.all::<SecSynch>(), what, |all| {
-        all.len() == 1 && all[0].status.as_ref().is_some_and(&so)
+    let all = wait_until(&cluster.all::<SecSynch>(), expected, |all| {
+        all.len() == 1 && all[0].status.as_ref().is_some_and(&condition)
     })
     .await;
     all[0].status.clone().expect("a status")
 }
 
-fn reasons(status: &SecSynchStatus) -> Vec<(String, String)> {
+/// The namespace and reason of each failure.
+fn failures(status: &SecSynchStatus) -> Vec<(&str, &str)> {
     status
         .failures
         .iter()
-        .map(|failure| (failure.namespace.clone(), failure.reason.clone()))
+        .map(|failure| (failure.namespace.as_str(), failure.reason.as_str()))
         .collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn source_reaches_every_copy_and_takes_them_along() {
-    let (world, account) = office().await;
-    let subject = Subject::start(run, &account);
-    world
-        .apply(synch(
-            "src",
-            json!({"destinationNamespaces": ["a", "team-*"]}),
-        ))
-        .await;
-    until_status(&world, "there is no source yet", |status| {
+async fn copies_follow_changes_and_deletion_of_the_source() {
+    let (cluster, account) = cluster_with_namespaces().await;
+    let operator = FIXTURE.start(&account);
+    let destinations = json!({"destinationNamespaces": ["a", "team-*"]});
+    cluster.apply(synch("src", destinations)).await;
+    wait_for_status(&cluster, "the source is reported missing", |status| {
         status.conditions[0].reason == "SourceMissing"
     })
     .await;
-    secret(&world, "one").await;
-    until_copies(&world, &["a=one", "team-c=one"]).await;
-    let copy = world.within::<Secret>("a").get("s").await.expect("a copy");
-    assert_eq!(
-        copy.type_.as_deref(),
-        Some("example.dev/key"),
-        "the type is kept"
-    );
-    secret(&world, "two").await;
-    until_copies(&world, &["a=two", "team-c=two"]).await;
-    let status = until_status(&world, "all is told", |status| status.synced == 2).await;
-    assert_eq!(
-        (status.total, status.failed, status.last_sync_time.is_some()),
-        (2, 0, true)
-    );
-    world
-        .within::<Secret>("src")
-        .delete("s", &DeleteParams::default())
-        .await
-        .expect("it is deleted");
-    until_copies(&world, &[]).await;
-    secret(&world, "three").await;
-    until_copies(&world, &["a=three", "team-c=three"]).await;
-    world.delete(synch("src", json!({}))).await;
-    until(&world.all::<SecSynch>(), "it is gone", |all| all.is_empty()).await;
-    until_copies(&world, &[]).await;
-    assert_eq!(
-        password(
-            &world
-                .within::<Secret>("src")
-                .get("s")
-                .await
-                .expect("the source stays")
-        ),
-        "three"
-    );
-    world.pass(Duration::from_secs(60)).await;
-    assert_eq!(
-        (account.record.forbidden(), account.record.unused(&rules())),
-        (vec![], vec![])
-    );
-    subject.stop().await;
-    world.stop().await;
+    apply_source(&cluster, "one").await;
+    wait_for_copies(&cluster, &["a=one", "team-c=one"]).await;
+    let copy = get_secret(&cluster, "a").await;
+    assert_eq!(copy.type_.as_deref(), Some("example.dev/key"));
+    apply_source(&cluster, "two").await;
+    wait_for_copies(&cluster, &["a=two", "team-c=two"]).await;
+    let status = wait_for_status(&cluster, "two copies are synced", |status| {
+        status.synced == 2
+    })
+    .await;
+    assert_eq!(status.total, 2);
+    assert_eq!(status.failed, 0);
+    assert!(status.last_sync_time.is_some());
+    delete(&cluster.namespaced("src")).await;
+    wait_for_copies(&cluster, &[]).await;
+    apply_source(&cluster, "three").await;
+    wait_for_copies(&cluster, &["a=three", "team-c=three"]).await;
+    cluster.delete(synch("src", json!({}))).await;
+    let synches = cluster.all::<SecSynch>();
+    wait_until(&synches, "the SecSynch is deleted", |all| all.is_empty()).await;
+    wait_for_copies(&cluster, &[]).await;
+    let source = get_secret(&cluster, "src").await;
+    assert_eq!(password(&source), "three", "the source is not deleted");
+    cluster.advance(Duration::from_secs(60)).await;
+    assert_eq!(account.requests.forbidden(), []);
+    let unused = account.requests.unused_permissions(&FIXTURE.permissions());
+    assert!(unused.is_empty(), "{unused:?}");
+    operator.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn drift_is_repaired_and_silence_follows() {
-    let (world, account) = office().await;
-    let subject = Subject::start(run, &account);
-    secret(&world, "one").await;
-    world
-        .apply(synch("src", json!({"destinationNamespaces": ["a", "b"]})))
-        .await;
-    until_copies(&world, &["a=one", "b=one"]).await;
-    let secrets = world.within::<Secret>("a");
+async fn drift_is_repaired_and_then_nothing_is_written() {
+    let (cluster, account) = cluster_with_namespaces().await;
+    let operator = FIXTURE.start(&account);
+    apply_source(&cluster, "one").await;
+    let destinations = json!({"destinationNamespaces": ["a", "b"]});
+    cluster.apply(synch("src", destinations)).await;
+    wait_for_copies(&cluster, &["a=one", "b=one"]).await;
+    let secrets = cluster.namespaced::<Secret>("a");
     for drift in [
         json!({"stringData": {"password": "wrong"}}),
         json!({"stringData": {"added": "x"}}),
         json!({"data": null}),
     ] {
-        secrets
-            .patch("s", &PatchParams::default(), &Patch::Merge(&drift))
-            .await
-            .expect("it drifts");
-        until(&secrets, "it is as before", |all| {
+        merge_patch(&secrets, &drift).await;
+        wait_until(&secrets, "the drift is repaired", |all| {
             all.iter().any(|secret| {
                 secret.name_any() == "s"
                     && password(secret) == "one"
@@ -239,66 +199,48 @@ async fn drift_is_repaired_and_silence_follows() {
         })
         .await;
     }
-    secrets
-        .delete("s", &DeleteParams::default())
-        .await
-        .expect("it is deleted");
-    until_copies(&world, &["a=one", "b=one"]).await;
-    world.pass(Duration::from_secs(60)).await;
-    let (writes, told) = (
-        account.record.writes().len(),
-        until_status(&world, "it is told", |_| true).await,
-    );
-    let others = json!({"metadata": {"labels": {"team": "x"}}});
-    secrets
-        .patch("s", &PatchParams::default(), &Patch::Merge(&others))
-        .await
-        .expect("somebody labels a copy");
-    namespace(&world, "unrelated", json!({})).await;
-    world.pass(Duration::from_secs(1800)).await;
-    assert_eq!(
-        account.record.writes().len(),
-        writes,
-        "{:?}",
-        &account.record.writes()[writes..]
-    );
-    assert_eq!(until_status(&world, "it is told", |_| true).await, told);
-    subject.stop().await;
-    world.stop().await;
+    delete(&secrets).await;
+    wait_for_copies(&cluster, &["a=one", "b=one"]).await;
+    cluster.advance(Duration::from_secs(60)).await;
+    let writes = account.requests.writes().len();
+    let status = wait_for_status(&cluster, "there is a status", |_| true).await;
+    // Neither a label of another manager nor another namespace causes a write.
+    merge_patch(&secrets, &json!({"metadata": {"labels": {"team": "x"}}})).await;
+    apply_namespace(&cluster, "unrelated", json!({})).await;
+    cluster.advance(Duration::from_secs(1800)).await;
+    let all_writes = account.requests.writes();
+    assert_eq!(all_writes.len(), writes, "{:?}", &all_writes[writes..]);
+    let current = wait_for_status(&cluster, "there is a status", |_| true).await;
+    assert_eq!(current, status);
+    operator.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn type_and_immutability_are_followed() {
-    let (world, account) = office().await;
-    let subject = Subject::start(run, &account);
-    secret(&world, "one").await;
-    world
-        .apply(synch("src", json!({"destinationNamespaces": ["a"]})))
-        .await;
-    until_copies(&world, &["a=one"]).await;
-    let (source, copies) = (world.within::<Secret>("src"), world.within::<Secret>("a"));
-    let immutable = json!({"immutable": true});
-    source
-        .patch("s", &PatchParams::default(), &Patch::Merge(&immutable))
-        .await
-        .expect("it is sealed");
-    until(&copies, "the copy is sealed", |all| {
+async fn copy_is_recreated_when_an_immutable_field_changes() {
+    let (cluster, account) = cluster_with_namespaces().await;
+    let operator = FIXTURE.start(&account);
+    apply_source(&cluster, "one").await;
+    let destinations = json!({"destinationNamespaces": ["a"]});
+    cluster.apply(synch("src", destinations)).await;
+    wait_for_copies(&cluster, &["a=one"]).await;
+    let source = cluster.namespaced::<Secret>("src");
+    let copies = cluster.namespaced::<Secret>("a");
+    merge_patch(&source, &json!({"immutable": true})).await;
+    wait_until(&copies, "the copy is immutable", |all| {
         all.iter().any(|secret| secret.immutable == Some(true))
     })
     .await;
-    source
-        .delete("s", &DeleteParams::default())
-        .await
-        .expect("it is deleted");
+    delete(&source).await;
     let other: Secret = serde_json::from_value(
         json!({"metadata": {"name": "s"}, "type": "Opaque", "stringData": {"password": "two"}}),
     )
-    .expect("a secret");
+    .expect("a Secret");
     source
         .create(&PostParams::default(), &other)
         .await
-        .expect("it is made anew");
-    until(&copies, "the copy is made anew", |all| {
+        .expect("the source is created again");
+    wait_until(&copies, "the copy is recreated", |all| {
         all.iter().any(|secret| {
             secret.type_.as_deref() == Some("Opaque")
                 && password(secret) == "two"
@@ -306,256 +248,220 @@ async fn type_and_immutability_are_followed() {
         })
     })
     .await;
-    assert_eq!(account.record.forbidden(), []);
-    subject.stop().await;
-    world.stop().await;
+    assert_eq!(account.requests.forbidden(), []);
+    operator.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn secrets_of_others_stay_unless_adopted() {
-    let (world, account) = office().await;
-    let subject = Subject::start(run, &account);
-    let foreign = |namespace: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": namespace, "labels": {"mine": "yes"}}, "type": "Opaque", "stringData": {"password": "mine"}});
-    secret(&world, "one").await;
-    world.apply(foreign("a")).await;
-    world
-        .apply(synch("src", json!({"destinationNamespaces": ["a", "b"]})))
-        .await;
-    let status = until_status(&world, "the conflict is told", |status| status.failed == 1).await;
-    assert_eq!(
-        (reasons(&status), status.synced),
-        (vec![("a".into(), "Exists".into())], 1)
-    );
-    assert_eq!(
-        password(
-            &world
-                .within::<Secret>("a")
-                .get("s")
-                .await
-                .expect("it is there")
-        ),
-        "mine"
-    );
-    world
-        .apply(synch(
-            "src",
-            json!({"destinationNamespaces": ["a", "b"], "conflictPolicy": "Skip"}),
-        ))
-        .await;
-    let status = until_status(&world, "it is passed over", |status| status.failed == 0).await;
-    assert_eq!((status.synced, status.total), (1, 1));
-    world
-        .apply(synch(
-            "src",
-            json!({"destinationNamespaces": ["a", "b"], "conflictPolicy": "Adopt"}),
-        ))
-        .await;
-    until_copies(&world, &["a=one", "b=one"]).await;
-    let adopted = world
-        .within::<Secret>("a")
-        .get("s")
-        .await
-        .expect("it is there");
-    assert_eq!(
-        (
-            adopted.labels().get("mine").map(String::as_str),
-            adopted.type_.as_deref()
-        ),
-        (None, Some("example.dev/key")),
-        "another type: made anew"
-    );
-    subject.stop().await;
-    world.stop().await;
+async fn conflict_policy_decides_about_existing_secrets() {
+    let (cluster, account) = cluster_with_namespaces().await;
+    let operator = FIXTURE.start(&account);
+    apply_source(&cluster, "one").await;
+    let foreign = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "s", "namespace": "a", "labels": {"mine": "yes"}},
+        "type": "Opaque",
+        "stringData": {"password": "mine"},
+    });
+    cluster.apply(foreign).await;
+    let with_policy = |policy: &str| {
+        let spec = json!({"destinationNamespaces": ["a", "b"], "conflictPolicy": policy});
+        synch("src", spec)
+    };
+    let by_default = json!({"destinationNamespaces": ["a", "b"]});
+    cluster.apply(synch("src", by_default)).await;
+    let status = wait_for_status(&cluster, "the conflict is reported", |status| {
+        status.failed == 1
+    })
+    .await;
+    assert_eq!(failures(&status), [("a", "Exists")]);
+    assert_eq!(status.synced, 1);
+    assert_eq!(password(&get_secret(&cluster, "a").await), "mine");
+    cluster.apply(with_policy("Skip")).await;
+    let status = wait_for_status(&cluster, "the secret is skipped", |status| {
+        status.failed == 0
+    })
+    .await;
+    assert_eq!(status.synced, 1);
+    assert_eq!(status.total, 1);
+    cluster.apply(with_policy("Adopt")).await;
+    wait_for_copies(&cluster, &["a=one", "b=one"]).await;
+    // The type differs, so the Secret was recreated without its former labels.
+    let adopted = get_secret(&cluster, "a").await;
+    assert_eq!(adopted.labels().get("mine"), None);
+    assert_eq!(adopted.type_.as_deref(), Some("example.dev/key"));
+    operator.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn source_must_allow_copies_that_others_ask_for() {
-    let (world, account) = office().await;
-    let subject = Subject::start(run, &account);
-    secret(&world, "one").await;
-    world
-        .apply(synch("b", json!({"destinationNamespaces": ["a", "b"]})))
-        .await;
-    let status = until_status(&world, "it is refused", |status| status.failed == 2).await;
-    assert_eq!(
-        reasons(&status),
-        [
-            ("a".into(), "NotAllowed".into()),
-            ("b".into(), "NotAllowed".into())
-        ]
-    );
-    let allow = |to: Option<&str>| json!({"metadata": {"annotations": {(ALLOW_TO): to}}});
-    let source = world.within::<Secret>("src");
-    source
-        .patch(
-            "s",
-            &PatchParams::default(),
-            &Patch::Merge(&allow(Some("a,team-*"))),
-        )
-        .await
-        .expect("it is allowed");
-    until_copies(&world, &["a=one"]).await;
-    source
-        .patch("s", &PatchParams::default(), &Patch::Merge(&allow(None)))
-        .await
-        .expect("it is no longer allowed");
-    until_copies(&world, &[]).await;
-    subject.stop().await;
-    let trusting = Subject::start(trust, &account);
-    until_copies(&world, &["a=one", "b=one"]).await;
-    trusting.stop().await;
-    world.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn namespaces_come_and_go() {
-    let (world, account) = office().await;
-    let subject = Subject::start(run, &account);
-    secret(&world, "one").await;
-    let selector = json!({"matchLabels": {"tier": "app"}});
-    world.apply(synch("src", json!({"destinationNamespaces": ["late", "kube-system"], "destinationSelector": selector}))).await;
-    let status = until_status(&world, "what is missing is named", |status| {
+async fn source_must_consent_to_a_synch_in_another_namespace() {
+    let (cluster, account) = cluster_with_namespaces().await;
+    let operator = FIXTURE.start(&account);
+    apply_source(&cluster, "one").await;
+    let destinations = json!({"destinationNamespaces": ["a", "b"]});
+    cluster.apply(synch("b", destinations)).await;
+    let status = wait_for_status(&cluster, "both copies are refused", |status| {
         status.failed == 2
     })
     .await;
     assert_eq!(
-        reasons(&status),
-        [
-            ("kube-system".into(), "Protected".into()),
-            ("late".into(), "NamespaceMissing".into())
-        ]
+        failures(&status),
+        [("a", "NotAllowed"), ("b", "NotAllowed")]
     );
-    namespace(&world, "late", json!({})).await;
-    until_copies(&world, &["late=one"]).await;
-    namespace(&world, "a", json!({"tier": "app"})).await;
-    until_copies(&world, &["a=one", "late=one"]).await;
-    world
-        .all::<Namespace>()
+    let allow_to = |value: Option<&str>| json!({"metadata": {"annotations": {ALLOW_TO: value}}});
+    let source = cluster.namespaced::<Secret>("src");
+    merge_patch(&source, &allow_to(Some("a,team-*"))).await;
+    wait_for_copies(&cluster, &["a=one"]).await;
+    merge_patch(&source, &allow_to(None)).await;
+    wait_for_copies(&cluster, &[]).await;
+    operator.stop().await;
+    let operator = OperatorUnderTest::start(run_without_consent, &account);
+    wait_for_copies(&cluster, &["a=one", "b=one"]).await;
+    operator.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_follow_creation_labels_and_deletion_of_namespaces() {
+    let (cluster, account) = cluster_with_namespaces().await;
+    let operator = FIXTURE.start(&account);
+    apply_source(&cluster, "one").await;
+    let spec = json!({
+        "destinationNamespaces": ["late", "kube-system"],
+        "destinationSelector": {"matchLabels": {"tier": "app"}},
+    });
+    cluster.apply(synch("src", spec)).await;
+    let status = wait_for_status(&cluster, "both failures are reported", |status| {
+        status.failed == 2
+    })
+    .await;
+    assert_eq!(
+        failures(&status),
+        [("kube-system", "Protected"), ("late", "NamespaceMissing")]
+    );
+    apply_namespace(&cluster, "late", json!({})).await;
+    wait_for_copies(&cluster, &["late=one"]).await;
+    apply_namespace(&cluster, "a", json!({"tier": "app"})).await;
+    wait_for_copies(&cluster, &["a=one", "late=one"]).await;
+    let namespaces = cluster.all::<Namespace>();
+    namespaces
         .delete("late", &DeleteParams::default())
         .await
-        .expect("it is deleted");
-    until(&world.all::<Namespace>(), "it is gone", |all| {
+        .expect("the deletion is accepted");
+    wait_until(&namespaces, "the namespace is deleted", |all| {
         all.iter().all(|namespace| namespace.name_any() != "late")
     })
     .await;
-    until_copies(&world, &["a=one"]).await;
-    let plain = json!({"metadata": {"labels": {"tier": null}}});
-    world
-        .all::<Namespace>()
-        .patch("a", &PatchParams::default(), &Patch::Merge(&plain))
+    wait_for_copies(&cluster, &["a=one"]).await;
+    let without_label = json!({"metadata": {"labels": {"tier": null}}});
+    namespaces
+        .patch("a", &PatchParams::default(), &Patch::Merge(&without_label))
         .await
-        .expect("it loses its label");
-    until_copies(&world, &[]).await;
-    subject.stop().await;
-    world.stop().await;
+        .expect("the patch is accepted");
+    wait_for_copies(&cluster, &[]).await;
+    operator.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn credentials_of_the_cluster_are_never_copied() {
-    let (world, account) = office().await;
-    let subject = Subject::start(run, &account);
-    world.apply(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "src"}, "type": "bootstrap.kubernetes.io/token", "stringData": {"token-id": "abcdef"}})).await;
-    world
-        .apply(synch("src", json!({"destinationNamespaces": ["*"]})))
-        .await;
-    until_status(&world, "it is refused", |status| {
+    let (cluster, account) = cluster_with_namespaces().await;
+    let operator = FIXTURE.start(&account);
+    let token = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "s", "namespace": "src"},
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": {"token-id": "abcdef"},
+    });
+    cluster.apply(token).await;
+    let destinations = json!({"destinationNamespaces": ["*"]});
+    cluster.apply(synch("src", destinations)).await;
+    wait_for_status(&cluster, "the type is refused", |status| {
         status.conditions[0].reason == "NeverCopied"
     })
     .await;
-    until_copies(&world, &[]).await;
-    subject.stop().await;
-    world.stop().await;
+    wait_for_copies(&cluster, &[]).await;
+    operator.stop().await;
+    cluster.stop().await;
 }
 
-/// A fresh world with a secret to be copied.
-async fn asked() -> (World, Account) {
-    let (world, account) = office().await;
-    secret(&world, "one").await;
-    world
-        .apply(synch(
-            "src",
-            json!({"destinationNamespaces": ["a", "b", "team-*"]}),
-        ))
-        .await;
-    (world, account)
+/// A cluster with a source and a SecSynch to reconcile.
+async fn cluster_with_synch() -> (TestCluster, Account) {
+    let (cluster, account) = cluster_with_namespaces().await;
+    apply_source(&cluster, "one").await;
+    let destinations = json!({"destinationNamespaces": ["a", "b", "team-*"]});
+    cluster.apply(synch("src", destinations)).await;
+    (cluster, account)
 }
 
-/// What there is when all is in step.
-async fn in_step(world: &World) -> String {
-    until_copies(world, &["a=one", "b=one", "team-c=one"]).await;
-    let status = until_status(world, "all is told", |status| status.synced == 3).await;
+/// Waits for convergence and describes the state.
+async fn settled(cluster: &TestCluster) -> String {
+    wait_for_copies(cluster, &["a=one", "b=one", "team-c=one"]).await;
+    let status = wait_for_status(cluster, "three copies are synced", |status| {
+        status.synced == 3
+    })
+    .await;
     format!("{} of {}", status.synced, status.total)
 }
 
+/// A finalizer, three copies and a status.
+const WRITES: usize = 5;
+
 #[tokio::test(start_paused = true)]
-async fn crash_after_any_write_changes_nothing_in_the_end() {
-    assert_eq!(
-        survives_any_crash(run, asked, in_step).await,
-        5,
-        "a finalizer, three copies, a status"
-    );
+async fn converges_after_a_crash_at_any_write() {
+    let crashes = converges_after_any_crash(run, cluster_with_synch, settled).await;
+    assert_eq!(crashes, WRITES);
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_fault_on_the_way_to_the_server_changes_the_end() {
-    survives_any_fault(run, asked, in_step).await;
+async fn converges_under_every_fault() {
+    converges_under_any_fault(run, cluster_with_synch, settled).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_copy_finishes_what_the_first_began() {
-    let copies: [(&str, Run); 2] = [
-        ("one", |client, stop| compete(client, stop, "one")),
-        ("two", |client, stop| compete(client, stop, "two")),
-    ];
-    assert_eq!(hands_over(copies, OPERATOR.name, asked, in_step).await, 5);
+async fn standby_replica_completes_the_work_of_the_leader() {
+    let run_replica = |identity, client, stop| FIXTURE.run_replica(identity, client, stop);
+    let lease = OPERATOR.name;
+    let failovers = converges_after_failover(run_replica, lease, cluster_with_synch, settled).await;
+    assert_eq!(failovers, WRITES);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_change_is_one_write_for_each_copy() {
+async fn change_of_the_source_is_one_write_per_copy() {
     const NAMESPACES: usize = 200;
-    let (world, account) = office().await;
-    let subject = Subject::start(run, &account);
-    secret(&world, "one").await;
+    let (cluster, account) = cluster_with_namespaces().await;
+    let operator = FIXTURE.start(&account);
+    apply_source(&cluster, "one").await;
     for i in 0..NAMESPACES {
-        namespace(&world, &format!("many-{i:03}"), json!({})).await;
+        apply_namespace(&cluster, &format!("many-{i:03}"), json!({})).await;
     }
-    world
-        .apply(synch("src", json!({"destinationNamespaces": ["many-*"]})))
-        .await;
-    until_status(&world, "all are there", |status| {
+    let destinations = json!({"destinationNamespaces": ["many-*"]});
+    cluster.apply(synch("src", destinations)).await;
+    wait_for_status(&cluster, "all copies are synced", |status| {
         status.synced == NAMESPACES as i64
     })
     .await;
-    world.pass(Duration::from_secs(60)).await;
-    let writes = |account: &Account| {
-        account
-            .record
-            .writes()
-            .into_iter()
-            .filter(|seen| seen.resource == "secrets")
-            .count()
+    cluster.advance(Duration::from_secs(60)).await;
+    let secret_writes = || {
+        let writes = account.requests.writes();
+        let secrets = writes.iter().filter(|write| write.resource == "secrets");
+        secrets.count()
     };
-    assert_eq!(writes(&account), NAMESPACES);
-    secret(&world, "two").await;
-    let all: Api<Secret> = world.all();
-    until(&all, "all are in step", |secrets| {
-        copies(secrets)
-            .iter()
-            .filter(|copy| copy.ends_with("=two"))
-            .count()
-            == NAMESPACES
+    assert_eq!(secret_writes(), NAMESPACES);
+    apply_source(&cluster, "two").await;
+    let secrets = cluster.all::<Secret>();
+    wait_until(&secrets, "all copies have the new value", |secrets| {
+        let copies = copies(secrets);
+        let updated = copies.iter().filter(|copy| copy.ends_with("=two"));
+        updated.count() == NAMESPACES
     })
     .await;
-    world.pass(Duration::from_secs(600)).await;
-    assert_eq!(writes(&account), 2 * NAMESPACES);
-    assert_eq!(
-        all.list(&ListParams::default())
-            .await
-            .expect("a list")
-            .items
-            .len(),
-        NAMESPACES + 1
-    );
-    subject.stop().await;
-    world.stop().await;
+    cluster.advance(Duration::from_secs(600)).await;
+    assert_eq!(secret_writes(), 2 * NAMESPACES);
+    let all = secrets.list(&ListParams::default()).await.expect("a list");
+    assert_eq!(all.items.len(), NAMESPACES + 1);
+    operator.stop().await;
+    cluster.stop().await;
 }

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
     namespaced,
     derive = "PartialEq",
     derive = "Kind",
+    crates(serde_json = "bellerophon_operator::crd_json"),
     status = "BellerophonSimpleStatus",
     doc = "A BellerophonSimple becomes a Deployment of its name, with the horse's name in the environment.",
     scale(

@@ -19,6 +19,9 @@ use crate::{
 /// Indexes up to this length are checked entry by entry in debug builds.
 const FULLY_CHECKED_MAX: usize = 64;
 
+/// Computes the values of an object.
+type ValuesFn = Arc<dyn Fn(&dyn Any) -> Vec<String> + Send + Sync>;
+
 /// The values under which an object is found (client-go's IndexFunc). Writers wait for it, so it
 /// must be quick.
 #[derive(Clone)]
@@ -26,7 +29,7 @@ pub(crate) struct IndexFn {
     pub(crate) name: &'static str,
     /// The type of the function: two equal ones are one index.
     pub(crate) identity: TypeId,
-    pub(crate) function: Arc<dyn Fn(&dyn Any) -> Vec<String> + Send + Sync>,
+    pub(crate) function: ValuesFn,
 }
 
 /// The number of an index in its store.

@@ -1,8 +1,11 @@
-//! Drain: one pass over the pods of a node.
+//! The drain of a node: one attempt to evict its pods.
 //!
-//! In: the pods as the server lists them now. Out: how many are left, and which budget keeps them.
-//! Holds: the list is made anew each pass, and an eviction names the pod by uid, so that a pod of the same name elsewhere is
-//! never touched; mirror pods, pods of DaemonSets and finished pods are left alone.
+//! Input: the pods as the server lists them now. Output: the number of remaining pods, and the
+//! PodDisruptionBudget that blocks them.
+//!
+//! Guarantees: pods are listed again for each attempt, and an eviction has the UID of its pod as a
+//! precondition, so that a pod of the same name on another node is never evicted; mirror pods, pods
+//! of DaemonSets and finished pods are skipped, as by `kubectl drain`.
 
 use bellerophon::controller_of;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -12,70 +15,71 @@ use kube::{
     api::{DeleteParams, EvictParams, ListParams, Preconditions},
 };
 
-use super::metrics::Figures;
-use crate::policy::{Drain, UnmanagedPods};
+use super::metrics::AgentMetrics;
+use crate::{
+    annotations::sanitize_reason,
+    policy::{Drain, UnmanagedPods},
+};
 
-/// Pods a page.
-const PAGE: u32 = 500;
+/// The page size of lists of pods.
+const PAGE_SIZE: u32 = 500;
 
-/// How many pods are evicted at once.
-const FAN_OUT: usize = 8;
+/// The maximum number of concurrent evictions.
+const CONCURRENCY_MAX: usize = 8;
 
-/// What a pass came to.
+/// The state of a node after an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Left {
-    /// Pods that are still there.
-    pub(crate) pods: usize,
-    /// What keeps one of them, with the name of the budget.
-    pub(crate) blocked: Option<String>,
+pub(crate) struct DrainStatus {
+    /// The number of pods that still have to be evicted or terminate.
+    pub(crate) remaining: usize,
+    /// Why one of them cannot be evicted, with the name of the PodDisruptionBudget.
+    pub(crate) blocked_by: Option<String>,
 }
 
-/// Evicts every pod of a node that has to go.
+/// Evicts the pods of a node.
 ///
 /// # Errors
-/// Pods cannot be listed or evicted, other than for a budget's sake.
-pub(crate) async fn pass(
+/// Pods cannot be listed, or an eviction fails for another reason than a PodDisruptionBudget.
+pub(crate) async fn evict_pods(
     client: &Client,
     node: &str,
     drain: &Drain,
-    figures: &Figures,
-) -> Result<Left, kube::Error> {
+    metrics: &AgentMetrics,
+) -> Result<DrainStatus, kube::Error> {
+    let pods = Api::<Pod>::all(client.clone());
     let mut params = ListParams::default()
         .fields(&format!("spec.nodeName={node}"))
-        .limit(PAGE);
-    let (all, mut left) = (Api::<Pod>::all(client.clone()), Left::default());
+        .limit(PAGE_SIZE);
+    let mut status = DrainStatus::default();
     loop {
-        let page = all.list(&params).await?;
-        let going = page.items.into_iter().filter(|pod| goes(pod, drain));
-        let fates = stream::iter(going)
-            .map(|pod| async move { evict(client, &pod, drain, figures).await })
-            .buffer_unordered(FAN_OUT);
-        left = fates
-            .try_fold(left, |mut left, fate| async move {
-                left.pods += usize::from(fate != Fate::Gone);
-                if let Fate::Blocked(why) = fate {
-                    left.blocked.get_or_insert(why);
+        let page = pods.list(&params).await?;
+        let evicted = page.items.into_iter().filter(|pod| is_evicted(pod, drain));
+        let results = stream::iter(evicted)
+            .map(|pod| async move { evict(client, &pod, drain, metrics).await })
+            .buffer_unordered(CONCURRENCY_MAX);
+        status = results
+            .try_fold(status, |mut status, result| async move {
+                status.remaining += usize::from(result != EvictionResult::Gone);
+                if let EvictionResult::Blocked(message) = result {
+                    status.blocked_by.get_or_insert(message);
                 }
-                Ok(left)
+                Ok(status)
             })
             .await?;
         match page.metadata.continue_ {
             Some(token) if !token.is_empty() => params = params.continue_token(&token),
-            _ => return Ok(left),
+            _ => return Ok(status),
         }
     }
 }
 
-/// Whether a pod has to go before its node reboots.
-fn goes(pod: &Pod, drain: &Drain) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
+/// Whether a pod has to be evicted before its node reboots.
+fn is_evicted(pod: &Pod, drain: &Drain) -> bool {
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
     let is_finished = matches!(phase, Some("Succeeded" | "Failed"));
-    let is_mirror = pod
-        .annotations()
-        .contains_key("kubernetes.io/config.mirror");
+    let annotations = pod.annotations();
+    let is_mirror = annotations.contains_key("kubernetes.io/config.mirror");
     let stays = match controller_of(pod) {
         Some(owner) => owner.kind == "DaemonSet",
         None => drain.unmanaged_pods == UnmanagedPods::Leave,
@@ -83,10 +87,11 @@ fn goes(pod: &Pod, drain: &Drain) -> bool {
     !(is_finished || is_mirror || stays)
 }
 
+/// The result of an eviction.
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
+enum EvictionResult {
     Gone,
-    Going,
+    Terminating,
     Blocked(String),
 }
 
@@ -94,16 +99,16 @@ async fn evict(
     client: &Client,
     pod: &Pod,
     drain: &Drain,
-    figures: &Figures,
-) -> Result<Fate, kube::Error> {
+    metrics: &AgentMetrics,
+) -> Result<EvictionResult, kube::Error> {
     if pod.metadata.deletion_timestamp.is_some() {
-        return Ok(Fate::Going);
+        return Ok(EvictionResult::Terminating);
     }
-    let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+    let grace_period_seconds = drain
+        .grace_period_seconds
+        .and_then(|seconds| u32::try_from(seconds).ok());
     let delete_options = DeleteParams {
-        grace_period_seconds: drain
-            .grace_period_seconds
-            .and_then(|seconds| u32::try_from(seconds).ok()),
+        grace_period_seconds,
         preconditions: Some(Preconditions {
             uid: pod.uid(),
             resource_version: None,
@@ -114,41 +119,45 @@ async fn evict(
         delete_options: Some(delete_options),
         ..EvictParams::default()
     };
-    let (fate, result) = match pods.evict(&pod.name_any(), &params).await {
-        Ok(_) => (Fate::Going, "evicted"),
+    let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+    let (result, label) = match pods.evict(&pod.name_any(), &params).await {
+        Ok(_) => (EvictionResult::Terminating, "evicted"),
         Err(kube::Error::Api(status)) => match status.code {
-            // 409: another pod has its name by now.
-            404 | 409 => (Fate::Gone, "gone"),
-            429 => (Fate::Blocked(why(&status, pod)), "blocked"),
-            // Several budgets over one pod are an error of the server's own.
-            500 => (Fate::Blocked(why(&status, pod)), "failed"),
-            403 if is_ending(&status) => (Fate::Going, "going"),
+            // 409: the precondition failed, since another pod has the name by now.
+            404 | 409 => (EvictionResult::Gone, "gone"),
+            429 => (
+                EvictionResult::Blocked(block_message(&status, pod)),
+                "blocked",
+            ),
+            // The eviction API fails if more than one PodDisruptionBudget selects a pod.
+            500 => (
+                EvictionResult::Blocked(block_message(&status, pod)),
+                "failed",
+            ),
+            403 if is_namespace_terminating(&status) => (EvictionResult::Terminating, "going"),
             _ => return Err(kube::Error::Api(status)),
         },
         Err(error) => return Err(error),
     };
-    figures.evicted(result);
-    Ok(fate)
+    metrics.count_eviction(label);
+    Ok(result)
 }
 
-/// What the server says of the budget, which has its name in it.
-fn why(status: &kube::core::Status, pod: &Pod) -> String {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    let cause = causes
-        .into_iter()
+/// The server's message about the PodDisruptionBudget, which has its name.
+fn block_message(status: &kube::core::Status, pod: &Pod) -> String {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    let message = causes
         .find(|cause| cause.reason == "DisruptionBudget")
         .map_or(&status.message, |cause| &cause.message);
-    let pod = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
-    format!("pod {pod}: {}", crate::notes::reason(cause))
+    let namespace = pod.namespace().unwrap_or_default();
+    let name = pod.name_any();
+    format!("pod {namespace}/{name}: {}", sanitize_reason(message))
 }
 
-/// The namespace is going, and the pod with it.
-fn is_ending(status: &kube::core::Status) -> bool {
-    status
-        .details
-        .iter()
-        .flat_map(|details| &details.causes)
-        .any(|cause| cause.reason == "NamespaceTerminating")
+/// Whether the namespace controller deletes the pod.
+fn is_namespace_terminating(status: &kube::core::Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 #[cfg(test)]
@@ -157,77 +166,78 @@ mod tests {
 
     use super::*;
 
+    fn pod(owner_kind: Option<&str>, annotations: Value, phase: &str) -> Pod {
+        let owners: Vec<Value> = owner_kind
+            .map(|kind| {
+                json!({
+                    "apiVersion": "apps/v1", "kind": kind, "name": "o",
+                    "uid": "u", "controller": true,
+                })
+            })
+            .into_iter()
+            .collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": "p", "ownerReferences": owners, "annotations": annotations},
+            "status": {"phase": phase},
+        }))
+        .expect("a Pod")
+    }
+
     #[test]
-    fn only_pods_that_can_live_elsewhere_have_to_go() {
-        let owner = |kind: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": true}]);
-        let pod = |owners: Value, annotations: Value, phase: &str| -> Pod {
-            serde_json::from_value(
-                json!({"metadata": {"name": "p", "ownerReferences": owners, "annotations": annotations}, "status": {"phase": phase}}),
-            )
-            .expect("a pod")
+    fn pods_that_are_recreated_elsewhere_are_evicted() {
+        let leave = Drain::default();
+        let evict = Drain {
+            unmanaged_pods: UnmanagedPods::Evict,
+            ..Drain::default()
         };
-        let (leave, evict) = (
-            Drain::default(),
-            Drain {
-                unmanaged_pods: UnmanagedPods::Evict,
-                ..Drain::default()
-            },
-        );
-        for (what, pod, drain, wanted) in [
+        let none = || json!({});
+        let mirror = json!({"kubernetes.io/config.mirror": "x"});
+        for (what, pod, drain, expected) in [
             (
                 "of a ReplicaSet",
-                pod(owner("ReplicaSet"), json!({}), "Running"),
+                pod(Some("ReplicaSet"), none(), "Running"),
                 &leave,
                 true,
             ),
             (
                 "not started",
-                pod(owner("ReplicaSet"), json!({}), "Pending"),
+                pod(Some("ReplicaSet"), none(), "Pending"),
                 &leave,
                 true,
             ),
             (
                 "of a DaemonSet",
-                pod(owner("DaemonSet"), json!({}), "Running"),
+                pod(Some("DaemonSet"), none(), "Running"),
                 &evict,
                 false,
             ),
             (
-                "finished",
-                pod(owner("Job"), json!({}), "Succeeded"),
+                "succeeded",
+                pod(Some("Job"), none(), "Succeeded"),
+                &evict,
+                false,
+            ),
+            ("failed", pod(Some("Job"), none(), "Failed"), &evict, false),
+            (
+                "mirror pod",
+                pod(Some("Node"), mirror, "Running"),
                 &evict,
                 false,
             ),
             (
-                "failed",
-                pod(owner("Job"), json!({}), "Failed"),
-                &evict,
-                false,
-            ),
-            (
-                "of the kubelet",
-                pod(
-                    owner("Node"),
-                    json!({"kubernetes.io/config.mirror": "x"}),
-                    "Running",
-                ),
-                &evict,
-                false,
-            ),
-            (
-                "of nobody",
-                pod(json!([]), json!({}), "Running"),
+                "unmanaged, Leave",
+                pod(None, none(), "Running"),
                 &leave,
                 false,
             ),
             (
-                "of nobody, by policy",
-                pod(json!([]), json!({}), "Running"),
+                "unmanaged, Evict",
+                pod(None, none(), "Running"),
                 &evict,
                 true,
             ),
         ] {
-            assert_eq!(goes(&pod, drain), wanted, "{what}");
+            assert_eq!(is_evicted(&pod, drain), expected, "{what}");
         }
     }
 }

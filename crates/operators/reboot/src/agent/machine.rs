@@ -1,6 +1,7 @@
-//! Machine: what an agent asks of the machine it runs on.
+//! The machine of an agent: its boot ID, and its reboot.
 //!
-//! Holds: an error says whether a reboot may still come of the call. A slot is given back only if it certainly does not.
+//! Guarantee: an error distinguishes a reboot that does not happen from one that may still happen.
+//! Only in the first case does the grant end.
 
 use std::time::Duration;
 
@@ -8,54 +9,55 @@ use futures_util::future::BoxFuture;
 use thiserror::Error;
 use tokio::{process::Command as Process, time::timeout};
 
-/// Where the kernel tells the id of its boot.
+/// The file with the boot ID of the kernel.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// How long a command may take before nobody knows what becomes of it.
-const COMMAND_TIME: Duration = Duration::from_secs(60);
+/// The timeout of a reboot command. After it, the reboot may still happen.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why a machine does not reboot.
+/// Why a reboot failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MachineError {
-    /// It certainly does not.
+    /// The machine does not reboot.
     #[error("the machine does not reboot: {0}")]
     Refused(String),
-    /// Nobody knows.
-    #[error("it is not known whether the machine reboots: {0}")]
+    /// The machine may or may not reboot.
+    #[error("the machine may or may not reboot: {0}")]
     Unclear(String),
 }
 
 /// A machine that can be rebooted.
 pub trait Machine: Send + Sync + 'static {
-    /// The id of its boot; `None` while it does not run.
+    /// The current boot ID; `None` while it does not run.
     ///
     /// # Errors
     /// It cannot be read.
     fn boot_id(&self) -> Result<Option<String>, MachineError>;
 
-    /// Reboots it. Asking twice within one boot is asking once.
+    /// Reboots it. Repeated calls within one boot have no further effect.
     fn reboot(&self) -> BoxFuture<'_, Result<(), MachineError>>;
 }
 
-/// The boot id of the kernel this process runs on.
+/// The boot ID of the kernel that this process runs on.
 ///
 /// # Errors
 /// It cannot be read.
 pub(crate) fn kernel_boot_id() -> Result<Option<String>, MachineError> {
     let text = std::fs::read_to_string(BOOT_ID)
         .map_err(|error| MachineError::Refused(format!("cannot read {BOOT_ID}: {error}")))?;
-    crate::notes::boot_id(&text)
+    crate::annotations::parse_boot_id(&text)
         .map(Some)
-        .ok_or_else(|| MachineError::Refused(format!("{BOOT_ID} does not hold a boot id")))
+        .ok_or_else(|| MachineError::Refused(format!("{BOOT_ID} has no boot ID")))
 }
 
-/// Reboots by a command, such as `systemctl reboot`. It fails only if no reboot will come of it.
+/// Reboots by a command, such as `systemctl reboot`. Its exit code is not 0 only if the machine
+/// does not reboot.
 #[derive(Clone, Debug)]
 pub struct Command(Vec<String>);
 
 impl Command {
-    /// Reads a program and its arguments, parted by spaces; `None` if there is no program.
-    pub fn read(line: &str) -> Option<Self> {
+    /// Parses a program and its arguments, separated by white space; `None` if there is no program.
+    pub fn parse(line: &str) -> Option<Self> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         (!words.is_empty()).then_some(Self(words))
     }
@@ -69,19 +71,19 @@ impl Machine for Command {
     fn reboot(&self) -> BoxFuture<'_, Result<(), MachineError>> {
         Box::pin(async move {
             let [program, arguments @ ..] = &*self.0 else {
-                return Err(MachineError::Refused("there is no command".into()));
+                return Err(MachineError::Refused("the command is empty".into()));
             };
             let mut process = Process::new(program);
-            let running = process.args(arguments).kill_on_drop(true).spawn();
-            let mut running = running.map_err(|error| {
+            let child = process.args(arguments).kill_on_drop(true).spawn();
+            let mut child = child.map_err(|error| {
                 MachineError::Refused(format!("cannot start {program}: {error}"))
             })?;
-            match timeout(COMMAND_TIME, running.wait()).await {
+            match timeout(COMMAND_TIMEOUT, child.wait()).await {
                 Ok(Ok(status)) if status.success() => Ok(()),
                 Ok(Ok(status)) => Err(MachineError::Refused(format!("{program}: {status}"))),
                 Ok(Err(error)) => Err(MachineError::Unclear(format!("{program}: {error}"))),
                 Err(_) => Err(MachineError::Unclear(format!(
-                    "{program} takes more than {COMMAND_TIME:?}"
+                    "{program} takes more than {COMMAND_TIMEOUT:?}"
                 ))),
             }
         })
@@ -93,14 +95,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn command_says_whether_a_reboot_comes() {
-        let run = async |line: &str| Command::read(line).expect("a command").reboot().await;
+    async fn exit_code_of_the_command_is_the_result() {
+        let run = async |line: &str| Command::parse(line).expect("a command").reboot().await;
         assert_eq!(run("true").await, Ok(()));
         assert!(matches!(run("false").await, Err(MachineError::Refused(_))));
         assert!(matches!(
             run("/nowhere/reboot now").await,
             Err(MachineError::Refused(_))
         ));
-        assert!(Command::read("  ").is_none());
+        assert!(Command::parse("  ").is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Figures: what a scrape tells of the reboots that agents do.
+//! Prometheus metrics of agents.
 
 use bellerophon::Metrics;
 use prometheus_client::{
@@ -6,41 +6,41 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, histogram::Histogram},
 };
 
-use crate::notes::Fate;
+use crate::annotations::RebootResult;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
     result: String,
 }
 
-/// Reboots of the nodes whose agents run here, in numbers: on a real machine, of that one.
+/// The metrics of the agents in this process: on a real machine, of one.
 #[derive(Clone)]
-pub(crate) struct Figures {
+pub(crate) struct AgentMetrics {
     evictions: Family<ResultLabel, Counter>,
     ended: Family<ResultLabel, Counter>,
     drained: Histogram,
     rebooted: Histogram,
 }
 
-/// Seconds: from a node without pods to an hour.
-const SECONDS: [f64; 9] = [1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0];
+/// Histogram buckets in seconds: from a node without pods to an hour.
+const BUCKETS: [f64; 9] = [1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0];
 
-impl Figures {
+impl AgentMetrics {
     pub(crate) fn new() -> Self {
         Self {
             evictions: Family::default(),
             ended: Family::default(),
-            drained: Histogram::new(SECONDS),
-            rebooted: Histogram::new(SECONDS),
+            drained: Histogram::new(BUCKETS),
+            rebooted: Histogram::new(BUCKETS),
         }
     }
 
-    /// Shows them in a page.
+    /// Registers the metrics.
     pub(crate) fn register(&self, metrics: &Metrics) {
         metrics.register(|registry| {
             registry.register(
                 "reboot_evictions",
-                "Evictions asked for, by result",
+                "Eviction requests, by result",
                 self.evictions.clone(),
             );
             registry.register(
@@ -50,37 +50,38 @@ impl Figures {
             );
             registry.register(
                 "reboot_drain_seconds",
-                "From taking an order to telling the machine",
+                "From claiming an order to rebooting the machine",
                 self.drained.clone(),
             );
             registry.register(
                 "reboot_seconds",
-                "From taking an order to being back",
+                "From claiming an order to the end of the reboot",
                 self.rebooted.clone(),
             );
         });
     }
 
-    pub(crate) fn evicted(&self, result: &str) {
-        self.evictions
-            .get_or_create(&ResultLabel {
-                result: result.into(),
-            })
-            .inc();
+    /// Counts an eviction request.
+    pub(crate) fn count_eviction(&self, result: &str) {
+        let label = ResultLabel {
+            result: result.into(),
+        };
+        self.evictions.get_or_create(&label).inc();
     }
 
-    pub(crate) fn ended(&self, fate: Fate, seconds: Option<f64>) {
-        self.ended
-            .get_or_create(&ResultLabel {
-                result: fate.as_str().into(),
-            })
-            .inc();
-        if let Some(seconds) = seconds.filter(|_| fate == Fate::Done) {
+    /// Counts the end of a grant, and observes the duration of a reboot.
+    pub(crate) fn observe_end(&self, result: RebootResult, seconds: Option<f64>) {
+        let label = ResultLabel {
+            result: result.as_str().into(),
+        };
+        self.ended.get_or_create(&label).inc();
+        if let Some(seconds) = seconds.filter(|_| result == RebootResult::Done) {
             self.rebooted.observe(seconds);
         }
     }
 
-    pub(crate) fn drained(&self, seconds: f64) {
+    /// Observes the duration of a drain.
+    pub(crate) fn observe_drain(&self, seconds: f64) {
         self.drained.observe(seconds);
     }
 }

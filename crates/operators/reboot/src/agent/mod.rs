@@ -1,15 +1,18 @@
-//! Agent: empties and reboots the node it runs on when the controller lets it, and reports that it is back.
+//! The agent: drains and reboots its node when the controller grants it, and reports the result.
 //!
-//! In: its own Node, the ledger, the kernel's boot id. Out: the protocol's steps, evictions, a reboot.
-//! Holds: every step is one write to the version of the Node it was decided on; between any two of them the agent may die.
+//! Inputs: its own Node, the ledger, the boot ID of the kernel. Outputs: the steps of the protocol,
+//! evictions, a reboot.
+//!
+//! Guarantee: every step is one write to the resource version that it was planned from, so that the
+//! agent may crash between any two of them.
 
-mod drain; // one pass over the pods
-mod logind; // rebooting over D-Bus
-mod machine; // what reboots
-mod metrics; // what a scrape tells
-pub(crate) mod plan; // what comes next
+mod drain; // one attempt to evict pods
+mod logind; // reboots over D-Bus
+mod machine; // the machine of an agent
+mod metrics; // Prometheus metrics
+pub(crate) mod plan; // the next step
 #[cfg(test)]
-mod tests; // steps, as tables
+mod tests; // table tests of the next step
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -26,106 +29,104 @@ use kube::{
 };
 use tracing::{info, warn};
 
+use self::{
+    drain::{DrainStatus, evict_pods},
+    metrics::AgentMetrics,
+    plan::{AgentStep, DrainDecision, after_drain, needs_ledger, next_step},
+};
 pub use self::{
     logind::Logind,
     machine::{Command, Machine, MachineError},
 };
-use self::{
-    metrics::Figures,
-    plan::{AfterDrain, Step, after_drain, needs_ledger, step},
-};
 use crate::{
-    controller::{is_conflict, is_gone},
+    annotations::{AnnotationPrefix, GrantId, RebootProgress, RebootResult, WaitReason, Waiting},
+    controller::{is_conflict, is_not_found},
     ledger::{Grant, LEDGER, RebootLedger},
-    notes::{Fate, GrantId, Prefix, Progress, Reason, Waiting},
-    state::{Edit, NodeState},
+    policy::DrainMode,
+    state::{NodePatch, NodeState},
 };
 
-/// How soon a drain looks at its pods again.
-const DRAIN_EVERY: Duration = Duration::from_secs(5);
+/// The interval of attempts to drain the node.
+const DRAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How soon a machine that was told, and still runs, is told again.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// The delay before a machine that still runs is rebooted again.
+const REBOOT_RETRY: Duration = Duration::from_secs(60);
 
-/// How soon to look again at what nobody tells of: a machine that does not run, a sentinel.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// The interval of checks without events: a machine that does not run, a kubelet, a sentinel file.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How soon to look again when somebody else was faster.
-const SOON: Duration = Duration::from_secs(1);
+/// The requeue delay after a conflict.
+const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
-/// How many steps one reconcile takes at most; the protocol has six.
+/// The maximum number of steps of one reconcile; the protocol has six.
 const STEPS_MAX: usize = 10;
 
-/// An agent.
+/// The options of an agent.
 pub struct AgentOptions {
     /// The name of its Node.
     pub node: String,
-    /// What it reboots.
+    /// The machine to reboot.
     pub machine: Arc<dyn Machine>,
-    /// While this file is there, the node wants to reboot.
+    /// A file that requests a reboot while it exists.
     pub sentinel: Option<PathBuf>,
 }
 
-/// The controllers of these agents, one for each node. Each watches its own Node and nothing else.
-pub fn agents(setup: &Setup, prefix: &Prefix, agents: Vec<AgentOptions>) -> Vec<Controller> {
-    let (events, options, figures) = (
-        setup.recorder(crate::AGENT.name),
-        setup.options(crate::AGENT.name),
-        Figures::new(),
-    );
-    figures.register(&options.metrics);
+/// The controllers of agents, one for each node. Each watches only its own Node.
+pub fn agents(
+    setup: &Setup,
+    prefix: &AnnotationPrefix,
+    agents: Vec<AgentOptions>,
+) -> Vec<Controller> {
+    let events = setup.recorder(crate::AGENT.name);
+    let options = setup.options(crate::AGENT.name);
+    let metrics = AgentMetrics::new();
+    metrics.register(&options.metrics);
     let controller = |agent: AgentOptions| {
-        let fields = Some(format!("metadata.name={}", agent.node));
         let nodes = setup.cluster_informer_with::<Node>(InformerOptions {
-            fields,
+            fields: Some(format!("metadata.name={}", agent.node)),
             ..InformerOptions::default()
         });
-        let (client, clock, events, figures) = (
-            setup.client.clone(),
-            setup.clock,
-            events.clone(),
-            figures.clone(),
-        );
-        let agent = Arc::new(Agent {
-            client,
-            clock,
-            events,
-            figures,
+        let reconciler = Arc::new(AgentReconciler {
+            client: setup.client.clone(),
+            clock: setup.clock,
+            events: events.clone(),
+            metrics: metrics.clone(),
             prefix: prefix.clone(),
             options: agent,
         });
         let prefix = prefix.clone();
         Controller::of(&nodes)
             .with_predicate(Predicate::changed(move |old, new| {
-                NodeState::changed(old, new, &prefix)
+                NodeState::is_changed(old, new, &prefix)
             }))
             .with_options(ControllerOptions {
                 workers: 1,
                 ..options.clone()
             })
-            .reconcile_with(move |request| agent.clone().reconcile(request))
+            .reconcile_with(move |request| reconciler.clone().reconcile(request))
     };
     agents.into_iter().map(controller).collect()
 }
 
-struct Agent {
+/// Reconciles one Node.
+struct AgentReconciler {
     client: Client,
     clock: WallClock,
     events: EventRecorder,
-    figures: Figures,
-    prefix: Prefix,
+    metrics: AgentMetrics,
+    prefix: AnnotationPrefix,
     options: AgentOptions,
 }
 
-/// What one step leads to.
+/// What follows a step.
 enum Next {
-    /// Write this, tell this, and go on.
-    Write(Edit, Option<Note>),
-    /// Nothing more for now.
-    Stop(Outcome),
+    /// Write this patch, record this event, and take the next step.
+    Write(NodePatch, Option<Note>),
+    /// End the reconcile.
+    Return(Outcome),
 }
 
-impl Agent {
+impl AgentReconciler {
     async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
         let Some(object) = request
             .object
@@ -135,164 +136,140 @@ impl Agent {
             return Ok(Outcome::Done);
         };
         let Some(boot) = self.options.machine.boot_id()? else {
-            return Ok(Outcome::RequeueAfter(LOOK_EVERY));
+            return Ok(Outcome::RequeueAfter(POLL_INTERVAL));
         };
-        let (nodes, mut node) = (
-            Api::<Node>::all(self.client.clone()),
-            NodeState::of(object, &self.prefix),
-        );
+        let nodes = Api::<Node>::all(self.client.clone());
+        let mut node = NodeState::new(object, &self.prefix);
         for _ in 0..STEPS_MAX {
-            let (edit, note) = match self.step(&node, &boot).await? {
-                Next::Stop(outcome) => return Ok(outcome),
-                Next::Write(edit, note) => (edit, note),
+            let (patch, event) = match self.step(&node, &boot).await? {
+                Next::Return(outcome) => return Ok(outcome),
+                Next::Write(patch, event) => (patch, event),
             };
-            let written = match nodes
-                .patch(
-                    &node.name,
-                    &PatchParams::default(),
-                    &Patch::Merge(edit.patch(&node)),
-                )
-                .await
-            {
+            let patch = Patch::Merge(patch.to_merge_patch(&node));
+            let written = nodes
+                .patch(&node.name, &PatchParams::default(), &patch)
+                .await;
+            let written = match written {
                 Ok(written) => written,
-                Err(error) if is_conflict(&error) || is_gone(&error) => {
-                    return Ok(Outcome::RequeueAfter(SOON));
+                Err(error) if is_conflict(&error) || is_not_found(&error) => {
+                    return Ok(Outcome::RequeueAfter(CONFLICT_DELAY));
                 }
                 Err(error) => return Err(error.into()),
             };
             request.writes().wrote(&written);
-            if let Some(note) = note {
-                info!(node = node.name, reason = note.reason, "{}", note.note);
-                self.events.event(object, note);
+            if let Some(event) = event {
+                info!(
+                    node = node.name,
+                    reason = event.reason,
+                    note = event.note,
+                    "recorded an event"
+                );
+                self.events.event(object, event);
             }
-            node = NodeState::of(&written, &self.prefix);
+            node = NodeState::new(&written, &self.prefix);
         }
-        Ok(Outcome::RequeueAfter(SOON))
+        Ok(Outcome::RequeueAfter(CONFLICT_DELAY))
     }
 
     async fn step(&self, node: &NodeState, boot: &str) -> Result<Next, Failure> {
         let ledger = if needs_ledger(node) {
-            Api::<RebootLedger>::all(self.client.clone())
-                .get_opt(LEDGER)
-                .await?
+            let ledgers = Api::<RebootLedger>::all(self.client.clone());
+            ledgers.get_opt(LEDGER).await?
         } else {
             None
         };
         let now = self.clock.now();
-        Ok(match step(node, boot, ledger.as_ref(), now) {
-            Step::Rest => self.rest(node),
-            Step::AwaitKubelet => Next::Stop(Outcome::RequeueAfter(LOOK_EVERY)),
-            Step::Discard => {
-                let why = "An order to reboot has no grant behind it, and was taken off".to_owned();
-                Next::Write(
-                    Edit::discard(),
-                    Some(note(EventType::Warning, "RebootOrderDiscarded", why)),
-                )
+        Ok(match next_step(node, boot, ledger.as_ref(), now) {
+            AgentStep::Idle => self.check_sentinel(node),
+            AgentStep::AwaitKubelet => Next::Return(Outcome::RequeueAfter(POLL_INTERVAL)),
+            AgentStep::RemoveOrder => {
+                let note = "A reboot order without a grant was removed".to_owned();
+                let event = event(EventType::Warning, "RebootOrderDiscarded", note);
+                Next::Write(NodePatch::remove_order(), Some(event))
             }
-            Step::Tidy => Next::Write(Edit::tidy(node), None),
-            Step::Claim(id) => {
-                let told = note(
-                    EventType::Normal,
-                    "RebootStarted",
-                    format!("Node {} is drained, then rebooted", node.name),
-                );
-                Next::Write(Edit::claim(node, &id, boot, now), Some(told))
+            AgentStep::CleanUp => Next::Write(NodePatch::clean_up(node), None),
+            AgentStep::Claim(id) => {
+                let note = format!("Node {} is drained, then rebooted", node.name);
+                let event = event(EventType::Normal, "RebootStarted", note);
+                Next::Write(NodePatch::claim(node, &id, boot, now), Some(event))
             }
-            Step::Drain { progress, grant } => self.drain(node, &progress, &grant).await?,
-            Step::Reboot(progress) => self.reboot(node, &progress, ledger.as_ref()).await?,
-            Step::End { id, fate, request } => self.end(node, &id, fate, &request, now),
+            AgentStep::Drain { progress, grant } => self.drain(node, &progress, &grant).await?,
+            AgentStep::Reboot(progress) => self.reboot(node, &progress, ledger.as_ref()).await?,
+            AgentStep::End {
+                id,
+                result,
+                request,
+            } => self.end(node, &id, result, &request, now),
         })
     }
 
-    fn rest(&self, node: &NodeState) -> Next {
+    /// Requests a reboot if the sentinel file exists.
+    fn check_sentinel(&self, node: &NodeState) -> Next {
         let Some(sentinel) = &self.options.sentinel else {
-            return Next::Stop(Outcome::Done);
+            return Next::Return(Outcome::Done);
         };
         if node.needed().is_none() && sentinel.exists() {
-            let why = format!("{} is there", sentinel.display());
-            return Next::Write(
-                Edit::request(&why),
-                Some(note(EventType::Normal, "RebootRequired", why)),
-            );
+            let reason = format!("{} exists", sentinel.display());
+            let patch = NodePatch::request(&reason);
+            let event = event(EventType::Normal, "RebootRequired", reason);
+            return Next::Write(patch, Some(event));
         }
-        Next::Stop(Outcome::RequeueAfter(LOOK_EVERY))
+        Next::Return(Outcome::RequeueAfter(POLL_INTERVAL))
     }
 
     async fn drain(
         &self,
         node: &NodeState,
-        progress: &Progress,
+        progress: &RebootProgress,
         grant: &Grant,
     ) -> Result<Next, Failure> {
-        let left = match grant.drain.mode {
-            crate::policy::DrainMode::None => drain::Left::default(),
-            crate::policy::DrainMode::Evict => {
-                drain::pass(&self.client, &node.name, &grant.drain, &self.figures).await?
+        let status = match grant.drain.mode {
+            DrainMode::None => DrainStatus::default(),
+            DrainMode::Evict => {
+                evict_pods(&self.client, &node.name, &grant.drain, &self.metrics).await?
             }
         };
         let now = self.clock.now();
-        Ok(match after_drain(progress, grant, left.pods, now) {
-            AfterDrain::Commit => {
-                self.figures
-                    .drained(now.duration_since(progress.since).as_secs_f64());
-                Next::Write(
-                    Edit::commit(progress),
-                    Some(note(
-                        EventType::Normal,
-                        "Rebooting",
-                        format!("Node {} reboots", node.name),
-                    )),
-                )
+        Ok(match after_drain(progress, grant, status.remaining, now) {
+            DrainDecision::Commit => {
+                let elapsed = now.duration_since(progress.since);
+                self.metrics.observe_drain(elapsed.as_secs_f64());
+                let note = format!("Node {} reboots", node.name);
+                let event = event(EventType::Normal, "Rebooting", note);
+                Next::Write(NodePatch::commit(progress), Some(event))
             }
-            AfterDrain::GiveUp => {
-                let why = left
-                    .blocked
-                    .unwrap_or_else(|| format!("{} pods did not go", left.pods));
-                warn!(node = node.name, why, "the drain took too long");
-                self.end(node, &progress.id, Fate::DrainTimedOut, &grant.reason, now)
+            DrainDecision::GiveUp => {
+                warn!(
+                    node = node.name,
+                    remaining = status.remaining,
+                    blocked_by = status.blocked_by,
+                    "drain timed out"
+                );
+                let result = RebootResult::DrainTimedOut;
+                self.end(node, &progress.id, result, &grant.reason, now)
             }
-            AfterDrain::Again => match left.blocked {
-                Some(why)
-                    if node
-                        .waiting()
-                        .is_none_or(|waiting| waiting.reason != Reason::BlockedByPdb) =>
-                {
-                    let waiting = Waiting {
-                        reason: Reason::BlockedByPdb,
-                        since: progress.since,
-                    };
-                    Next::Write(
-                        Edit::wait(&waiting),
-                        Some(note(EventType::Warning, Reason::BlockedByPdb.as_str(), why)),
-                    )
-                }
-                _ => Next::Stop(Outcome::RequeueAfter(DRAIN_EVERY)),
-            },
+            DrainDecision::Retry => report_block(node, progress, status.blocked_by),
         })
     }
 
     async fn reboot(
         &self,
         node: &NodeState,
-        progress: &Progress,
+        progress: &RebootProgress,
         ledger: Option<&RebootLedger>,
     ) -> Result<Next, Failure> {
         match self.options.machine.reboot().await {
-            Ok(()) => Ok(Next::Stop(Outcome::RequeueAfter(ASK_AGAIN))),
-            Err(MachineError::Refused(why)) => {
-                warn!(node = node.name, why, "the machine does not reboot");
+            Ok(()) => Ok(Next::Return(Outcome::RequeueAfter(REBOOT_RETRY))),
+            Err(MachineError::Refused(error)) => {
+                warn!(node = node.name, error, "the machine does not reboot");
                 let request = ledger
                     .and_then(|ledger| ledger.grant(&progress.id))
-                    .map(|grant| grant.reason.clone());
-                Ok(self.end(
-                    node,
-                    &progress.id,
-                    Fate::Refused,
-                    &request.unwrap_or_default(),
-                    self.clock.now(),
-                ))
+                    .map(|grant| grant.reason.clone())
+                    .unwrap_or_default();
+                let now = self.clock.now();
+                Ok(self.end(node, &progress.id, RebootResult::Refused, &request, now))
             }
-            // It may still come: the slot stays taken, and the machine is asked again.
+            // The machine may still reboot: the grant stays, and the reboot is retried.
             Err(error @ MachineError::Unclear(_)) => Err(error.into()),
         }
     }
@@ -301,37 +278,46 @@ impl Agent {
         &self,
         node: &NodeState,
         id: &GrantId,
-        fate: Fate,
+        result: RebootResult,
         request: &str,
         now: Timestamp,
     ) -> Next {
-        let since = node
-            .in_progress()
+        let elapsed = node
+            .progress()
             .map(|progress| now.duration_since(progress.since).as_secs_f64());
-        self.figures.ended(fate, since);
-        let (type_, text) = match fate {
-            Fate::Done => (
-                EventType::Normal,
-                format!("Node {} has rebooted", node.name),
-            ),
-            _ => (
-                EventType::Warning,
-                format!("Node {} does not reboot: {}", node.name, fate.as_str()),
-            ),
-        };
-        let reason = if fate == Fate::Done {
-            "RebootDone"
+        self.metrics.observe_end(result, elapsed);
+        let name = &node.name;
+        let event = if result == RebootResult::Done {
+            let note = format!("Node {name} has rebooted");
+            event(EventType::Normal, "RebootDone", note)
         } else {
-            "RebootGivenUp"
+            let note = format!("Node {name} does not reboot: {}", result.as_str());
+            event(EventType::Warning, "RebootGivenUp", note)
         };
-        Next::Write(
-            Edit::end(node, id, fate, request, now),
-            Some(note(type_, reason, text)),
-        )
+        Next::Write(NodePatch::end(node, id, result, request, now), Some(event))
     }
 }
 
-fn note(type_: EventType, reason: &str, note: String) -> Note {
+/// Reports a blocking PodDisruptionBudget once, then waits for the next attempt.
+fn report_block(node: &NodeState, progress: &RebootProgress, blocked_by: Option<String>) -> Next {
+    let reason = WaitReason::BlockedByPdb;
+    let is_reported = node
+        .waiting()
+        .is_some_and(|waiting| waiting.reason == reason);
+    match blocked_by {
+        Some(note) if !is_reported => {
+            let waiting = Waiting {
+                reason,
+                since: progress.since,
+            };
+            let event = event(EventType::Warning, reason.as_str(), note);
+            Next::Write(NodePatch::set_waiting(&waiting), Some(event))
+        }
+        _ => Next::Return(Outcome::RequeueAfter(DRAIN_INTERVAL)),
+    }
+}
+
+fn event(type_: EventType, reason: &str, note: String) -> Note {
     Note {
         type_,
         reason: reason.into(),

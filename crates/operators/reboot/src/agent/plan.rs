@@ -1,137 +1,143 @@
-//! Plan: what an agent does next, decided from its Node, the kernel's boot id, the ledger and the time.
+//! The next step of an agent: a pure function of its Node, the boot ID, the ledger and the time.
 //!
-//! Holds: an agent acts only for a grant that the ledger has, for this very Node and this very boot, so that neither a
-//! forged nor a repeated order reboots anything; after a crash at any line the next step is found again from what is there.
+//! Guarantees: an agent acts only for a grant that is in the ledger with the UID of its Node and
+//! the current boot ID, so that neither a forged nor a repeated order reboots the machine; after a
+//! crash at any point, the next step follows from the stored state.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
+    annotations::{GrantId, RebootProgress, RebootResult, Stage},
     ledger::{Grant, RebootLedger},
-    notes::{Fate, GrantId, Progress, Stage},
     policy::{DrainMode, OnTimeout},
     state::NodeState,
 };
 
-/// What an agent does next.
+/// The next step of an agent.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
-    /// Nothing.
-    Rest,
-    /// The kubelet has not told of this boot yet.
+pub(crate) enum AgentStep {
+    /// There is nothing to do.
+    Idle,
+    /// The kubelet has not reported the current boot ID yet.
     AwaitKubelet,
-    /// The order has no grant behind it.
-    Discard,
-    /// Somebody took or spoiled our notes.
-    Tidy,
-    /// Take the order.
+    /// Remove an order without a grant.
+    RemoveOrder,
+    /// Remove invalid or incomplete annotations.
+    CleanUp,
+    /// Claim the order.
     Claim(GrantId),
-    /// Empty the node, once over.
+    /// Evict pods.
     Drain {
-        progress: Progress,
+        progress: RebootProgress,
         grant: Box<Grant>,
     },
-    /// Tell the machine.
-    Reboot(Progress),
-    /// The grant is over; what was asked for is asked again if it came to nothing.
+    /// Reboot the machine.
+    Reboot(RebootProgress),
+    /// End the grant. After a failure, `request` is requested again.
     End {
         id: GrantId,
-        fate: Fate,
+        result: RebootResult,
         request: String,
     },
 }
 
 /// Whether the next step depends on the ledger.
 pub(crate) fn needs_ledger(node: &NodeState) -> bool {
-    node.has_order() || node.is_busy()
+    node.has_order() || node.is_in_progress()
 }
 
-/// The next step on a machine that has this boot id. The ledger was read after the Node; `None` if there is none.
-pub(crate) fn step(
+/// The next step on a machine with this boot ID. The ledger must have been read after the Node;
+/// `None` if it does not exist.
+pub(crate) fn next_step(
     node: &NodeState,
     boot: &str,
     ledger: Option<&RebootLedger>,
     now: Timestamp,
-) -> Step {
-    let told = node.boot_id.as_deref() == Some(boot);
+) -> AgentStep {
+    let is_reported = node.boot_id.as_deref() == Some(boot);
     let grant_of = |id: &GrantId| {
         let grant = ledger?.grant(id)?;
         (grant.node == node.name && grant.node_uid == node.uid).then_some(grant)
     };
-    let end = |id: &GrantId, fate: Fate| {
-        let request = grant_of(id)
-            .map(|grant| grant.reason.clone())
-            .unwrap_or_default();
-        Step::End {
+    let end = |id: &GrantId, result: RebootResult| {
+        let request = grant_of(id).map(|grant| grant.reason.clone());
+        AgentStep::End {
             id: id.clone(),
-            fate,
-            request,
+            result,
+            request: request.unwrap_or_default(),
         }
     };
-    if node.going {
-        return Step::Rest;
+    if node.is_terminating {
+        return AgentStep::Idle;
     }
-    if let Some(progress) = node.in_progress() {
+    if let Some(progress) = node.progress() {
         let grant = grant_of(&progress.id);
-        let before = grant.map_or(&progress.boot, |grant| &grant.boot_id);
+        // The ledger is trusted more than the annotation, which any user can write.
+        let former_boot = grant.map_or(&progress.boot, |grant| &grant.boot_id);
+        let has_rebooted = former_boot != boot;
         return match grant {
-            _ if before != boot && !told => Step::AwaitKubelet,
-            _ if before != boot => end(&progress.id, Fate::Done),
-            None => end(&progress.id, Fate::Revoked),
-            Some(_) if progress.stage == Stage::Rebooting => Step::Reboot(progress.clone()),
-            Some(grant) if now >= grant.expires_at.0 => end(&progress.id, Fate::Expired),
-            Some(grant) => Step::Drain {
+            _ if has_rebooted && !is_reported => AgentStep::AwaitKubelet,
+            _ if has_rebooted => end(&progress.id, RebootResult::Done),
+            None => end(&progress.id, RebootResult::Revoked),
+            Some(_) if progress.stage == Stage::Rebooting => AgentStep::Reboot(progress.clone()),
+            Some(grant) if now >= grant.expires_at.0 => end(&progress.id, RebootResult::Expired),
+            Some(grant) => AgentStep::Drain {
                 progress: progress.clone(),
                 grant: Box::new(grant.clone()),
             },
         };
     }
-    if node.is_busy() {
-        return Step::Tidy;
+    if node.is_in_progress() {
+        return AgentStep::CleanUp;
     }
     if node.has_order() {
-        let order = node.now().filter(|order| !node.has_ended(&order.id));
-        return match order.and_then(|order| grant_of(&order.id)).zip(order) {
-            None => Step::Discard,
-            Some((grant, _)) if grant.boot_id != boot && !told => Step::AwaitKubelet,
-            Some((grant, order)) if grant.boot_id != boot => end(&order.id, Fate::Done),
-            Some((grant, order)) if now >= grant.expires_at.0 || now >= order.expires => {
-                end(&order.id, Fate::Expired)
-            }
-            Some((_, order)) => Step::Claim(order.id.clone()),
+        let order = node.order().filter(|order| !node.has_ended(&order.id));
+        let Some((grant, order)) = order.and_then(|order| grant_of(&order.id)).zip(order) else {
+            return AgentStep::RemoveOrder;
+        };
+        let has_rebooted = grant.boot_id != boot;
+        return if has_rebooted && !is_reported {
+            AgentStep::AwaitKubelet
+        } else if has_rebooted {
+            end(&order.id, RebootResult::Done)
+        } else if now >= grant.expires_at.0 || now >= order.expires {
+            end(&order.id, RebootResult::Expired)
+        } else {
+            AgentStep::Claim(order.id.clone())
         };
     }
     if node.is_cordoned_by_us() {
-        Step::Tidy
+        AgentStep::CleanUp
     } else {
-        Step::Rest
+        AgentStep::Idle
     }
 }
 
-/// What follows a pass of the drain.
+/// What follows an attempt to drain the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterDrain {
-    /// Look again soon.
-    Again,
-    /// The node is empty enough.
+pub(crate) enum DrainDecision {
+    /// Try again later.
+    Retry,
+    /// Reboot the machine.
     Commit,
-    /// Give the slot back.
+    /// End the grant without a reboot.
     GiveUp,
 }
 
-/// Judges a drain that has left so many pods.
+/// Decides after an attempt that left this number of pods.
 pub(crate) fn after_drain(
-    progress: &Progress,
+    progress: &RebootProgress,
     grant: &Grant,
-    left: usize,
+    remaining: usize,
     now: Timestamp,
-) -> AfterDrain {
-    let late = now.duration_since(progress.since)
-        >= SignedDuration::from_secs(grant.drain.timeout_seconds);
+) -> DrainDecision {
+    let timeout = SignedDuration::from_secs(grant.drain.timeout_seconds);
+    let is_late = now.duration_since(progress.since) >= timeout;
     match (grant.drain.mode, grant.drain.on_timeout) {
-        (DrainMode::None, _) => AfterDrain::Commit,
-        _ if left == 0 => AfterDrain::Commit,
-        (_, OnTimeout::Reboot) if late => AfterDrain::Commit,
-        (_, OnTimeout::GiveUp) if late => AfterDrain::GiveUp,
-        _ => AfterDrain::Again,
+        (DrainMode::None, _) => DrainDecision::Commit,
+        _ if remaining == 0 => DrainDecision::Commit,
+        (_, OnTimeout::Reboot) if is_late => DrainDecision::Commit,
+        (_, OnTimeout::GiveUp) if is_late => DrainDecision::GiveUp,
+        _ => DrainDecision::Retry,
     }
 }

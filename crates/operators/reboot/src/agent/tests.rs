@@ -1,12 +1,15 @@
-//! Steps, as tables: what is on the Node, which boot this is, what the ledger has.
+//! Table tests of the next step: annotations, boot ID and ledger in, a step out.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::plan::{AfterDrain, Step, after_drain, step};
+use super::plan::{AgentStep, DrainDecision, after_drain, next_step};
 use crate::{
+    annotations::{
+        CORDONED, GrantId, IN_PROGRESS, LAST, LastReboot, NOW, RebootOrder, RebootProgress,
+        RebootResult, Stage,
+    },
     ledger::{Grant, RebootLedger, RebootLedgerSpec},
-    notes::{CORDONED, Ended, Fate, GrantId, IN_PROGRESS, LAST, NOW, Order, Progress, Stage},
     policy::{Drain, DrainMode, OnTimeout},
     state::NodeState,
 };
@@ -16,7 +19,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn id() -> GrantId {
-    GrantId::read("g-1").expect("an id")
+    GrantId::parse("g-1").expect("an id")
 }
 
 fn grant() -> Grant {
@@ -34,8 +37,8 @@ fn grant() -> Grant {
     }
 }
 
-fn progress(stage: Stage) -> Progress {
-    Progress {
+fn progress(stage: Stage) -> RebootProgress {
+    RebootProgress {
         id: id(),
         boot: "b-0".into(),
         since: at(0),
@@ -43,34 +46,34 @@ fn progress(stage: Stage) -> Progress {
     }
 }
 
-/// The node `a` with these notes, whose kubelet tells the boot `told`.
-fn node(told: &str, notes: &[(&'static str, String)]) -> NodeState {
-    let bare = NodeState {
+/// The node `a` with these annotations, whose kubelet reports this boot ID.
+fn node(boot_id: &str, annotations: &[(&'static str, String)]) -> NodeState {
+    let node = NodeState {
         name: "a".into(),
         uid: "u".into(),
-        boot_id: Some(told.into()),
+        boot_id: Some(boot_id.into()),
         ready: true,
         ..NodeState::default()
     };
-    notes
-        .iter()
-        .fold(bare, |node, (note, text)| node.with_note(note, text))
+    annotations.iter().fold(node, |node, (annotation, value)| {
+        node.with_annotation(annotation, value)
+    })
 }
 
-fn ended(fate: Fate) -> Step {
-    let request = if fate == Fate::Revoked {
+fn ended(result: RebootResult) -> AgentStep {
+    let request = if result == RebootResult::Revoked {
         String::new()
     } else {
         "kernel".into()
     };
-    Step::End {
+    AgentStep::End {
         id: id(),
-        fate,
+        result,
         request,
     }
 }
 
-fn next(node: &NodeState, boot: &str, grants: &[Grant], second: i64) -> Step {
+fn step_at(node: &NodeState, boot: &str, grants: &[Grant], second: i64) -> AgentStep {
     let ledger = RebootLedger::new(
         "cluster",
         RebootLedgerSpec {
@@ -78,140 +81,154 @@ fn next(node: &NodeState, boot: &str, grants: &[Grant], second: i64) -> Step {
             ..RebootLedgerSpec::default()
         },
     );
-    step(node, boot, Some(&ledger), at(second))
+    next_step(node, boot, Some(&ledger), at(second))
 }
 
 #[test]
-fn order_is_obeyed_once_by_the_node_it_was_given_to() {
+fn order_is_claimed_once_by_the_node_of_its_grant() {
     let order = |id: &str| (NOW, format!("id={id} expires=1970-01-01T00:01:40Z"));
-    let told = node("b-0", &[order("g-1")]);
-    let over = (
+    let ordered = node("b-0", &[order("g-1")]);
+    let ended_before = (
         LAST,
-        Ended {
+        LastReboot {
             id: id(),
-            result: Fate::DrainTimedOut,
+            result: RebootResult::DrainTimedOut,
             at: at(0),
             failures: 1,
         }
         .to_string(),
     );
-    let forever = (
+    let without_expiry = (
         NOW,
-        Order {
+        RebootOrder {
             id: id(),
             expires: Timestamp::MAX,
         }
         .to_string(),
     );
-    let ours = [grant()];
-    for (what, node, boot, grants, second, wanted) in [
+    let grants = [grant()];
+    for (what, node, boot, grants, second, expected) in [
         (
             "no order",
             node("b-0", &[]),
             "b-0",
-            &ours[..],
+            &grants[..],
             0,
-            Step::Rest,
+            AgentStep::Idle,
         ),
-        ("an order", told.clone(), "b-0", &ours, 0, Step::Claim(id())),
+        (
+            "an order",
+            ordered.clone(),
+            "b-0",
+            &grants,
+            0,
+            AgentStep::Claim(id()),
+        ),
         (
             "expired",
-            told.clone(),
+            ordered.clone(),
             "b-0",
-            &ours,
+            &grants,
             100,
-            ended(Fate::Expired),
+            ended(RebootResult::Expired),
         ),
         (
-            "expired in the ledger, forged on the node",
-            node("b-0", &[forever]),
+            "expired in the ledger, with a forged annotation",
+            node("b-0", &[without_expiry]),
             "b-0",
-            &ours,
+            &grants,
             100,
-            ended(Fate::Expired),
+            ended(RebootResult::Expired),
         ),
-        ("forged", told.clone(), "b-0", &[], 0, Step::Discard),
         (
-            "another grant",
+            "not in the ledger",
+            ordered.clone(),
+            "b-0",
+            &[],
+            0,
+            AgentStep::RemoveOrder,
+        ),
+        (
+            "another ID",
             node("b-0", &[order("g-2")]),
             "b-0",
-            &ours,
+            &grants,
             0,
-            Step::Discard,
+            AgentStep::RemoveOrder,
         ),
         (
-            "of another node",
-            told.clone(),
+            "the grant of another node",
+            ordered.clone(),
             "b-0",
             &[Grant {
                 node: "b".into(),
                 ..grant()
             }],
             0,
-            Step::Discard,
+            AgentStep::RemoveOrder,
         ),
         (
-            "of a former node of this name",
-            told.clone(),
+            "the grant of a former node of this name",
+            ordered.clone(),
             "b-0",
             &[Grant {
                 node_uid: "old".into(),
                 ..grant()
             }],
             0,
-            Step::Discard,
+            AgentStep::RemoveOrder,
         ),
         (
-            "repeated after it ended",
-            node("b-0", &[order("g-1"), over]),
+            "repeated after its end",
+            node("b-0", &[order("g-1"), ended_before]),
             "b-0",
-            &ours,
+            &grants,
             0,
-            Step::Discard,
+            AgentStep::RemoveOrder,
         ),
         (
-            "not an order",
+            "an invalid value",
             node("b-0", &[(NOW, "yes".into())]),
             "b-0",
-            &ours,
+            &grants,
             0,
-            Step::Discard,
+            AgentStep::RemoveOrder,
         ),
         (
-            "booted meanwhile",
+            "rebooted meanwhile",
             node("b-1", &[order("g-1")]),
             "b-1",
-            &ours,
+            &grants,
             0,
-            ended(Fate::Done),
+            ended(RebootResult::Done),
         ),
         (
-            "booted, and the kubelet has not told",
-            told.clone(),
+            "rebooted, not yet reported by the kubelet",
+            ordered.clone(),
             "b-1",
-            &ours,
+            &grants,
             0,
-            Step::AwaitKubelet,
+            AgentStep::AwaitKubelet,
         ),
         (
-            "being deleted",
+            "terminating",
             NodeState {
-                going: true,
-                ..told
+                is_terminating: true,
+                ..ordered
             },
             "b-0",
-            &ours,
+            &grants,
             0,
-            Step::Rest,
+            AgentStep::Idle,
         ),
     ] {
-        assert_eq!(next(&node, boot, grants, second), wanted, "{what}");
+        assert_eq!(step_at(&node, boot, grants, second), expected, "{what}");
     }
 }
 
 #[test]
-fn agent_goes_on_where_it_was_after_a_crash() {
-    let at_it = |stage| {
+fn step_after_a_crash_follows_from_the_annotations() {
+    let in_progress = |stage| {
         node(
             "b-0",
             &[
@@ -220,189 +237,198 @@ fn agent_goes_on_where_it_was_after_a_crash() {
             ],
         )
     };
-    let told_late = NodeState {
+    let rebooted = NodeState {
         boot_id: Some("b-1".into()),
-        ..at_it(Stage::Rebooting)
+        ..in_progress(Stage::Rebooting)
     };
-    let drain = Step::Drain {
+    let drain = AgentStep::Drain {
         progress: progress(Stage::Draining),
         grant: Box::new(grant()),
     };
-    let ours = [grant()];
-    for (what, node, boot, grants, second, wanted) in [
+    let grants = [grant()];
+    for (what, node, boot, grants, second, expected) in [
         (
             "draining",
-            at_it(Stage::Draining),
+            in_progress(Stage::Draining),
             "b-0",
-            &ours[..],
+            &grants[..],
             0,
             drain,
         ),
         (
-            "an agent's restart is no reboot",
-            at_it(Stage::Rebooting),
+            "a restart of the agent is not a reboot",
+            in_progress(Stage::Rebooting),
             "b-0",
-            &ours,
+            &grants,
             0,
-            Step::Reboot(progress(Stage::Rebooting)),
+            AgentStep::Reboot(progress(Stage::Rebooting)),
         ),
         (
-            "told the machine, and time ran out",
-            at_it(Stage::Rebooting),
+            "expired after the commit",
+            in_progress(Stage::Rebooting),
             "b-0",
-            &ours,
+            &grants,
             999,
-            Step::Reboot(progress(Stage::Rebooting)),
+            AgentStep::Reboot(progress(Stage::Rebooting)),
         ),
         (
-            "drained too long",
-            at_it(Stage::Draining),
+            "expired in the drain",
+            in_progress(Stage::Draining),
             "b-0",
-            &ours,
+            &grants,
             100,
-            ended(Fate::Expired),
+            ended(RebootResult::Expired),
         ),
         (
-            "back",
-            told_late.clone(),
+            "rebooted",
+            rebooted.clone(),
             "b-1",
-            &ours,
+            &grants,
             0,
-            ended(Fate::Done),
+            ended(RebootResult::Done),
         ),
         (
-            "back after all expired",
-            told_late,
+            "rebooted after the expiry",
+            rebooted,
             "b-1",
-            &ours,
+            &grants,
             999,
-            ended(Fate::Done),
+            ended(RebootResult::Done),
         ),
         (
-            "back, and the kubelet has not told",
-            at_it(Stage::Rebooting),
+            "rebooted, not yet reported by the kubelet",
+            in_progress(Stage::Rebooting),
             "b-1",
-            &ours,
+            &grants,
             0,
-            Step::AwaitKubelet,
+            AgentStep::AwaitKubelet,
         ),
         (
-            "power was lost in the drain",
+            "power failure in the drain",
             NodeState {
                 boot_id: Some("b-1".into()),
-                ..at_it(Stage::Draining)
+                ..in_progress(Stage::Draining)
             },
             "b-1",
-            &ours,
+            &grants,
             0,
-            ended(Fate::Done),
+            ended(RebootResult::Done),
         ),
         (
-            "a person released it",
-            at_it(Stage::Draining),
+            "released by an administrator",
+            in_progress(Stage::Draining),
             "b-0",
             &[],
             0,
-            ended(Fate::Revoked),
+            ended(RebootResult::Revoked),
         ),
         (
-            "forged",
-            at_it(Stage::Rebooting),
+            "forged progress",
+            in_progress(Stage::Rebooting),
             "b-0",
             &[],
             0,
-            ended(Fate::Revoked),
+            ended(RebootResult::Revoked),
         ),
         (
-            "spoiled",
+            "an invalid value",
             node("b-0", &[(IN_PROGRESS, "yes".into())]),
             "b-0",
-            &ours,
+            &grants,
             0,
-            Step::Tidy,
+            AgentStep::CleanUp,
         ),
         (
-            "only the cordon is left",
+            "only the cordon annotation is left",
             node("b-0", &[(CORDONED, "g-1".into())]),
             "b-0",
-            &ours,
+            &grants,
             0,
-            Step::Tidy,
+            AgentStep::CleanUp,
         ),
     ] {
-        assert_eq!(next(&node, boot, grants, second), wanted, "{what}");
+        assert_eq!(step_at(&node, boot, grants, second), expected, "{what}");
     }
 }
 
 #[test]
-fn forged_boot_does_not_end_a_grant() {
-    let forged = Progress {
+fn forged_boot_id_does_not_end_a_grant() {
+    let forged = RebootProgress {
         boot: "b-9".into(),
         ..progress(Stage::Draining)
     };
     let node = node("b-0", &[(IN_PROGRESS, forged.to_string())]);
     assert!(matches!(
-        next(&node, "b-0", &[grant()], 0),
-        Step::Drain { .. }
+        step_at(&node, "b-0", &[grant()], 0),
+        AgentStep::Drain { .. }
     ));
 }
 
 #[test]
-fn nothing_is_done_without_a_ledger() {
-    let told = node(
+fn order_is_removed_without_a_ledger() {
+    let ordered = node(
         "b-0",
         &[(
             NOW,
-            Order {
+            RebootOrder {
                 id: id(),
                 expires: at(100),
             }
             .to_string(),
         )],
     );
-    assert_eq!(step(&told, "b-0", None, at(0)), Step::Discard);
+    assert_eq!(
+        next_step(&ordered, "b-0", None, at(0)),
+        AgentStep::RemoveOrder
+    );
 }
 
 #[test]
-fn drain_ends_empty_late_or_by_force() {
-    let late = Drain::default().timeout_seconds;
-    for (left, second, mode, on_timeout, wanted) in [
+fn drain_commits_retries_or_gives_up() {
+    let timeout = Drain::default().timeout_seconds;
+    for (remaining, second, mode, on_timeout, expected) in [
         (
             0,
             0,
             DrainMode::Evict,
             OnTimeout::GiveUp,
-            AfterDrain::Commit,
+            DrainDecision::Commit,
         ),
         (
             3,
-            late - 1,
+            timeout - 1,
             DrainMode::Evict,
             OnTimeout::GiveUp,
-            AfterDrain::Again,
+            DrainDecision::Retry,
         ),
         (
             3,
-            late,
+            timeout,
             DrainMode::Evict,
             OnTimeout::GiveUp,
-            AfterDrain::GiveUp,
+            DrainDecision::GiveUp,
         ),
         (
             3,
-            late - 1,
+            timeout - 1,
             DrainMode::Evict,
             OnTimeout::Reboot,
-            AfterDrain::Again,
+            DrainDecision::Retry,
         ),
         (
             3,
-            late,
+            timeout,
             DrainMode::Evict,
             OnTimeout::Reboot,
-            AfterDrain::Commit,
+            DrainDecision::Commit,
         ),
-        (3, 0, DrainMode::None, OnTimeout::GiveUp, AfterDrain::Commit),
+        (
+            3,
+            0,
+            DrainMode::None,
+            OnTimeout::GiveUp,
+            DrainDecision::Commit,
+        ),
     ] {
         let grant = Grant {
             drain: Drain {
@@ -413,9 +439,9 @@ fn drain_ends_empty_late_or_by_force() {
             ..grant()
         };
         assert_eq!(
-            after_drain(&progress(Stage::Draining), &grant, left, at(second)),
-            wanted,
-            "{left} left after {second}: {mode:?}, {on_timeout:?}"
+            after_drain(&progress(Stage::Draining), &grant, remaining, at(second)),
+            expected,
+            "{remaining} pods after {second} s: {mode:?}, {on_timeout:?}"
         );
     }
 }

@@ -1,5 +1,7 @@
-//! Figures: what a scrape tells of reboots.
-//! Holds: gauges show the last pass; a series of a policy or node that is no more is gone with the next.
+//! Prometheus metrics of the controller.
+//!
+//! Guarantee: gauges have the values of the last reconcile; series of deleted policies and nodes
+//! are removed by the next one.
 
 use bellerophon::Metrics;
 use prometheus_client::{
@@ -7,8 +9,8 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
 
-use super::plan::Report;
-use crate::notes::Fate;
+use super::plan::PoolReport;
+use crate::annotations::RebootResult;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PolicyLabel {
@@ -32,9 +34,9 @@ struct ResultLabel {
     result: String,
 }
 
-/// Reboots, in numbers.
+/// The metrics of the controller.
 #[derive(Clone, Default)]
-pub(crate) struct Figures {
+pub(crate) struct RebootMetrics {
     needed: Family<PolicyLabel, Gauge>,
     used: Family<PolicyLabel, Gauge>,
     limit: Family<PolicyLabel, Gauge>,
@@ -45,63 +47,64 @@ pub(crate) struct Figures {
     ended: Family<ResultLabel, Counter>,
 }
 
-impl Figures {
+impl RebootMetrics {
     pub(crate) fn register(metrics: &Metrics) -> Self {
-        let figures = Self::default();
+        let families = Self::default();
         metrics.register(|registry| {
             registry.register(
                 "reboot_nodes_needed",
                 "Nodes that wait for a reboot",
-                figures.needed.clone(),
+                families.needed.clone(),
             );
             registry.register(
                 "reboot_slots_used",
-                "Nodes that may reboot now",
-                figures.used.clone(),
+                "Nodes with a grant",
+                families.used.clone(),
             );
             registry.register(
                 "reboot_slots_limit",
-                "Nodes that may be unavailable at once",
-                figures.limit.clone(),
+                "Maximum number of unavailable nodes",
+                families.limit.clone(),
             );
             registry.register(
                 "reboot_nodes_unavailable",
-                "Nodes that are unavailable, for whatever reason",
-                figures.unavailable.clone(),
+                "Unavailable nodes",
+                families.unavailable.clone(),
             );
             registry.register(
                 "reboot_nodes_lost",
                 "Nodes that did not come back in time",
-                figures.lost.clone(),
+                families.lost.clone(),
             );
             registry.register(
                 "reboot_slot_holder",
-                "Nodes that may reboot now, by name",
-                figures.holders.clone(),
+                "Nodes with a grant, by name",
+                families.holders.clone(),
             );
             registry.register(
                 "reboot_nodes_waiting",
                 "Nodes that wait, by reason",
-                figures.waiting.clone(),
+                families.waiting.clone(),
             );
             registry.register(
                 "reboot_taken_back",
-                "Grants that the controller took back, by result",
-                figures.ended.clone(),
+                "Grants that the controller ended, by result",
+                families.ended.clone(),
             );
         });
-        figures
+        families
     }
 
-    pub(crate) fn ended(&self, fate: Fate) {
-        self.ended
-            .get_or_create(&ResultLabel {
-                result: fate.as_str().into(),
-            })
-            .inc();
+    /// Counts a grant that the controller ended.
+    pub(crate) fn count_ended(&self, result: RebootResult) {
+        let label = ResultLabel {
+            result: result.as_str().into(),
+        };
+        self.ended.get_or_create(&label).inc();
     }
 
-    pub(crate) fn show(&self, reports: &[Report]) {
+    /// Replaces the gauges of all pools. The default pool is left out while it has no nodes.
+    pub(crate) fn set_reports(&self, reports: &[PoolReport]) {
         for family in [
             &self.needed,
             &self.used,
@@ -123,11 +126,10 @@ impl Figures {
                 report.policy.clone()
             };
             let set = |family: &Family<PolicyLabel, Gauge>, count: usize| {
-                family
-                    .get_or_create(&PolicyLabel {
-                        policy: policy.clone(),
-                    })
-                    .set(gauge(count));
+                let label = PolicyLabel {
+                    policy: policy.clone(),
+                };
+                family.get_or_create(&label).set(gauge(count));
             };
             set(&self.needed, report.waiting.values().sum());
             set(&self.used, report.holders.len());
@@ -135,12 +137,11 @@ impl Figures {
             set(&self.unavailable, report.unavailable);
             set(&self.lost, report.lost);
             for node in &report.holders {
-                self.holders
-                    .get_or_create(&HolderLabels {
-                        policy: policy.clone(),
-                        node: node.clone(),
-                    })
-                    .set(1);
+                let labels = HolderLabels {
+                    policy: policy.clone(),
+                    node: node.clone(),
+                };
+                self.holders.get_or_create(&labels).set(1);
             }
             for (reason, count) in &report.waiting {
                 let labels = ReasonLabels {

@@ -1,18 +1,21 @@
-//! Controller: of the nodes that want to reboot, lets as many as may.
+//! The controller: grants reboots to nodes with a request, within the limits of their policies.
 //!
-//! In: nodes, policies, the ledger. Out: grants, and one reason for every node that waits.
-//! Holds: see [`plan`](self::plan) for what is allowed, [`pass`] for the order of reads and writes.
+//! Inputs: Nodes, RebootPolicies, the RebootLedger. Outputs: grants, and one reason for every node
+//! that waits.
+//!
+//! See [`plan`](self::plan) for what is granted, [`reconciler`] for the sequence of reads and
+//! writes.
 
-mod asked; // reboots that alerts ask for
-mod held; // what holds nodes back from outside
-mod metrics; // what a scrape tells
-mod pass; // one look at the cluster, and what follows
-pub(crate) mod plan; // who may reboot now
-mod prometheus; // one question, one answer
-mod report; // what policies say of their pools
-mod standing; // how one grant stands
+mod alert_requests; // reboots requested by Prometheus alerts
+mod blockers; // pods and alerts that block reboots
+mod grant_phase; // the phase of one grant
+mod metrics; // Prometheus metrics
+pub(crate) mod plan; // grants and reasons
+mod policy_status; // the status of RebootPolicies
+mod prometheus; // instant queries
+mod reconciler; // reads, plans and writes
 #[cfg(test)]
-mod tests; // plans, as tables
+mod tests; // table tests of the plan
 
 use std::sync::{Arc, Mutex};
 
@@ -20,25 +23,23 @@ use bellerophon::{Controller, ObjectKey, Predicate};
 use bellerophon_operator::Setup;
 use k8s_openapi::api::core::v1::Node;
 
-pub(crate) use self::pass::{is_conflict, is_gone};
-use self::{metrics::Figures, pass::Watchman};
+pub(crate) use self::reconciler::{is_conflict, is_not_found};
+use self::{metrics::RebootMetrics, reconciler::RebootReconciler};
 use crate::{
+    annotations::AnnotationPrefix,
     ledger::{LEDGER, RebootLedger},
-    notes::Prefix,
     policy::RebootPolicy,
     state::NodeState,
 };
 
-/// The controller, which lets its own node reboot last. Every change leads to one key, so that the whole cluster is looked at in one
-/// place, one pass at a time.
-pub fn controller(setup: &Setup, prefix: Prefix, own_node: Option<String>) -> Controller {
-    let (ledgers, policies) = (
-        setup.cluster_informer::<RebootLedger>(),
-        setup.cluster_informer::<RebootPolicy>(),
-    );
+/// The controller. It grants its own node last. Every event enqueues the key of the ledger, so that
+/// one reconcile at a time plans for the whole cluster.
+pub fn controller(setup: &Setup, prefix: AnnotationPrefix, own_node: Option<String>) -> Controller {
+    let ledgers = setup.cluster_informer::<RebootLedger>();
+    let policies = setup.cluster_informer::<RebootPolicy>();
     let nodes = setup.cluster_informer::<Node>();
     let options = setup.options(crate::OPERATOR.name);
-    let watchman = Arc::new(Watchman {
+    let reconciler = Arc::new(RebootReconciler {
         client: setup.client.clone(),
         clock: setup.clock,
         events: setup.recorder(crate::OPERATOR.name),
@@ -46,17 +47,17 @@ pub fn controller(setup: &Setup, prefix: Prefix, own_node: Option<String>) -> Co
         policies: policies.lister(),
         own_node,
         prefix: prefix.clone(),
-        figures: Figures::register(&options.metrics),
-        memory: Mutex::default(),
+        metrics: RebootMetrics::register(&options.metrics),
+        state: Mutex::default(),
     });
-    // A kubelet tells every few minutes that nothing changed.
-    let matters =
-        Predicate::changed(move |old: &Node, new: &Node| NodeState::changed(old, new, &prefix));
+    // Kubelets update the status of their Nodes every few minutes without a relevant change.
+    let is_relevant =
+        Predicate::changed(move |old: &Node, new: &Node| NodeState::is_changed(old, new, &prefix));
     Controller::of(&ledgers)
-        .watches_if(&nodes, matters, |_| vec![ObjectKey::cluster(LEDGER)])
+        .watches_if(&nodes, is_relevant, |_| vec![ObjectKey::cluster(LEDGER)])
         .watches_if(&policies, Predicate::generation_changed(), |_| {
             vec![ObjectKey::cluster(LEDGER)]
         })
         .with_options(options)
-        .reconcile_with(move |request| watchman.clone().reconcile(request))
+        .reconcile_with(move |request| reconciler.clone().reconcile(request))
 }

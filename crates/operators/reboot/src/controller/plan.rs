@@ -1,8 +1,11 @@
-//! Plan: who may reboot now, and why the others wait.
+//! The plan of the controller: which nodes get a grant, and why the others wait.
 //!
-//! In: nodes, the ledger, rules, what blockers say, the time. Out: the ledger as it should be, changes to nodes, reports.
-//! Holds: after every plan each pool has at most as many unavailable nodes as it may, unless more were unavailable before;
-//! then nothing is granted. Every node that wants to reboot and may not has exactly one reason.
+//! Inputs: nodes, the ledger, policies, active blockers, the time. Outputs: the desired ledger,
+//! updates of Nodes, reports of pools.
+//!
+//! Guarantees: a plan never exceeds the limit of unavailable nodes of a pool; if the limit is
+//! already exceeded, nothing is granted. Every node with a request and without a grant has exactly
+//! one reason.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,99 +15,103 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::standing::{CLAIM_TIME, Standing, standing};
+use super::grant_phase::{CLAIM_TIMEOUT, GrantPhase, grant_phase};
 use crate::{
+    annotations::{RebootResult, WaitReason, Waiting, sanitize_reason, truncate_to_seconds},
     ledger::{GRANTS_MAX, Grant, RebootLedger},
-    notes::{self, Reason, Waiting},
+    parsed_policy::{ParsedPolicy, WindowState},
     policy::{ControlPlane, Order},
-    rules::{Open, Rules},
-    state::{Edit, NodeState},
+    state::{NodePatch, NodeState},
 };
 
-/// How long a node waits after its first grant that came to nothing. Each further one doubles it.
+/// The back-off after the first failed grant of a node. Each further failure doubles it.
 const BACK_OFF: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long it waits at most.
+/// The maximum back-off.
 const BACK_OFF_MAX: SignedDuration = SignedDuration::from_hours(6);
 
-/// The nodes there are, by name.
+/// The settle time of a grant whose policy was deleted.
+const DEFAULT_SETTLE_SECONDS: i64 = 30;
+
+/// All nodes, by name.
 pub(crate) type Nodes = BTreeMap<String, Arc<NodeState>>;
 
-/// Since when the nodes of grants have looked well again, by the id of the grant.
-pub(crate) type Back = BTreeMap<String, Timestamp>;
+/// When the nodes of ended grants were first observed to be Ready, by the ID of the grant.
+pub(crate) type ReadySince = BTreeMap<String, Timestamp>;
 
-/// What holds nodes back, by policy.
+/// The blockers of policies that are currently active.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// Nodes with pods that hold them.
+pub(crate) struct ActiveBlockers {
+    /// Nodes with blocking pods, by policy.
     pub(crate) by_pods: BTreeMap<String, BTreeSet<String>>,
-    /// Policies whose alerts fire, or could not be asked for.
+    /// Policies with firing alerts or a failed query.
     pub(crate) by_alerts: BTreeSet<String>,
 }
 
-/// What is there.
-pub(crate) struct View<'a> {
+/// What a plan depends on.
+pub(crate) struct ObservedState<'a> {
     pub(crate) now: Timestamp,
     pub(crate) nodes: &'a Nodes,
     pub(crate) ledger: &'a RebootLedger,
-    /// In the order in which nodes are theirs.
-    pub(crate) rules: &'a [Rules],
-    /// The node this controller runs on.
+    /// The first policy that selects a node applies to it.
+    pub(crate) policies: &'a [ParsedPolicy],
+    /// The node that this controller runs on.
     pub(crate) own_node: Option<&'a str>,
-    pub(crate) held: &'a Held,
-    pub(crate) back: &'a Back,
+    pub(crate) blockers: &'a ActiveBlockers,
+    pub(crate) ready_since: &'a ReadySince,
 }
 
-/// A change to a node, and what people are told of it.
+/// A patch of a Node, and the event to record after it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Deed {
+pub(crate) struct NodeUpdate {
     pub(crate) node: String,
-    pub(crate) edit: Edit,
-    pub(crate) told: Option<Told>,
+    pub(crate) patch: NodePatch,
+    pub(crate) event: Option<NodeEvent>,
 }
 
-/// What people are told of a node.
+/// An event of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum NodeEvent {
     Granted { id: String },
-    Ended { fate: notes::Fate },
-    Waits { reason: Reason },
-    Asked { why: String },
+    Ended { result: RebootResult },
+    Waiting { reason: WaitReason },
+    Requested { reason: String },
 }
 
-/// What is known of a pool.
+/// The observed state of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct PoolReport {
+    /// The name of the policy; empty for the default.
     pub(crate) policy: String,
     pub(crate) generation: Option<i64>,
     pub(crate) invalid: Option<String>,
     pub(crate) nodes: usize,
     pub(crate) unavailable: usize,
     pub(crate) limit: usize,
-    /// Nodes that may reboot now.
+    /// Nodes with a grant.
     pub(crate) holders: Vec<String>,
-    /// Of those, how many did not come back in time.
+    /// The number of holders that did not come back in time.
     pub(crate) lost: usize,
     pub(crate) breaker_open: bool,
-    /// Nodes that wait, by reason.
-    pub(crate) waiting: BTreeMap<Reason, usize>,
+    /// The number of waiting nodes, by reason.
+    pub(crate) waiting: BTreeMap<WaitReason, usize>,
 }
 
-/// What to do.
+/// The writes of one reconcile.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
-    /// The ledger as it should be, if it is not.
+    /// The desired ledger, if it differs from the current one.
     pub(crate) ledger: Option<RebootLedger>,
-    /// Changes that do not depend on the ledger being written.
-    pub(crate) deeds: Vec<Deed>,
-    /// Changes that follow once it is.
-    pub(crate) announcements: Vec<Deed>,
-    pub(crate) back: Back,
-    pub(crate) reports: Vec<Report>,
+    /// Updates that do not depend on the ledger.
+    pub(crate) updates: Vec<NodeUpdate>,
+    /// Updates that may only be written after the ledger.
+    pub(crate) announcements: Vec<NodeUpdate>,
+    pub(crate) ready_since: ReadySince,
+    pub(crate) reports: Vec<PoolReport>,
 }
 
 impl Plan {
-    /// Whether anything is under way or waits, so that time alone may change the plan.
+    /// Whether a node has a grant or waits, so that the passage of time can change the plan.
     pub(crate) fn is_pending(&self) -> bool {
         self.reports
             .iter()
@@ -112,302 +119,299 @@ impl Plan {
     }
 }
 
-/// The grants whose slots look free. They are, once their nodes were read afresh and still look so.
-pub(crate) fn free(view: &View<'_>) -> Vec<Grant> {
-    let pools = Pools::of(view);
-    let grants = view.ledger.spec.grants.iter();
+/// The grants whose slots can be released according to the cache. Their nodes must be read again
+/// before [`plan`].
+pub(crate) fn completed_grants(observed: &ObservedState<'_>) -> Vec<Grant> {
+    let pools = Pools::new(observed);
+    let grants = observed.ledger.spec.grants.iter();
     grants
-        .filter(|grant| pools.standing(view, grant) == Standing::Free)
+        .filter(|grant| pools.phase(observed, grant) == GrantPhase::Complete)
         .cloned()
         .collect()
 }
 
-/// Decides. The nodes of grants that are [`free`] must have been read after the ledger was.
-pub(crate) fn plan(view: &View<'_>) -> Plan {
-    let pools = Pools::of(view);
-    let mut ledger = view.ledger.clone();
-    let (mut deeds, mut back) = (Vec::new(), Back::new());
-    for grant in &view.ledger.spec.grants {
-        match pools.standing(view, grant) {
-            Standing::Free => ledger.free(&grant.id, view.now),
-            Standing::Announce => deeds.extend(announce(grant)),
-            Standing::End(fate) => deeds.extend(end(view, grant, fate)),
-            Standing::Settling { since } => _ = back.insert(grant.id.clone(), since),
-            Standing::Told | Standing::Busy | Standing::Unwell => {}
+/// Plans the writes of one reconcile. The nodes of [`completed_grants`] must have been read after
+/// the ledger.
+pub(crate) fn plan(observed: &ObservedState<'_>) -> Plan {
+    let pools = Pools::new(observed);
+    let mut ledger = observed.ledger.clone();
+    let mut updates = Vec::new();
+    let mut ready_since = ReadySince::new();
+    for grant in &observed.ledger.spec.grants {
+        match pools.phase(observed, grant) {
+            GrantPhase::Complete => ledger.release(&grant.id, observed.now),
+            GrantPhase::Announce => updates.extend(announce(grant)),
+            GrantPhase::End(result) => updates.extend(end(observed, grant, result)),
+            GrantPhase::Settling { since } => {
+                ready_since.insert(grant.id.clone(), since);
+            }
+            GrantPhase::Announced | GrantPhase::InProgress | GrantPhase::Recovering => {}
         }
     }
-    let (mut announcements, mut reports) = (Vec::new(), Vec::new());
-    let mut control_plane = ControlPlaneNodes::of(view, &ledger);
+    let mut announcements = Vec::new();
+    let mut reports = Vec::new();
+    let mut control_plane = UnavailableControlPlane::new(observed, &ledger);
     for pool in &pools.all {
-        let report = pools.report(view, pool, &ledger);
-        let mut turn = Turn {
-            view,
+        let report = pools.report(observed, pool, &ledger);
+        let mut planner = PoolPlanner {
+            observed,
             pools: &pools,
             pool,
             ledger: &mut ledger,
             control_plane: &mut control_plane,
             report,
         };
-        let (granted, waiting) = turn.run();
-        announcements.extend(granted.iter().filter_map(announce));
-        deeds.extend(waiting);
-        reports.push(turn.report);
+        let (grants, waiting) = planner.plan();
+        announcements.extend(grants.iter().filter_map(announce));
+        updates.extend(waiting);
+        reports.push(planner.report);
     }
-    ledger.keep_pools(|policy| {
-        policy.is_empty() || view.rules.iter().any(|rules| rules.policy == policy)
+    ledger.retain_pools(|name| {
+        let mut policies = observed.policies.iter();
+        name.is_empty() || policies.any(|policy| policy.name == name)
     });
-    deeds.extend(withdrawn(view));
+    updates.extend(remove_stale_waiting(observed));
     Plan {
-        ledger: (ledger != *view.ledger).then_some(ledger),
-        deeds,
+        ledger: (ledger != *observed.ledger).then_some(ledger),
+        updates,
         announcements,
-        back,
+        ready_since,
         reports,
     }
 }
 
-fn announce(grant: &Grant) -> Option<Deed> {
-    Some(Deed {
+fn announce(grant: &Grant) -> Option<NodeUpdate> {
+    Some(NodeUpdate {
         node: grant.node.clone(),
-        edit: Edit::announce(grant)?,
-        told: Some(Told::Granted {
+        patch: NodePatch::announce(grant)?,
+        event: Some(NodeEvent::Granted {
             id: grant.id.clone(),
         }),
     })
 }
 
-fn end(view: &View<'_>, grant: &Grant, fate: notes::Fate) -> Option<Deed> {
-    let node = view.nodes.get(&grant.node)?;
-    let edit = Edit::end(node, &grant.id()?, fate, &grant.reason, view.now);
-    Some(Deed {
+fn end(observed: &ObservedState<'_>, grant: &Grant, result: RebootResult) -> Option<NodeUpdate> {
+    let node = observed.nodes.get(&grant.node)?;
+    Some(NodeUpdate {
         node: grant.node.clone(),
-        edit,
-        told: Some(Told::Ended { fate }),
+        patch: NodePatch::end(node, &grant.id()?, result, &grant.reason, observed.now),
+        event: Some(NodeEvent::Ended { result }),
     })
 }
 
-/// Nodes that say they wait and want nothing any more.
-fn withdrawn(view: &View<'_>) -> Vec<Deed> {
-    let idle = view
-        .nodes
-        .values()
-        .filter(|node| node.has_waiting() && node.needed().is_none() && !node.is_busy());
-    idle.map(|node| Deed {
-        node: node.name.clone(),
-        edit: Edit::stop_waiting(),
-        told: None,
-    })
-    .collect()
+/// Removes the waiting annotation of nodes without a request.
+fn remove_stale_waiting(observed: &ObservedState<'_>) -> Vec<NodeUpdate> {
+    let nodes = observed.nodes.values();
+    nodes
+        .filter(|node| node.has_waiting() && node.needed().is_none() && !node.is_in_progress())
+        .map(|node| NodeUpdate {
+            node: node.name.clone(),
+            patch: NodePatch::remove_waiting(),
+            event: None,
+        })
+        .collect()
 }
 
 /// The nodes of one policy.
 struct Pool<'a> {
-    rules: &'a Rules,
+    policy: &'a ParsedPolicy,
     nodes: Vec<&'a NodeState>,
 }
 
-/// Every node in exactly one pool.
+/// All pools. Every node is in exactly one.
 struct Pools<'a> {
+    /// In the order of the policies, then the default.
     all: Vec<Pool<'a>>,
-    /// The policy of each node.
-    policy: BTreeMap<&'a str, &'a str>,
+    /// The name of the policy of each node.
+    policy_of_node: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Pools<'a> {
-    fn of(view: &View<'a>) -> Self {
-        static DEFAULT: std::sync::LazyLock<Rules> = std::sync::LazyLock::new(Rules::default_ones);
-        let mut all: Vec<Pool<'a>> = view
-            .rules
+    fn new(observed: &ObservedState<'a>) -> Self {
+        static DEFAULT: std::sync::LazyLock<ParsedPolicy> =
+            std::sync::LazyLock::new(ParsedPolicy::default_policy);
+        let mut all: Vec<Pool<'a>> = observed
+            .policies
             .iter()
-            .map(|rules| Pool {
-                rules,
+            .chain([&*DEFAULT])
+            .map(|policy| Pool {
+                policy,
                 nodes: Vec::new(),
             })
             .collect();
-        all.push(Pool {
-            rules: &DEFAULT,
-            nodes: Vec::new(),
-        });
-        let last = all.len() - 1;
-        let mut policy = BTreeMap::new();
-        for node in view.nodes.values() {
-            let place = view
-                .rules
-                .iter()
-                .position(|rules| rules.selects(node))
-                .unwrap_or(last);
-            policy.insert(node.name.as_str(), all[place].rules.policy.as_str());
-            all[place].nodes.push(node);
+        let default_index = all.len() - 1;
+        let mut policy_of_node = BTreeMap::new();
+        for node in observed.nodes.values() {
+            let mut policies = observed.policies.iter();
+            let index = policies
+                .position(|policy| policy.selects(node))
+                .unwrap_or(default_index);
+            policy_of_node.insert(node.name.as_str(), all[index].policy.name.as_str());
+            all[index].nodes.push(node);
         }
-        Self { all, policy }
+        Self {
+            all,
+            policy_of_node,
+        }
     }
 
-    fn standing(&self, view: &View<'_>, grant: &Grant) -> Standing {
-        let of_policy = self
-            .all
-            .iter()
-            .find(|pool| pool.rules.policy == grant.policy);
-        let settle = of_policy.map_or(30, |pool| pool.rules.spec.settle_seconds);
-        let back = view.back.get(&grant.id).copied();
-        let node = view.nodes.get(&grant.node).map(|node| &**node);
-        standing(
+    fn phase(&self, observed: &ObservedState<'_>, grant: &Grant) -> GrantPhase {
+        let mut pools = self.all.iter();
+        let settle_seconds = pools
+            .find(|pool| pool.policy.name == grant.policy)
+            .map_or(DEFAULT_SETTLE_SECONDS, |pool| {
+                pool.policy.spec.settle_seconds
+            });
+        grant_phase(
             grant,
-            node,
-            back,
-            SignedDuration::from_secs(settle),
-            view.now,
+            observed.nodes.get(&grant.node).map(|node| &**node),
+            observed.ready_since.get(&grant.id).copied(),
+            SignedDuration::from_secs(settle_seconds),
+            observed.now,
         )
     }
 
-    /// The grants that count for a pool: their nodes are there, or are nowhere and were there when it was granted.
+    /// The grants that count for a pool: those of its nodes, and those of nodes that no longer
+    /// exist and had the policy of the pool.
     fn grants<'g>(
         &self,
         pool: &Pool<'_>,
         ledger: &'g RebootLedger,
     ) -> impl Iterator<Item = &'g Grant> {
-        let policy = |grant: &Grant| {
-            self.policy
-                .get(grant.node.as_str())
-                .map_or(&*grant.policy, |policy| *policy)
-                == pool.rules.policy
-        };
-        ledger.spec.grants.iter().filter(move |grant| policy(grant))
+        ledger.spec.grants.iter().filter(move |grant| {
+            let of_node = self.policy_of_node.get(grant.node.as_str());
+            of_node.map_or(grant.policy.as_str(), |policy| *policy) == pool.policy.name
+        })
     }
 
-    fn report(&self, view: &View<'_>, pool: &Pool<'_>, ledger: &RebootLedger) -> Report {
-        let Rules {
-            policy,
-            generation,
-            invalid,
-            spec,
-            ..
-        } = pool.rules;
-        let (nodes, limit) = (pool.nodes.len(), pool.rules.limit(pool.nodes.len()));
+    fn report(
+        &self,
+        observed: &ObservedState<'_>,
+        pool: &Pool<'_>,
+        ledger: &RebootLedger,
+    ) -> PoolReport {
+        let policy = pool.policy;
+        let nodes = pool.nodes.len();
         let lost = self
             .grants(pool, ledger)
-            .filter(|grant| view.now >= grant.back_by.0)
+            .filter(|grant| observed.now >= grant.back_by.0)
             .count();
-        let breaker_open = lost >= usize::try_from(spec.failure_threshold.max(1)).unwrap_or(1);
-        let holders = self
-            .grants(pool, ledger)
-            .map(|grant| grant.node.clone())
-            .collect();
-        let (policy, generation, invalid) = (policy.clone(), *generation, invalid.clone());
-        Report {
-            policy,
-            generation,
-            invalid,
+        let threshold = usize::try_from(policy.spec.failure_threshold.max(1)).unwrap_or(1);
+        PoolReport {
+            policy: policy.name.clone(),
+            generation: policy.generation,
+            invalid: policy.invalid.clone(),
             nodes,
-            limit,
+            limit: policy.limit(nodes),
             lost,
-            breaker_open,
-            holders,
-            ..Report::default()
+            breaker_open: lost >= threshold,
+            holders: self
+                .grants(pool, ledger)
+                .map(|grant| grant.node.clone())
+                .collect(),
+            ..PoolReport::default()
         }
     }
 }
 
-/// The nodes of the control plane that are unavailable, in all pools. There is never more than one by us.
-struct ControlPlaneNodes(BTreeSet<String>);
+/// The unavailable control-plane nodes of all pools. At most one has a grant.
+struct UnavailableControlPlane(BTreeSet<String>);
 
-impl ControlPlaneNodes {
-    fn of(view: &View<'_>, ledger: &RebootLedger) -> Self {
-        let granted: BTreeSet<&str> = ledger
-            .spec
-            .grants
-            .iter()
-            .map(|grant| grant.node.as_str())
-            .collect();
-        let nodes = view.nodes.values().filter(|node| node.is_control_plane());
-        let away = nodes
-            .filter(|node| !node.ready || node.is_busy() || granted.contains(node.name.as_str()));
-        Self(away.map(|node| node.name.clone()).collect())
+impl UnavailableControlPlane {
+    fn new(observed: &ObservedState<'_>, ledger: &RebootLedger) -> Self {
+        let granted = nodes_with_grant(ledger);
+        let nodes = observed.nodes.values();
+        let unavailable = nodes.filter(|node| {
+            node.is_control_plane()
+                && (!node.ready || node.is_in_progress() || granted.contains(&node.name))
+        });
+        Self(unavailable.map(|node| node.name.clone()).collect())
     }
 }
 
-/// One pool's turn.
-struct Turn<'a, 'b> {
-    view: &'a View<'a>,
+fn nodes_with_grant(ledger: &RebootLedger) -> BTreeSet<String> {
+    let grants = ledger.spec.grants.iter();
+    grants.map(|grant| grant.node.clone()).collect()
+}
+
+/// Plans the grants of one pool.
+struct PoolPlanner<'a, 'b> {
+    observed: &'a ObservedState<'a>,
     pools: &'a Pools<'a>,
     pool: &'a Pool<'a>,
     ledger: &'b mut RebootLedger,
-    control_plane: &'b mut ControlPlaneNodes,
-    report: Report,
+    control_plane: &'b mut UnavailableControlPlane,
+    report: PoolReport,
 }
 
-impl Turn<'_, '_> {
-    /// Grants what may be granted; everyone else is told why not.
-    fn run(&mut self) -> (Vec<Grant>, Vec<Deed>) {
-        let granted: BTreeSet<String> = self
-            .ledger
-            .spec
-            .grants
-            .iter()
-            .map(|grant| grant.node.clone())
-            .collect();
-        let mut unavailable = self.unavailable(&granted);
+impl PoolPlanner<'_, '_> {
+    /// Issues grants up to the limit. Returns them, and the updates of the nodes that wait.
+    fn plan(&mut self) -> (Vec<Grant>, Vec<NodeUpdate>) {
+        let granted = nodes_with_grant(self.ledger);
+        let mut unavailable = self.unavailable_nodes(&granted);
         let mut candidates: Vec<&NodeState> = self
             .pool
             .nodes
             .iter()
             .copied()
-            .filter(|node| wants(node) && !granted.contains(&node.name))
+            .filter(|node| is_requested(node) && !granted.contains(&node.name))
             .collect();
-        candidates.sort_by_cached_key(|node| self.rank(node));
-        let (mut grants, mut deeds) = (Vec::new(), Vec::new());
-        // In a dry run slots are counted as if they had been spent, and nothing is.
+        candidates.sort_by_cached_key(|node| self.sort_key(node));
+        let mut grants = Vec::new();
+        let mut updates = Vec::new();
         for node in candidates {
-            let reason = match self.refusal(node, &unavailable) {
-                None if self.pool.rules.spec.dry_run => {
+            let reason = match self.wait_reason(node, &unavailable) {
+                // A dry run counts slots as if they were taken, and takes none.
+                None if self.pool.policy.spec.dry_run => {
                     unavailable.insert(node.name.clone());
-                    Reason::DryRun
+                    WaitReason::DryRun
                 }
-                None => match self.grant(node) {
+                None => match self.issue_grant(node) {
                     Some(grant) => {
                         unavailable.insert(node.name.clone());
                         self.report.holders.push(node.name.clone());
                         grants.push(grant);
                         continue;
                     }
-                    None => Reason::NoSlot,
+                    None => WaitReason::NoSlot,
                 },
                 Some(reason) => reason,
             };
             *self.report.waiting.entry(reason).or_default() += 1;
-            deeds.extend(self.wait(node, reason));
+            updates.extend(self.set_waiting(node, reason));
         }
         self.report.unavailable = unavailable.len();
-        (grants, deeds)
+        (grants, updates)
     }
 
-    /// Granted, not Ready, cordoned by others, or at a reboot that no ledger knows of.
-    fn unavailable(&self, granted: &BTreeSet<String>) -> BTreeSet<String> {
-        let cordoned = |node: &NodeState| self.pool.rules.spec.count_cordoned && node.unschedulable;
-        let away = |node: &&NodeState| {
+    /// Nodes that have a grant, are not Ready, were cordoned by others, or have an order or a
+    /// reboot in progress without a grant.
+    fn unavailable_nodes(&self, granted: &BTreeSet<String>) -> BTreeSet<String> {
+        let count_cordoned = self.pool.policy.spec.count_cordoned;
+        let is_unavailable = |node: &NodeState| {
             !node.ready
-                || node.is_busy()
+                || node.is_in_progress()
                 || node.has_order()
-                || cordoned(node)
+                || (count_cordoned && node.unschedulable)
                 || granted.contains(&node.name)
         };
-        let here = self
-            .pool
-            .nodes
-            .iter()
-            .copied()
-            .filter(away)
+        let nodes = self.pool.nodes.iter().copied();
+        let existing = nodes
+            .filter(|node| is_unavailable(node))
             .map(|node| node.name.clone());
-        let nowhere = self
+        // Nodes with a grant that are not in the cache count too.
+        let granted = self
             .pools
             .grants(self.pool, self.ledger)
             .map(|grant| grant.node.clone());
-        here.chain(nowhere).collect()
+        existing.chain(granted).collect()
     }
 
-    /// Who comes first is the smallest.
-    fn rank(&self, node: &NodeState) -> (bool, u8, Timestamp, String) {
-        let spec = &self.pool.rules.spec;
-        let turn = match spec.control_plane {
+    /// The position of a node among the candidates: the smallest is granted first. The node of the
+    /// controller itself is last.
+    fn sort_key(&self, node: &NodeState) -> (bool, u8, Timestamp, String) {
+        let spec = &self.pool.policy.spec;
+        let role = match spec.control_plane {
             ControlPlane::Any => 1,
             ControlPlane::First => u8::from(!node.is_control_plane()),
             ControlPlane::Last => u8::from(node.is_control_plane()),
@@ -415,85 +419,88 @@ impl Turn<'_, '_> {
         let since = match spec.order {
             Order::LongestWaiting => node
                 .waiting()
-                .map_or(self.view.now, |waiting| waiting.since),
+                .map_or(self.observed.now, |waiting| waiting.since),
             Order::Name => Timestamp::MIN,
         };
-        (
-            self.view.own_node == Some(&node.name),
-            turn,
-            since,
-            node.name.clone(),
-        )
+        let is_own_node = self.observed.own_node == Some(&node.name);
+        (is_own_node, role, since, node.name.clone())
     }
 
-    /// Why a node may not reboot now.
-    fn refusal(&self, node: &NodeState, unavailable: &BTreeSet<String>) -> Option<Reason> {
-        let (rules, now) = (self.pool.rules, self.view.now);
-        let held = self.view.held;
-        let changed = self.ledger.changed(&rules.policy);
-        let reached =
-            unavailable.len() + usize::from(!unavailable.contains(&node.name)) > self.report.limit;
+    /// Why a node cannot get a grant now: the first check that applies.
+    fn wait_reason(&self, node: &NodeState, unavailable: &BTreeSet<String>) -> Option<WaitReason> {
+        let policy = self.pool.policy;
+        let now = self.observed.now;
+        let blockers = self.observed.blockers;
+        let blocked_nodes = blockers.by_pods.get(&policy.name);
+        let last_changed = self.ledger.last_changed(&policy.name);
+        let is_counted = unavailable.contains(&node.name);
+        let unavailable_after = unavailable.len() + usize::from(!is_counted);
         let checks = [
-            (rules.invalid.is_some(), Reason::PolicyInvalid),
-            (rules.spec.paused || node.is_paused(), Reason::Paused),
-            (node.is_busy() || node.has_order(), Reason::InProgress),
-            (!node.ready, Reason::NodeNotReady),
-            (node.boot_id.is_none(), Reason::NoBootId),
-            (backs_off(node, now), Reason::BackingOff),
-            (self.report.breaker_open, Reason::BreakerOpen),
-            (rules.open(now) == Open::Closed, Reason::OutsideWindow),
+            (policy.invalid.is_some(), WaitReason::PolicyInvalid),
+            (policy.spec.paused || node.is_paused(), WaitReason::Paused),
             (
-                held.by_alerts.contains(&rules.policy),
-                Reason::BlockedByAlerts,
+                node.is_in_progress() || node.has_order(),
+                WaitReason::InProgress,
+            ),
+            (!node.ready, WaitReason::NodeNotReady),
+            (node.boot_id.is_none(), WaitReason::NoBootId),
+            (is_backing_off(node, now), WaitReason::BackingOff),
+            (self.report.breaker_open, WaitReason::BreakerOpen),
+            (
+                policy.window_state(now) == WindowState::Closed,
+                WaitReason::OutsideWindow,
             ),
             (
-                held.by_pods
-                    .get(&rules.policy)
-                    .is_some_and(|nodes| nodes.contains(&node.name)),
-                Reason::BlockedByPods,
+                blockers.by_alerts.contains(&policy.name),
+                WaitReason::BlockedByAlerts,
             ),
             (
-                changed.is_some_and(|changed| now < rules.gap_after(changed)),
-                Reason::MinimumGap,
+                blocked_nodes.is_some_and(|nodes| nodes.contains(&node.name)),
+                WaitReason::BlockedByPods,
+            ),
+            (
+                last_changed.is_some_and(|changed| now < policy.gap_after(changed)),
+                WaitReason::MinimumGap,
             ),
             (
                 node.is_control_plane()
                     && self.control_plane.0.iter().any(|other| *other != node.name),
-                Reason::ControlPlaneBusy,
+                WaitReason::ControlPlaneBusy,
             ),
             (
-                reached || self.ledger.spec.grants.len() >= GRANTS_MAX,
-                Reason::NoSlot,
+                unavailable_after > self.report.limit
+                    || self.ledger.spec.grants.len() >= GRANTS_MAX,
+                WaitReason::NoSlot,
             ),
         ];
         checks
             .into_iter()
-            .find(|(holds, _)| *holds)
+            .find(|(applies, _)| *applies)
             .map(|(_, reason)| reason)
     }
 
-    /// Writes a grant into the ledger; `None` if the ledger has no identity yet.
-    fn grant(&mut self, node: &NodeState) -> Option<Grant> {
-        let (spec, now) = (&self.pool.rules.spec, notes::whole_seconds(self.view.now));
+    /// Adds a grant to the ledger. `None` if the ledger has no UID yet.
+    fn issue_grant(&mut self, node: &NodeState) -> Option<Grant> {
+        let spec = &self.pool.policy.spec;
+        let now = truncate_to_seconds(self.observed.now);
         let after = |time: SignedDuration| now.saturating_add(time).unwrap_or(now);
-        let drained = CLAIM_TIME + SignedDuration::from_secs(spec.drain.timeout_seconds);
-        let expires = match self.pool.rules.open(now) {
-            // No reboot begins after its window closed, however long the drain took.
-            Open::Until(closes) => closes.min(after(drained)),
-            Open::Always | Open::Closed => after(drained),
+        let drain_time = CLAIM_TIMEOUT + SignedDuration::from_secs(spec.drain.timeout_seconds);
+        let boot_time = SignedDuration::from_secs(spec.boot_timeout_seconds);
+        let expires_at = match self.pool.policy.window_state(now) {
+            // No reboot starts after its window closed, however long the drain takes.
+            WindowState::OpenUntil(closes) => closes.min(after(drain_time)),
+            WindowState::Always | WindowState::Closed => after(drain_time),
         };
         let grant = Grant {
             id: self.ledger.next_id()?.to_string(),
             node: node.name.clone(),
             node_uid: node.uid.clone(),
             boot_id: node.boot_id.clone()?,
-            policy: self.pool.rules.policy.clone(),
-            reason: notes::reason(node.needed().unwrap_or_default()),
+            policy: self.pool.policy.name.clone(),
+            reason: sanitize_reason(node.needed().unwrap_or_default()),
             granted_at: Time(now),
-            expires_at: Time(expires),
-            back_by: Time(after(
-                drained + SignedDuration::from_secs(spec.boot_timeout_seconds),
-            )),
+            expires_at: Time(expires_at),
+            back_by: Time(after(drain_time + boot_time)),
             drain: spec.drain.clone(),
         };
         if node.is_control_plane() {
@@ -503,34 +510,31 @@ impl Turn<'_, '_> {
         Some(grant)
     }
 
-    fn wait(&self, node: &NodeState, reason: Reason) -> Option<Deed> {
-        let known = node.waiting();
-        if known
-            .as_ref()
-            .is_some_and(|waiting| waiting.reason == reason)
-        {
+    /// Writes the reason to the node, if it is another one.
+    fn set_waiting(&self, node: &NodeState, reason: WaitReason) -> Option<NodeUpdate> {
+        let current = node.waiting();
+        if current.is_some_and(|waiting| waiting.reason == reason) {
             return None;
         }
-        let since = known.map_or(notes::whole_seconds(self.view.now), |waiting| waiting.since);
-        let edit = Edit::wait(&Waiting { reason, since });
-        Some(Deed {
+        let now = truncate_to_seconds(self.observed.now);
+        let since = current.map_or(now, |waiting| waiting.since);
+        Some(NodeUpdate {
             node: node.name.clone(),
-            edit,
-            told: Some(Told::Waits { reason }),
+            patch: NodePatch::set_waiting(&Waiting { reason, since }),
+            event: Some(NodeEvent::Waiting { reason }),
         })
     }
 }
 
-fn wants(node: &NodeState) -> bool {
-    node.needed().is_some() && !node.going
+fn is_requested(node: &NodeState) -> bool {
+    node.needed().is_some() && !node.is_terminating
 }
 
-fn backs_off(node: &NodeState, now: Timestamp) -> bool {
+fn is_backing_off(node: &NodeState, now: Timestamp) -> bool {
     let Some(last) = node.last().filter(|last| last.failures > 0) else {
         return false;
     };
-    let doubled = BACK_OFF
-        .saturating_mul(1 << last.failures.saturating_sub(1).min(20))
-        .min(BACK_OFF_MAX);
-    now.duration_since(last.at) < doubled
+    let doublings = last.failures.saturating_sub(1).min(20);
+    let back_off = BACK_OFF.saturating_mul(1 << doublings).min(BACK_OFF_MAX);
+    now.duration_since(last.at) < back_off
 }

@@ -1,4 +1,4 @@
-//! Plans, as tables: nodes and a policy in, grants and reasons out.
+//! Table tests of the plan: nodes and a policy in, grants and reasons out.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -7,22 +7,24 @@ use k8s_openapi::apimachinery::pkg::{apis::meta::v1::Time, util::intstr::IntOrSt
 use kube::api::ObjectMeta;
 
 use super::{
-    plan::{Back, Held, Nodes, Plan, View, free, plan},
-    standing::{Standing, standing},
+    grant_phase::{GrantPhase, grant_phase},
+    plan::{
+        ActiveBlockers, NodeEvent, Nodes, ObservedState, Plan, ReadySince, completed_grants, plan,
+    },
 };
 use crate::{
-    ledger::{Grant, LEDGER, RebootLedger, RebootLedgerSpec},
-    notes::{
-        CORDONED, Ended, Fate, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, Order, PAUSED, Progress,
-        Reason, Stage, WAITING, Waiting,
+    annotations::{
+        CORDONED, GrantId, IN_PROGRESS, LAST, LastReboot, NEEDED, NOW, PAUSED, RebootOrder,
+        RebootProgress, RebootResult, Stage, WAITING, WaitReason, Waiting,
     },
+    ledger::{Grant, LEDGER, RebootLedger, RebootLedgerSpec},
+    parsed_policy::ParsedPolicy,
     policy::{self, ControlPlane, Drain, RebootPolicy, RebootPolicySpec},
-    rules::Rules,
     state::NodeState,
     window::Window,
 };
 
-/// Monday noon.
+/// A Monday, 12:00 UTC.
 const NOON: i64 = 1_794_830_400;
 
 fn at(second: i64) -> Timestamp {
@@ -30,31 +32,30 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn id(number: u32) -> GrantId {
-    GrantId::read(&format!("ledger00-{number}")).expect("an id")
+    GrantId::parse(&format!("ledger00-{number}")).expect("an id")
 }
 
 fn node(name: &str) -> NodeState {
-    let (name, boot_id) = (name.to_owned(), Some(format!("b-{name}-0")));
     NodeState {
+        name: name.to_owned(),
         uid: format!("u-{name}"),
-        name,
         version: "1".into(),
-        boot_id,
+        boot_id: Some(format!("b-{name}-0")),
         ready: true,
         ..NodeState::default()
     }
 }
 
 impl NodeState {
-    fn wants(self) -> Self {
-        self.with_note(NEEDED, "kernel")
+    fn requested(self) -> Self {
+        self.with_annotation(NEEDED, "kernel")
     }
 
-    fn since(self, second: i64) -> Self {
-        self.wants().with_note(
+    fn waiting_since(self, second: i64) -> Self {
+        self.requested().with_annotation(
             WAITING,
             Waiting {
-                reason: Reason::NoSlot,
+                reason: WaitReason::NoSlot,
                 since: at(second),
             },
         )
@@ -79,39 +80,39 @@ impl NodeState {
         }
     }
 
-    fn booted(self) -> Self {
+    fn rebooted(self) -> Self {
         Self {
             boot_id: Some(format!("b-{}-1", self.name)),
             ..self
         }
     }
 
-    fn busy(self, number: u32, stage: Stage) -> Self {
-        let progress = Progress {
+    fn in_progress(self, number: u32, stage: Stage) -> Self {
+        let progress = RebootProgress {
             id: id(number),
             boot: format!("b-{}-0", self.name),
             since: at(0),
             stage,
         };
-        self.with_note(IN_PROGRESS, progress)
-            .with_note(CORDONED, id(number))
+        self.with_annotation(IN_PROGRESS, progress)
+            .with_annotation(CORDONED, id(number))
             .cordoned()
     }
 
-    fn told(self, number: u32) -> Self {
-        self.with_note(
+    fn announced(self, number: u32) -> Self {
+        self.with_annotation(
             NOW,
-            Order {
+            RebootOrder {
                 id: id(number),
                 expires: at(1200),
             },
         )
     }
 
-    fn ended(self, number: u32, result: Fate, failures: u32) -> Self {
-        self.with_note(
+    fn ended(self, number: u32, result: RebootResult, failures: u32) -> Self {
+        self.with_annotation(
             LAST,
-            Ended {
+            LastReboot {
                 id: id(number),
                 result,
                 at: at(0),
@@ -143,284 +144,293 @@ fn ledger(grants: &[Grant]) -> RebootLedger {
         ..ObjectMeta::default()
     };
     let spec = RebootLedgerSpec {
-        issued: i64::try_from(grants.len()).expect("few"),
+        issued: i64::try_from(grants.len()).expect("a small number"),
         grants: grants.to_vec(),
         changes: vec![],
     };
     RebootLedger { metadata, spec }
 }
 
-fn at_most(count: i32) -> RebootPolicySpec {
+fn max_unavailable(count: i32) -> RebootPolicySpec {
     RebootPolicySpec {
         max_unavailable: IntOrString::Int(count),
         ..RebootPolicySpec::default()
     }
 }
 
-fn decide_with(
+fn plan_with(
     nodes: &[NodeState],
     ledger: &RebootLedger,
     spec: &RebootPolicySpec,
-    held: &Held,
+    blockers: &ActiveBlockers,
     second: i64,
 ) -> Plan {
     let nodes: Nodes = nodes
         .iter()
         .map(|node| (node.name.clone(), Arc::new(node.clone())))
         .collect();
-    let rules = Rules::of_all([&RebootPolicy::new("p", spec.clone())]);
-    plan(&View {
+    let policies = ParsedPolicy::parse_all([&RebootPolicy::new("p", spec.clone())]);
+    plan(&ObservedState {
         now: at(second),
         nodes: &nodes,
         ledger,
-        rules: &rules,
+        policies: &policies,
         own_node: Some("own"),
-        held,
-        back: &Back::new(),
+        blockers,
+        ready_since: &ReadySince::new(),
     })
 }
 
-fn decide(nodes: &[NodeState], grants: &[Grant], spec: &RebootPolicySpec, second: i64) -> Plan {
-    decide_with(nodes, &ledger(grants), spec, &Held::default(), second)
+fn plan_for(nodes: &[NodeState], grants: &[Grant], spec: &RebootPolicySpec, second: i64) -> Plan {
+    plan_with(
+        nodes,
+        &ledger(grants),
+        spec,
+        &ActiveBlockers::default(),
+        second,
+    )
 }
 
-/// Who is granted, and who waits for what.
-fn outcome(plan: &Plan) -> String {
+/// The nodes that get a grant, and the reasons of those that wait.
+fn summary(plan: &Plan) -> String {
     let granted: Vec<&str> = plan
         .announcements
         .iter()
-        .map(|deed| deed.node.as_str())
+        .map(|update| update.node.as_str())
         .collect();
-    let waits = plan.deeds.iter().filter_map(|deed| match &deed.told {
-        Some(super::plan::Told::Waits { reason }) => {
-            Some(format!("{} {}", deed.node, reason.as_str()))
+    let mut parts = vec![format!("grants {}", granted.join(","))];
+    for update in &plan.updates {
+        if let Some(NodeEvent::Waiting { reason }) = update.event {
+            parts.push(format!("{} {}", update.node, reason.as_str()));
         }
-        _ => None,
-    });
-    [
-        vec![format!("grants {}", granted.join(","))],
-        waits.collect(),
-    ]
-    .concat()
-    .join("; ")
+    }
+    parts.join("; ")
 }
 
-fn check(what: &str, nodes: &[NodeState], grants: &[Grant], spec: &RebootPolicySpec, wanted: &str) {
-    assert_eq!(outcome(&decide(nodes, grants, spec, 10)), wanted, "{what}");
+fn check(
+    what: &str,
+    nodes: &[NodeState],
+    grants: &[Grant],
+    spec: &RebootPolicySpec,
+    expected: &str,
+) {
+    let plan = plan_for(nodes, grants, spec, 10);
+    assert_eq!(summary(&plan), expected, "{what}");
+}
+
+fn nodes_of(grants: &[Grant]) -> Vec<&str> {
+    grants.iter().map(|grant| grant.node.as_str()).collect()
 }
 
 #[test]
-fn slots_are_spent_up_to_the_limit_and_no_further() {
-    let three = [node("a").wants(), node("b").wants(), node("c").wants()];
+fn grants_are_issued_up_to_the_limit() {
+    let three = [
+        node("a").requested(),
+        node("b").requested(),
+        node("c").requested(),
+    ];
     check(
         "one slot",
         &three,
         &[],
-        &at_most(1),
+        &max_unavailable(1),
         "grants a; b NoSlot; c NoSlot",
     );
     check(
-        "all free slots are used at once",
+        "all slots are taken by one plan",
         &three,
         &[],
-        &at_most(2),
+        &max_unavailable(2),
         "grants a,b; c NoSlot",
     );
     check(
         "more slots than nodes",
         &three,
         &[],
-        &at_most(9),
+        &max_unavailable(9),
         "grants a,b,c",
     );
     check(
-        "none",
+        "no slots",
         &three,
         &[],
-        &at_most(0),
+        &max_unavailable(0),
         "grants ; a NoSlot; b NoSlot; c NoSlot",
     );
-    let spent = [
-        node("a").busy(1, Stage::Draining),
-        node("b").wants(),
-        node("c").wants(),
+    let with_grant = [
+        node("a").in_progress(1, Stage::Draining),
+        node("b").requested(),
+        node("c").requested(),
     ];
     check(
-        "one is spent",
-        &spent,
+        "one slot is taken",
+        &with_grant,
         &[grant(1, "a")],
-        &at_most(2),
+        &max_unavailable(2),
         "grants b; c NoSlot",
     );
-    let least = RebootPolicySpec {
+    let min_available = RebootPolicySpec {
         min_available: Some(IntOrString::String("60%".into())),
-        ..at_most(9)
+        ..max_unavailable(9)
     };
     check(
-        "enough must stay",
+        "minAvailable",
         &three,
         &[],
-        &least,
+        &min_available,
         "grants a; b NoSlot; c NoSlot",
     );
     check(
-        "single node reboots",
+        "a single node",
         &three[..1],
         &[],
-        &at_most(1),
+        &max_unavailable(1),
         "grants a",
     );
 }
 
 #[test]
-fn nodes_that_are_away_for_any_reason_count() {
-    let b = node("b").wants();
+fn unavailable_nodes_take_slots() {
+    let b = node("b").requested();
     check(
         "not ready, or unknown",
         &[node("a").not_ready(), b.clone()],
         &[],
-        &at_most(1),
+        &max_unavailable(1),
         "grants ; b NoSlot",
     );
     check(
         "cordoned by others",
         &[node("a").cordoned(), b.clone()],
         &[],
-        &at_most(1),
+        &max_unavailable(1),
         "grants ; b NoSlot",
     );
-    let lenient = RebootPolicySpec {
+    let not_counted = RebootPolicySpec {
         count_cordoned: false,
-        ..at_most(1)
+        ..max_unavailable(1)
     };
     check(
-        "cordoned by others, and that is fine",
+        "cordoned by others, not counted",
         &[node("a").cordoned(), b.clone()],
         &[],
-        &lenient,
+        &not_counted,
         "grants b",
     );
     check(
-        "at a reboot that no ledger knows of",
-        &[node("a").busy(7, Stage::Rebooting), b.clone()],
+        "in progress without a grant",
+        &[node("a").in_progress(7, Stage::Rebooting), b.clone()],
         &[],
-        &at_most(1),
+        &max_unavailable(1),
         "grants ; b NoSlot",
     );
     check(
-        "told by a ledger that is lost",
-        &[node("a").told(7), b.clone()],
+        "an order without a grant",
+        &[node("a").announced(7), b.clone()],
         &[],
-        &at_most(1),
+        &max_unavailable(1),
         "grants ; b NoSlot",
     );
     check(
-        "granted and not in any cache",
+        "a grant of a node that does not exist",
         std::slice::from_ref(&b),
         &[grant(1, "b2")],
-        &at_most(1),
+        &max_unavailable(1),
         "grants b",
     );
     check(
-        "away twice counts once",
-        &[node("a").busy(1, Stage::Draining).not_ready(), b],
+        "a grant and not ready counts once",
+        &[node("a").in_progress(1, Stage::Draining).not_ready(), b],
         &[grant(1, "a")],
-        &at_most(2),
+        &max_unavailable(2),
         "grants b",
     );
-    let cordoned = node("a").wants().cordoned();
+    let cordoned = node("a").requested().cordoned();
     check(
-        "a cordoned node costs nothing more",
+        "a cordoned node takes no further slot",
         &[cordoned, node("b")],
         &[],
-        &at_most(1),
+        &max_unavailable(1),
         "grants a",
     );
 }
 
 #[test]
-fn more_unavailable_than_allowed_grants_nothing() {
+fn nothing_is_granted_above_the_limit() {
     let nodes = [
         node("a").not_ready(),
         node("b").not_ready(),
         node("c").not_ready(),
-        node("d").wants(),
+        node("d").requested(),
     ];
     check(
-        "a limit that was exceeded by others",
+        "exceeded by others",
         &nodes,
         &[],
-        &at_most(2),
+        &max_unavailable(2),
         "grants ; d NoSlot",
     );
-    let held: Vec<NodeState> = ["a", "b", "c"]
+    let in_progress: Vec<NodeState> = ["a", "b", "c"]
         .iter()
         .zip(1..)
-        .map(|(name, number)| node(name).busy(number, Stage::Draining))
+        .map(|(name, number)| node(name).in_progress(number, Stage::Draining))
         .collect();
-    let nodes = [held, vec![node("d").wants()]].concat();
+    let nodes = [in_progress, vec![node("d").requested()]].concat();
     let grants = [grant(1, "a"), grant(2, "b"), grant(3, "c")];
     check(
-        "a limit that was lowered",
+        "lowered",
         &nodes,
         &grants,
-        &at_most(1),
+        &max_unavailable(1),
         "grants ; d NoSlot",
     );
 }
 
 #[test]
-fn limit_changed_while_slots_are_held_loses_none() {
-    let nodes = [node("a").busy(1, Stage::Draining), node("b").wants()];
+fn changed_limit_keeps_existing_grants() {
+    let nodes = [
+        node("a").in_progress(1, Stage::Draining),
+        node("b").requested(),
+    ];
     for limit in [0, 1] {
-        let plan = decide(&nodes, &[grant(1, "a")], &at_most(limit), 10);
-        assert_eq!(
-            (outcome(&plan).as_str(), plan.ledger),
-            ("grants ; b NoSlot", None)
-        );
+        let plan = plan_for(&nodes, &[grant(1, "a")], &max_unavailable(limit), 10);
+        assert_eq!(summary(&plan), "grants ; b NoSlot");
+        assert_eq!(plan.ledger, None);
     }
-    let plan = decide(&nodes, &[grant(1, "a")], &at_most(2), 10)
-        .ledger
-        .expect("a grant");
-    assert_eq!(
-        plan.spec
-            .grants
-            .iter()
-            .map(|grant| grant.node.as_str())
-            .collect::<Vec<_>>(),
-        ["a", "b"]
-    );
+    let plan = plan_for(&nodes, &[grant(1, "a")], &max_unavailable(2), 10);
+    let ledger = plan.ledger.expect("a new ledger");
+    assert_eq!(nodes_of(&ledger.spec.grants), ["a", "b"]);
 }
 
 #[test]
-fn every_waiting_node_has_its_reason() {
+fn every_waiting_node_has_one_reason() {
     let closed = Window {
         days: vec![],
         start: "22:00".into(),
         end: "04:00".into(),
         time_zone: "UTC".into(),
     };
-    let unreadable = Window {
+    let invalid = Window {
         time_zone: "Nowhere".into(),
         ..closed.clone()
     };
-    let a = node("a").wants();
-    for (what, node, spec, wanted) in [
+    let a = node("a").requested();
+    for (what, node, spec, expected) in [
         (
-            "window",
+            "closed window",
             a.clone(),
             RebootPolicySpec {
                 windows: vec![closed],
-                ..at_most(1)
+                ..max_unavailable(1)
             },
             "grants ; a OutsideWindow",
         ),
         (
-            "unreadable",
+            "invalid window",
             a.clone(),
             RebootPolicySpec {
-                windows: vec![unreadable],
-                ..at_most(1)
+                windows: vec![invalid],
+                ..max_unavailable(1)
             },
             "grants ; a PolicyInvalid",
         ),
@@ -429,14 +439,14 @@ fn every_waiting_node_has_its_reason() {
             a.clone(),
             RebootPolicySpec {
                 paused: true,
-                ..at_most(1)
+                ..max_unavailable(1)
             },
             "grants ; a Paused",
         ),
         (
             "paused node",
-            a.clone().with_note(PAUSED, ""),
-            at_most(1),
+            a.clone().with_annotation(PAUSED, ""),
+            max_unavailable(1),
             "grants ; a Paused",
         ),
         (
@@ -444,201 +454,201 @@ fn every_waiting_node_has_its_reason() {
             a.clone(),
             RebootPolicySpec {
                 dry_run: true,
-                ..at_most(1)
+                ..max_unavailable(1)
             },
             "grants ; a DryRun",
         ),
         (
             "not ready",
             a.clone().not_ready(),
-            at_most(1),
+            max_unavailable(1),
             "grants ; a NodeNotReady",
         ),
         (
-            "no boot id",
+            "no boot ID",
             NodeState {
                 boot_id: None,
                 ..a.clone()
             },
-            at_most(1),
+            max_unavailable(1),
             "grants ; a NoBootId",
         ),
         (
-            "failed lately",
-            a.clone().ended(1, Fate::DrainTimedOut, 1),
-            at_most(1),
+            "recent failure",
+            a.clone().ended(1, RebootResult::DrainTimedOut, 1),
+            max_unavailable(1),
             "grants ; a BackingOff",
         ),
         (
-            "already said",
-            a.clone().with_note(
+            "the reason is already written",
+            a.clone().with_annotation(
                 WAITING,
                 Waiting {
-                    reason: Reason::NoSlot,
+                    reason: WaitReason::NoSlot,
                     since: at(0),
                 },
             ),
-            at_most(0),
+            max_unavailable(0),
             "grants ",
         ),
         (
-            "being deleted",
+            "terminating",
             NodeState {
-                going: true,
+                is_terminating: true,
                 ..a.clone()
             },
-            at_most(1),
+            max_unavailable(1),
             "grants ",
         ),
         (
-            "busy with what nobody knows",
-            a.busy(9, Stage::Draining),
-            at_most(5),
+            "in progress without a grant",
+            a.in_progress(9, Stage::Draining),
+            max_unavailable(5),
             "grants ; a InProgress",
         ),
     ] {
-        check(what, &[node], &[], &spec, wanted);
+        check(what, &[node], &[], &spec, expected);
     }
 }
 
 #[test]
-fn blocked_node_does_not_keep_others_waiting() {
-    let nodes = [node("a").since(-100), node("b").wants()];
-    let held = Held {
+fn blocked_node_does_not_block_others() {
+    let nodes = [node("a").waiting_since(-100), node("b").requested()];
+    let by_pods = ActiveBlockers {
         by_pods: [("p".into(), BTreeSet::from(["a".to_owned()]))].into(),
-        ..Held::default()
+        ..ActiveBlockers::default()
     };
-    let plan = decide_with(&nodes, &ledger(&[]), &at_most(1), &held, 10);
-    assert_eq!(outcome(&plan), "grants b; a BlockedByPods");
-    let held = Held {
+    let plan = plan_with(&nodes, &ledger(&[]), &max_unavailable(1), &by_pods, 10);
+    assert_eq!(summary(&plan), "grants b; a BlockedByPods");
+    let by_alerts = ActiveBlockers {
         by_alerts: ["p".to_owned()].into(),
-        ..Held::default()
+        ..ActiveBlockers::default()
     };
+    let plan = plan_with(&nodes, &ledger(&[]), &max_unavailable(1), &by_alerts, 10);
     assert_eq!(
-        outcome(&decide_with(&nodes, &ledger(&[]), &at_most(1), &held, 10)),
+        summary(&plan),
         "grants ; a BlockedByAlerts; b BlockedByAlerts"
     );
 }
 
 #[test]
-fn who_waits_longest_comes_first_and_the_controllers_own_node_last() {
-    let plane = "node-role.kubernetes.io/control-plane";
+fn longest_waiting_node_is_first_and_the_controllers_own_node_last() {
+    let control_plane = "node-role.kubernetes.io/control-plane";
     let nodes = [
-        node("a").since(5),
-        node("b").since(3),
-        node("c").since(1).label(plane),
-        node("own").since(0),
+        node("a").waiting_since(5),
+        node("b").waiting_since(3),
+        node("c").waiting_since(1).label(control_plane),
+        node("own").waiting_since(0),
     ];
-    let order = |spec: RebootPolicySpec| {
-        outcome(&decide(&nodes, &[], &spec, 10))
+    let granted = |spec: RebootPolicySpec| {
+        summary(&plan_for(&nodes, &[], &spec, 10))
             .split(';')
             .next()
             .map(str::to_owned)
     };
-    assert_eq!(order(at_most(4)), Some("grants b,a,c,own".into()));
+    assert_eq!(granted(max_unavailable(4)), Some("grants b,a,c,own".into()));
     assert_eq!(
-        order(RebootPolicySpec {
+        granted(RebootPolicySpec {
             control_plane: ControlPlane::First,
-            ..at_most(4)
+            ..max_unavailable(4)
         }),
         Some("grants c,b,a,own".into())
     );
     assert_eq!(
-        order(RebootPolicySpec {
+        granted(RebootPolicySpec {
             control_plane: ControlPlane::Any,
-            ..at_most(4)
+            ..max_unavailable(4)
         }),
         Some("grants c,b,a,own".into())
     );
     assert_eq!(
-        order(RebootPolicySpec {
+        granted(RebootPolicySpec {
             order: policy::Order::Name,
-            ..at_most(4)
+            ..max_unavailable(4)
         }),
         Some("grants a,b,c,own".into())
     );
 }
 
 #[test]
-fn control_plane_never_loses_two_nodes() {
-    let plane = |name: &str| node(name).label("node-role.kubernetes.io/control-plane");
+fn at_most_one_control_plane_node_is_unavailable() {
+    let control_plane = |name: &str| node(name).label("node-role.kubernetes.io/control-plane");
     check(
         "one at a time",
-        &[plane("a").wants(), plane("b").wants()],
+        &[
+            control_plane("a").requested(),
+            control_plane("b").requested(),
+        ],
         &[],
-        &at_most(5),
+        &max_unavailable(5),
         "grants a; b ControlPlaneBusy",
     );
     check(
-        "one is away",
-        &[plane("a").not_ready(), plane("b").wants()],
+        "another one is not ready",
+        &[
+            control_plane("a").not_ready(),
+            control_plane("b").requested(),
+        ],
         &[],
-        &at_most(5),
+        &max_unavailable(5),
         "grants ; b ControlPlaneBusy",
     );
     check(
-        "others do not mind",
-        &[plane("a").not_ready(), node("b").wants()],
+        "workers are not affected",
+        &[control_plane("a").not_ready(), node("b").requested()],
         &[],
-        &at_most(5),
+        &max_unavailable(5),
         "grants b",
     );
 }
 
 #[test]
-fn gap_counts_from_the_last_grant_or_end() {
-    let nodes = [node("a").wants(), node("b").wants()];
+fn minimum_gap_starts_at_the_last_grant() {
+    let nodes = [node("a").requested(), node("b").requested()];
     let spec = RebootPolicySpec {
         minimum_gap_seconds: 60,
-        ..at_most(5)
+        ..max_unavailable(5)
     };
-    let first = decide(&nodes, &[], &spec, 0);
-    assert_eq!(outcome(&first), "grants a; b MinimumGap");
-    let ledger = first.ledger.expect("a grant");
-    let nodes = [node("a").told(1), node("b").wants()];
-    assert_eq!(
-        outcome(&decide_with(&nodes, &ledger, &spec, &Held::default(), 59)),
-        "grants ; b MinimumGap"
-    );
-    assert_eq!(
-        outcome(&decide_with(&nodes, &ledger, &spec, &Held::default(), 60)),
-        "grants b"
-    );
+    let first = plan_for(&nodes, &[], &spec, 0);
+    assert_eq!(summary(&first), "grants a; b MinimumGap");
+    let ledger = first.ledger.expect("a new ledger");
+    let nodes = [node("a").announced(1), node("b").requested()];
+    let none = ActiveBlockers::default();
+    let before = plan_with(&nodes, &ledger, &spec, &none, 59);
+    assert_eq!(summary(&before), "grants ; b MinimumGap");
+    let after = plan_with(&nodes, &ledger, &spec, &none, 60);
+    assert_eq!(summary(&after), "grants b");
 }
 
 #[test]
-fn breaker_opens_when_nodes_do_not_come_back() {
+fn breaker_opens_at_the_failure_threshold() {
     let spec = RebootPolicySpec {
         failure_threshold: 2,
-        ..at_most(9)
+        ..max_unavailable(9)
     };
     let lost = [
-        node("a").busy(1, Stage::Rebooting).not_ready(),
-        node("b").busy(2, Stage::Rebooting).not_ready(),
-        node("c").wants(),
+        node("a").in_progress(1, Stage::Rebooting).not_ready(),
+        node("b").in_progress(2, Stage::Rebooting).not_ready(),
+        node("c").requested(),
     ];
     let grants = [grant(1, "a"), grant(2, "b")];
-    assert_eq!(outcome(&decide(&lost, &grants, &spec, 2099)), "grants c");
-    let plan = decide(&lost, &grants, &spec, 2100);
-    assert_eq!(
-        (outcome(&plan).as_str(), plan.reports[0].breaker_open),
-        ("grants ; c BreakerOpen", true)
-    );
-    assert_eq!(plan.ledger, None, "slots of lost nodes stay spent");
-    let one_back = [
+    assert_eq!(summary(&plan_for(&lost, &grants, &spec, 2099)), "grants c");
+    let plan = plan_for(&lost, &grants, &spec, 2100);
+    assert_eq!(summary(&plan), "grants ; c BreakerOpen");
+    assert!(plan.reports[0].breaker_open);
+    assert_eq!(plan.ledger, None, "lost nodes keep their slots");
+    let one_recovered = [
         lost[0].clone(),
-        node("b").booted().busy(2, Stage::Rebooting),
-        node("c").wants(),
+        node("b").rebooted().in_progress(2, Stage::Rebooting),
+        node("c").requested(),
     ];
-    assert_eq!(
-        outcome(&decide(&one_back, &[grants[0].clone()], &spec, 2100)),
-        "grants c"
-    );
+    let plan = plan_for(&one_recovered, &[grants[0].clone()], &spec, 2100);
+    assert_eq!(summary(&plan), "grants c");
 }
 
 #[test]
-fn failures_back_off_and_doubling_ends() {
-    for (failures, second, waits) in [
+fn back_off_doubles_up_to_its_maximum() {
+    for (failures, second, is_waiting) in [
         (1, 299, true),
         (1, 300, false),
         (2, 599, true),
@@ -646,23 +656,21 @@ fn failures_back_off_and_doubling_ends() {
         (99, 21_599, true),
         (99, 21_600, false),
     ] {
-        let plan = decide(
-            &[node("a").wants().ended(1, Fate::DrainTimedOut, failures)],
-            &[],
-            &at_most(1),
-            second,
-        );
+        let node = node("a")
+            .requested()
+            .ended(1, RebootResult::DrainTimedOut, failures);
+        let plan = plan_for(&[node], &[], &max_unavailable(1), second);
         assert_eq!(
-            outcome(&plan).contains("BackingOff"),
-            waits,
+            summary(&plan).contains("BackingOff"),
+            is_waiting,
             "{failures} failures, {second} seconds"
         );
     }
 }
 
 #[test]
-fn policies_have_their_own_nodes_and_slots() {
-    let pool = |name: &str, label: &str, priority: i32| {
+fn each_policy_has_its_own_pool_and_limit() {
+    let policy = |name: &str, label: &str, priority: i32| {
         let node_selector = serde_json::from_value(serde_json::json!({"matchLabels": {label: ""}}))
             .expect("a selector");
         RebootPolicy::new(
@@ -675,72 +683,59 @@ fn policies_have_their_own_nodes_and_slots() {
         )
     };
     let nodes = [
-        node("a").label("x").wants(),
-        node("b").label("x").wants(),
-        node("c").label("y").label("x").wants(),
-        node("d").wants(),
+        node("a").label("x").requested(),
+        node("b").label("x").requested(),
+        node("c").label("y").label("x").requested(),
+        node("d").requested(),
     ];
     let nodes: Nodes = nodes
         .into_iter()
         .map(|node| (node.name.clone(), Arc::new(node)))
         .collect();
-    let rules = Rules::of_all(&[pool("by-x", "x", 0), pool("by-y", "y", 5)]);
-    let (ledger, held, back) = (ledger(&[]), Held::default(), Back::new());
-    let view = View {
+    let policies = ParsedPolicy::parse_all(&[policy("by-x", "x", 0), policy("by-y", "y", 5)]);
+    let plan = plan(&ObservedState {
         now: at(0),
         nodes: &nodes,
-        ledger: &ledger,
-        rules: &rules,
+        ledger: &ledger(&[]),
+        policies: &policies,
         own_node: None,
-        held: &held,
-        back: &back,
-    };
-    let plan = plan(&view);
-    assert_eq!(outcome(&plan), "grants c,a,d; b NoSlot");
-    let policies: Vec<&str> = plan
+        blockers: &ActiveBlockers::default(),
+        ready_since: &ReadySince::new(),
+    });
+    assert_eq!(summary(&plan), "grants c,a,d; b NoSlot");
+    let names: Vec<&str> = plan
         .reports
         .iter()
         .map(|report| report.policy.as_str())
         .collect();
-    assert_eq!(policies, ["by-y", "by-x", ""]);
+    assert_eq!(names, ["by-y", "by-x", ""]);
 }
 
 #[test]
-fn no_order_is_planned_without_its_grant() {
-    let plan = decide(&[node("a").wants()], &[], &at_most(1), 10);
+fn order_is_announced_only_with_its_grant() {
+    let plan = plan_for(&[node("a").requested()], &[], &max_unavailable(1), 10);
     let grants = plan.ledger.expect("a ledger").spec.grants;
-    assert_eq!(
-        (
-            grants[0].node.as_str(),
-            grants[0].boot_id.as_str(),
-            grants[0].id.as_str()
-        ),
-        ("a", "b-a-0", "ledger00-1")
-    );
-    assert_eq!(
-        plan.announcements.len(),
-        1,
-        "announced only after the ledger is written"
-    );
-    assert!(plan.deeds.is_empty());
-    let nameless = RebootLedger {
+    assert_eq!(grants[0].node, "a");
+    assert_eq!(grants[0].boot_id, "b-a-0");
+    assert_eq!(grants[0].id, "ledger00-1");
+    assert_eq!(plan.announcements.len(), 1);
+    assert_eq!(plan.updates, []);
+    let without_uid = RebootLedger {
         metadata: ObjectMeta::default(),
         ..ledger(&[])
     };
-    assert_eq!(
-        outcome(&decide_with(
-            &[node("a").wants()],
-            &nameless,
-            &at_most(1),
-            &Held::default(),
-            0
-        )),
-        "grants ; a NoSlot"
+    let plan = plan_with(
+        &[node("a").requested()],
+        &without_uid,
+        &max_unavailable(1),
+        &ActiveBlockers::default(),
+        0,
     );
+    assert_eq!(summary(&plan), "grants ; a NoSlot");
 }
 
 #[test]
-fn order_never_outlives_its_window() {
+fn order_expires_when_its_window_closes() {
     let window = Window {
         days: vec![],
         start: "11:00".into(),
@@ -749,26 +744,22 @@ fn order_never_outlives_its_window() {
     };
     let spec = RebootPolicySpec {
         windows: vec![window],
-        ..at_most(1)
+        ..max_unavailable(1)
     };
-    let grants = decide(&[node("a").wants()], &[], &spec, 0)
-        .ledger
-        .expect("a grant")
-        .spec
-        .grants;
-    assert_eq!(grants[0].expires_at.0, at(300));
-    let grants = decide(&[node("a").wants()], &[], &at_most(1), 0)
-        .ledger
-        .expect("a grant")
-        .spec
-        .grants;
-    assert_eq!(grants[0].expires_at.0, at(1200));
+    let expires_at = |spec: &RebootPolicySpec| {
+        let plan = plan_for(&[node("a").requested()], &[], spec, 0);
+        plan.ledger.expect("a new ledger").spec.grants[0]
+            .expires_at
+            .0
+    };
+    assert_eq!(expires_at(&spec), at(300));
+    assert_eq!(expires_at(&max_unavailable(1)), at(1200));
 }
 
 #[test]
-fn slot_is_free_only_when_its_node_is_back_as_it_was() {
-    let stands = |node: Option<&NodeState>, second: i64| {
-        standing(
+fn grant_is_complete_only_when_its_node_has_recovered() {
+    let phase = |node: Option<&NodeState>, second: i64| {
+        grant_phase(
             &grant(1, "a"),
             node,
             Some(at(0)),
@@ -776,159 +767,155 @@ fn slot_is_free_only_when_its_node_is_back_as_it_was() {
             at(second),
         )
     };
-    let back = node("a").booted().ended(1, Fate::Done, 0);
-    for (what, node, second, wanted) in [
+    let rebooted = node("a").rebooted().ended(1, RebootResult::Done, 0);
+    for (what, node, second, expected) in [
         (
-            "crashed before it was told",
-            node("a").wants(),
+            "crashed before the announcement",
+            node("a").requested(),
             0,
-            Standing::Announce,
+            GrantPhase::Announce,
         ),
-        ("told", node("a").told(1), 299, Standing::Told),
         (
-            "told, and nobody listens",
-            node("a").told(1),
+            "announced",
+            node("a").announced(1),
+            299,
+            GrantPhase::Announced,
+        ),
+        (
+            "announced, and no agent claims it",
+            node("a").announced(1),
             300,
-            Standing::End(Fate::NotClaimed),
+            GrantPhase::End(RebootResult::NotClaimed),
         ),
         (
-            "at it",
-            node("a").busy(1, Stage::Draining),
+            "draining",
+            node("a").in_progress(1, Stage::Draining),
             9999,
-            Standing::Busy,
+            GrantPhase::InProgress,
         ),
         (
-            "back, not yet reported",
-            node("a").booted().busy(1, Stage::Rebooting),
+            "rebooted, not yet reported by the agent",
+            node("a").rebooted().in_progress(1, Stage::Rebooting),
             9999,
-            Standing::Busy,
+            GrantPhase::InProgress,
         ),
-        ("back for a while", back.clone(), 30, Standing::Free),
+        ("settled", rebooted.clone(), 30, GrantPhase::Complete),
         (
-            "back just now",
-            back.clone(),
+            "settling",
+            rebooted.clone(),
             29,
-            Standing::Settling { since: at(0) },
+            GrantPhase::Settling { since: at(0) },
         ),
         (
-            "back and not ready",
-            back.clone().not_ready(),
+            "not ready after the reboot",
+            rebooted.clone().not_ready(),
             30,
-            Standing::Unwell,
+            GrantPhase::Recovering,
         ),
         (
-            "says so, and has the same boot",
-            node("a").ended(1, Fate::Done, 0),
+            "reported, with the former boot ID",
+            node("a").ended(1, RebootResult::Done, 0),
             30,
-            Standing::Unwell,
+            GrantPhase::Recovering,
         ),
         (
-            "back and cordoned by us",
-            back.clone().with_note(CORDONED, "x"),
+            "still cordoned by the agent",
+            rebooted.clone().with_annotation(CORDONED, "x"),
             30,
-            Standing::Unwell,
+            GrantPhase::Recovering,
         ),
         (
-            "back and cordoned by others",
-            back.cordoned(),
+            "cordoned by others",
+            rebooted.cordoned(),
             30,
-            Standing::Free,
+            GrantPhase::Complete,
         ),
         (
-            "gave up",
-            node("a").ended(1, Fate::DrainTimedOut, 1).wants(),
+            "the agent gave up",
+            node("a")
+                .ended(1, RebootResult::DrainTimedOut, 1)
+                .requested(),
             0,
-            Standing::Free,
+            GrantPhase::Complete,
         ),
         (
             "an older grant ended",
-            node("a").ended(7, Fate::Done, 0).wants(),
+            node("a").ended(7, RebootResult::Done, 0).requested(),
             0,
-            Standing::Announce,
+            GrantPhase::Announce,
         ),
         (
-            "request taken back",
+            "the request was withdrawn",
             node("a"),
             0,
-            Standing::End(Fate::Withdrawn),
+            GrantPhase::End(RebootResult::Withdrawn),
         ),
         (
-            "booted by itself before it was told",
-            node("a").booted().wants(),
+            "rebooted before the announcement",
+            node("a").rebooted().requested(),
             0,
-            Standing::End(Fate::Withdrawn),
+            GrantPhase::End(RebootResult::Withdrawn),
         ),
         (
-            "another node of its name",
+            "a recreated node of the same name",
             NodeState {
                 uid: "other".into(),
                 ..node("a")
             },
             0,
-            Standing::Free,
+            GrantPhase::Complete,
         ),
     ] {
-        assert_eq!(stands(Some(&node), second), wanted, "{what}");
+        assert_eq!(phase(Some(&node), second), expected, "{what}");
     }
-    assert_eq!(
-        stands(None, 0),
-        Standing::Free,
-        "slot of a deleted node is free"
-    );
+    assert_eq!(phase(None, 0), GrantPhase::Complete, "a deleted node");
 }
 
 #[test]
-fn slot_that_looks_free_is_read_again_first() {
+fn node_of_a_completed_grant_is_read_again() {
     let nodes: Nodes = [(
         "a".to_owned(),
-        Arc::new(node("a").booted().ended(1, Fate::Refused, 1)),
+        Arc::new(node("a").rebooted().ended(1, RebootResult::Refused, 1)),
     )]
     .into();
-    let (ledger, held, back) = (
-        ledger(&[grant(1, "a"), grant(2, "gone")]),
-        Held::default(),
-        Back::new(),
-    );
-    let rules = Rules::of_all(&[RebootPolicy::new("p", at_most(1))]);
-    let view = View {
+    let ledger = ledger(&[grant(1, "a"), grant(2, "deleted")]);
+    let blockers = ActiveBlockers::default();
+    let ready_since = ReadySince::new();
+    let policies = ParsedPolicy::parse_all(&[RebootPolicy::new("p", max_unavailable(1))]);
+    let observed = ObservedState {
         now: at(0),
         nodes: &nodes,
         ledger: &ledger,
-        rules: &rules,
+        policies: &policies,
         own_node: None,
-        held: &held,
-        back: &back,
+        blockers: &blockers,
+        ready_since: &ready_since,
     };
-    assert_eq!(
-        free(&view)
-            .iter()
-            .map(|grant| grant.node.as_str())
-            .collect::<Vec<_>>(),
-        ["a", "gone"]
-    );
-    let fresh: Nodes = [("a".to_owned(), Arc::new(node("a").busy(1, Stage::Draining)))].into();
-    let plan = plan(&View {
-        nodes: &fresh,
-        ..view
+    let completed = completed_grants(&observed);
+    assert_eq!(nodes_of(&completed), ["a", "deleted"]);
+    let current: Nodes = [(
+        "a".to_owned(),
+        Arc::new(node("a").in_progress(1, Stage::Draining)),
+    )]
+    .into();
+    let plan = plan(&ObservedState {
+        nodes: &current,
+        ..observed
     });
-    let left = plan.ledger.expect("one is free").spec.grants;
-    assert_eq!(
-        left.iter()
-            .map(|grant| grant.node.as_str())
-            .collect::<Vec<_>>(),
-        ["a"]
-    );
+    let ledger = plan.ledger.expect("a new ledger");
+    assert_eq!(nodes_of(&ledger.spec.grants), ["a"]);
 }
 
 #[test]
-fn node_that_wants_nothing_any_more_stops_waiting() {
-    let idle = node("a").with_note(
+fn waiting_annotation_is_removed_without_a_request() {
+    let idle = node("a").with_annotation(
         WAITING,
         Waiting {
-            reason: Reason::NoSlot,
+            reason: WaitReason::NoSlot,
             since: at(0),
         },
     );
-    let plan = decide(&[idle], &[], &at_most(1), 10);
-    assert_eq!((plan.deeds.len(), plan.is_pending()), (1, false));
+    let plan = plan_for(&[idle], &[], &max_unavailable(1), 10);
+    assert_eq!(plan.updates.len(), 1);
+    assert!(!plan.is_pending());
 }

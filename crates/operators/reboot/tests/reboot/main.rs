@@ -1,8 +1,8 @@
-//! The Reboot operator on whole clusters, with exactly its rights, in virtual time.
+//! The Reboot operator on test clusters, with exactly its permissions, in virtual time.
 //!
-//! What is judged is what the cluster shows at every revision, from outside.
+//! Assertions are about every revision of the Nodes, as a client observes them.
 
-mod defects; // what others got wrong
-mod rig; // a cluster, its controller and its agents
-mod rollouts; // what it promises
-mod storms; // the same while everything else goes wrong
+mod fixture; // a cluster with the accounts of controller and agents
+mod known_defects; // defects of other reboot operators
+mod random_faults; // rollouts with random faults
+mod rollouts; // rollouts without faults, or with one

@@ -1,5 +1,6 @@
-//! Report: what policies say of their pools.
-//! Holds: a status is written only when it says something new.
+//! The status of RebootPolicies.
+//!
+//! Guarantee: a status is written only if it differs from the current one.
 
 use bellerophon::{
     ConditionStatus, Failure, Lister, ObjectKey, SetCondition, Writes, set_condition,
@@ -7,18 +8,18 @@ use bellerophon::{
 use jiff::Timestamp;
 use kube::{Api, Client};
 
-use super::{pass::is_gone, plan::Report};
+use super::{plan::PoolReport, reconciler::is_not_found};
 use crate::policy::{RebootPolicy, RebootPolicyStatus};
 
-/// Writes the statuses that changed.
+/// Writes the status of every policy that changed.
 ///
 /// # Errors
-/// The server refuses.
+/// A request fails.
 pub(crate) async fn write(
     client: &Client,
     writes: &Writes,
     policies: &Lister<RebootPolicy>,
-    reports: &[Report],
+    reports: &[PoolReport],
     now: Timestamp,
 ) -> Result<(), Failure> {
     let api = Api::<RebootPolicy>::all(client.clone());
@@ -26,34 +27,34 @@ pub(crate) async fn write(
         let Some(policy) = policies.get(&ObjectKey::cluster(&report.policy)) else {
             continue;
         };
-        let before = policy.status.clone().unwrap_or_default();
-        let status = status(report, &before, now);
-        if status == before {
+        let current = policy.status.clone().unwrap_or_default();
+        let desired = desired_status(report, &current, now);
+        if desired == current {
             continue;
         }
-        match writes
-            .apply_status(
-                &api,
-                &RebootPolicy {
-                    status: Some(status),
-                    ..(*policy).clone()
-                },
-            )
-            .await
-        {
+        let updated = RebootPolicy {
+            status: Some(desired),
+            ..(*policy).clone()
+        };
+        match writes.apply_status(&api, &updated).await {
             Ok(_) => {}
-            Err(error) if is_gone(&error.source) => {}
+            // The policy was deleted.
+            Err(error) if is_not_found(&error.source) => {}
             Err(error) => return Err(error.into()),
         }
     }
     Ok(())
 }
 
-fn status(report: &Report, before: &RebootPolicyStatus, now: Timestamp) -> RebootPolicyStatus {
+fn desired_status(
+    report: &PoolReport,
+    current: &RebootPolicyStatus,
+    now: Timestamp,
+) -> RebootPolicyStatus {
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let mut conditions = before.conditions.clone();
+    let is_valid = report.invalid.is_none();
     let lost = format!("{} nodes did not come back", report.lost);
-    let invalid = report.invalid.clone().unwrap_or_default();
+    let mut conditions = current.conditions.clone();
     for (type_, holds, reason, message) in [
         (
             "BreakerOpen",
@@ -67,31 +68,23 @@ fn status(report: &Report, before: &RebootPolicyStatus, now: Timestamp) -> Reboo
         ),
         (
             "Valid",
-            report.invalid.is_none(),
-            if report.invalid.is_none() {
-                "Read"
-            } else {
-                "Unreadable"
-            },
-            &invalid,
+            is_valid,
+            if is_valid { "Read" } else { "Unreadable" },
+            report.invalid.as_deref().unwrap_or_default(),
         ),
     ] {
-        let status = if holds {
-            ConditionStatus::True
-        } else {
-            ConditionStatus::False
-        };
-        set_condition(
-            &mut conditions,
-            &SetCondition {
-                type_,
-                status,
-                reason,
-                message,
-                observed_generation: report.generation,
+        let condition = SetCondition {
+            type_,
+            status: if holds {
+                ConditionStatus::True
+            } else {
+                ConditionStatus::False
             },
-            now,
-        );
+            reason,
+            message,
+            observed_generation: report.generation,
+        };
+        set_condition(&mut conditions, &condition, now);
     }
     RebootPolicyStatus {
         observed_generation: report.generation,
