@@ -1,5 +1,6 @@
-//! What CI runs: a list of steps, cheapest first.
-//! Holds: every step but `tidy` and `codecs` is one cargo command, so anything that fails here can be repeated by hand.
+//! `cargo xtask check`: the checks of CI, cheapest first.
+//!
+//! Every step but `tidy` and `codecs` is one cargo command.
 
 use std::{path::Path, process::Command};
 
@@ -8,17 +9,17 @@ use crate::{codecs, tidy};
 /// One step of `cargo xtask check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The formatting is rustfmt's.
+    /// `cargo fmt --check`.
     Fmt,
-    /// The rules of [`tidy`] hold.
+    /// The rules of [`tidy`].
     Tidy,
-    /// No lint warns.
+    /// `cargo clippy` without warnings.
     Clippy,
     /// The operators contain no codecs of built-in types; see [`codecs`].
     Codecs,
-    /// Every test passes.
+    /// `cargo test`.
     Test,
-    /// The documentation builds and its links resolve.
+    /// `cargo doc` without warnings.
     Doc,
 }
 
@@ -31,10 +32,10 @@ const ALL: &[Step] = &[
     Step::Doc,
 ];
 
-/// The steps of these names, or all of them for none.
+/// The steps with these names, or all steps without names.
 ///
 /// # Errors
-/// A name that no step has.
+/// An unknown name.
 pub fn select(names: &[String]) -> Result<Vec<Step>, String> {
     if names.is_empty() {
         return Ok(ALL.to_vec());
@@ -43,7 +44,7 @@ pub fn select(names: &[String]) -> Result<Vec<Step>, String> {
         ALL.iter()
             .copied()
             .find(|step| step.name() == name)
-            .ok_or_else(|| format!("there is no step {name:?}"))
+            .ok_or_else(|| format!("unknown step {name:?}"))
     };
     names.iter().map(find).collect()
 }
@@ -61,10 +62,10 @@ impl Step {
         }
     }
 
-    /// Runs it in the repository at `root`.
+    /// Runs the step in the repository at `root`.
     ///
     /// # Errors
-    /// The command that failed, or what is untidy.
+    /// The command that failed, or the findings of tidy.
     pub fn run(self, root: &Path) -> Result<(), String> {
         match self {
             Self::Fmt => cargo(root, &["fmt", "--all", "--check"], &[]),
@@ -103,9 +104,7 @@ fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Resul
     if status.success() {
         Ok(())
     } else {
-        Err(format!(
-            "`{line}` failed; run it alone to see only its output"
-        ))
+        Err(format!("`{line}` failed; run it alone to see its output"))
     }
 }
 
@@ -115,9 +114,9 @@ mod tests {
 
     #[test]
     fn steps_are_selected_by_name() {
-        assert_eq!(select(&[]).expect("no name means all"), ALL);
+        assert_eq!(select(&[]).expect("all steps"), ALL);
         assert_eq!(
-            select(&["doc".to_owned(), "fmt".to_owned()]).expect("both exist"),
+            select(&["doc".to_owned(), "fmt".to_owned()]).expect("two steps"),
             [Step::Doc, Step::Fmt]
         );
         assert!(select(&["everything".to_owned()]).is_err());

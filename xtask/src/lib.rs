@@ -1,20 +1,20 @@
-//! The habits of this repository, executable: one command equals CI, tidiness is a test.
+//! Tasks of the repository, run by `cargo xtask`.
 
-pub mod check; // what CI runs, step by step
+pub mod check; // the checks of CI
 pub mod codecs; // no decoders of built-in types in operators
 pub mod tasks; // the subcommands
-pub mod tidy; // the rules a compiler does not check
-pub mod types; // the table of built-in types
-pub mod upstream; // Kubernetes' own conformance tests
-pub mod upstream_report; // what came out of them
-pub mod user_crate; // a crate as a user writes it
+pub mod tidy; // rules that the compiler does not check
+pub mod types; // the table of built-in types of the API server
+pub mod upstream; // the conformance tests of Kubernetes
+pub mod upstream_report; // the results of the conformance tests
+pub mod user_crate; // a crate outside of the repository
 
 use std::path::{Path, PathBuf};
 
-/// The root of the repository, wherever the task was started.
+/// The root of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .expect("xtask is a folder of the repository")
+        .expect("xtask is a directory of the repository")
         .to_path_buf()
 }

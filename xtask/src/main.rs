@@ -1,20 +1,21 @@
-//! The tasks of this repository: `cargo xtask` lists them, `cargo xtask check` is what CI runs.
-//! Out: exit code 0 done, 1 failed, 2 misused; problems on stderr.
+//! Tasks of the repository: `cargo xtask` lists them.
+//!
+//! Exit codes: 0 success, 1 failure, 2 usage error.
 
 use std::{env, process::ExitCode};
 
-use xtask::tasks::{self, Failure};
+use xtask::tasks::{self, TaskError};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match tasks::run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Failed(why)) => {
-            eprintln!("xtask: {why}");
+        Err(TaskError::Failed(message)) => {
+            eprintln!("xtask: {message}");
             ExitCode::from(1)
         }
-        Err(Failure::Misused(why)) => {
-            eprintln!("xtask: {why}\n\n{}", tasks::usage());
+        Err(TaskError::Usage(message)) => {
+            eprintln!("xtask: {message}\n\n{}", tasks::usage());
             ExitCode::from(2)
         }
     }

@@ -1,37 +1,36 @@
 //! The subcommands of `cargo xtask`: a table of name, purpose and function.
-//! In: the command line. Out: done, or why not.
 
 use std::{path::Path, process::Command};
 
 use crate::{check, codecs, root, tidy, types, upstream, user_crate};
 
-/// Why a task did not end well.
+/// Why a task failed.
 #[derive(Debug)]
-pub enum Failure {
-    /// The task ran and found something wrong.
+pub enum TaskError {
+    /// The task failed. Exit code 1.
     Failed(String),
-    /// The command line makes no sense.
-    Misused(String),
+    /// The command line is invalid. Exit code 2.
+    Usage(String),
 }
 
 struct Task {
     name: &'static str,
     arguments: &'static str,
     purpose: &'static str,
-    run: fn(&[String]) -> Result<(), Failure>,
+    run: fn(&[String]) -> Result<(), TaskError>,
 }
 
 const TASKS: &[Task] = &[
     Task {
         name: "check",
         arguments: "[STEP…]",
-        purpose: "all that CI runs, or the named steps of it: fmt, tidy, clippy, codecs, test, doc",
+        purpose: "run all checks, or some of: fmt, tidy, clippy, codecs, test, doc",
         run: run_check,
     },
     Task {
         name: "tidy",
         arguments: "",
-        purpose: "the rules a compiler does not check: module heads, layers, links, words",
+        purpose: "check module docs, crate layers, links and vocabulary",
         run: run_tidy,
     },
     Task {
@@ -43,34 +42,34 @@ const TASKS: &[Task] = &[
     Task {
         name: "conformance",
         arguments: "[OPTION…]",
-        purpose: "replay the recorded answers of a real API server; --help lists the options",
+        purpose: "replay recorded responses of kube-apiserver; --help lists the options",
         run: run_conformance,
     },
     Task {
         name: "upstream",
         arguments: "[OPTION…]",
-        purpose: "run Kubernetes' own conformance tests, where Go is present",
+        purpose: "run the conformance tests of Kubernetes; needs Go",
         run: run_upstream,
     },
     Task {
         name: "user-crate",
         arguments: "",
-        purpose: "build and test ci/user-crate outside of the repository, as a user would",
+        purpose: "build and test ci/user-crate outside of the repository",
         run: run_user_crate,
     },
     Task {
         name: "types",
         arguments: "FACTS GO_FACTS PUBLISHED",
-        purpose: "write the API server's table of built-in types anew",
+        purpose: "generate the API server's table of built-in types",
         run: run_types,
     },
 ];
 
-/// Runs the task that the command line names; without a name, lists them.
+/// Runs the task with this name. Without a name, prints all tasks.
 ///
 /// # Errors
-/// What the task found wrong, or an unknown task.
-pub fn run(arguments: &[String]) -> Result<(), Failure> {
+/// The task failed, or is unknown.
+pub fn run(arguments: &[String]) -> Result<(), TaskError> {
     let Some((name, rest)) = arguments.split_first() else {
         eprintln!("{}", usage());
         return Ok(());
@@ -78,11 +77,11 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
     let task = TASKS
         .iter()
         .find(|task| task.name == name)
-        .ok_or_else(|| Failure::Misused(format!("there is no task {name:?}")))?;
+        .ok_or_else(|| TaskError::Usage(format!("unknown task {name:?}")))?;
     (task.run)(rest)
 }
 
-/// The tasks, a line each.
+/// The tasks, one per line.
 pub fn usage() -> String {
     let lines = TASKS.iter().map(|task| {
         format!(
@@ -97,39 +96,39 @@ pub fn usage() -> String {
     )
 }
 
-fn run_check(steps: &[String]) -> Result<(), Failure> {
-    let steps = check::select(steps).map_err(Failure::Misused)?;
+fn run_check(steps: &[String]) -> Result<(), TaskError> {
+    let steps = check::select(steps).map_err(TaskError::Usage)?;
     for step in steps {
         eprintln!("==> {}", step.name());
-        step.run(&root()).map_err(Failure::Failed)?;
+        step.run(&root()).map_err(TaskError::Failed)?;
     }
     Ok(())
 }
 
-fn run_tidy(arguments: &[String]) -> Result<(), Failure> {
-    if let Some(surplus) = arguments.first() {
-        return Err(Failure::Misused(format!(
-            "tidy takes no argument, got {surplus:?}"
+fn run_tidy(arguments: &[String]) -> Result<(), TaskError> {
+    if let Some(argument) = arguments.first() {
+        return Err(TaskError::Usage(format!(
+            "tidy takes no argument, got {argument:?}"
         )));
     }
-    let report = tidy::tidy(&root()).map_err(Failure::Failed)?;
+    let report = tidy::tidy(&root()).map_err(TaskError::Failed)?;
     for advice in &report.advice {
         eprintln!("advice: {advice}");
     }
-    report.into_result().map_err(Failure::Failed)
+    report.into_result().map_err(TaskError::Failed)
 }
 
-fn run_codecs(arguments: &[String]) -> Result<(), Failure> {
-    if let Some(surplus) = arguments.first() {
-        return Err(Failure::Misused(format!(
-            "codecs takes no argument, got {surplus:?}"
-        )));
+fn run_codecs(arguments: &[String]) -> Result<(), TaskError> {
+    match arguments.first() {
+        None => codecs::check(&root()).map_err(TaskError::Failed),
+        Some(argument) => Err(TaskError::Usage(format!(
+            "codecs takes no argument, got {argument:?}"
+        ))),
     }
-    codecs::check(&root()).map_err(Failure::Failed)
 }
 
-/// Replaying needs TLS and the embedded server, so it is a binary of its own and this build stays small.
-fn run_conformance(arguments: &[String]) -> Result<(), Failure> {
+/// Runs another binary, since the replay needs TLS and the API server, and xtask is to build fast.
+fn run_conformance(arguments: &[String]) -> Result<(), TaskError> {
     let status = Command::new(env!("CARGO"))
         .args([
             "run",
@@ -141,36 +140,36 @@ fn run_conformance(arguments: &[String]) -> Result<(), Failure> {
         .args(arguments)
         .current_dir(root())
         .status()
-        .map_err(|e| Failure::Failed(format!("cannot start cargo: {e}")))?;
+        .map_err(|e| TaskError::Failed(format!("cannot start cargo: {e}")))?;
     match status.code() {
         Some(0) => Ok(()),
-        Some(2) => Err(Failure::Misused(
-            "conformance was called wrongly, see above".to_owned(),
+        Some(2) => Err(TaskError::Usage(
+            "invalid arguments of conformance, see above".to_owned(),
         )),
-        _ => Err(Failure::Failed(
-            "conformance: the answers are not those on record, see above".to_owned(),
+        _ => Err(TaskError::Failed(
+            "conformance: responses differ from the recorded ones, see above".to_owned(),
         )),
     }
 }
 
-fn run_upstream(arguments: &[String]) -> Result<(), Failure> {
-    let options = upstream::Options::read(arguments).map_err(Failure::Misused)?;
-    upstream::run(&root(), &options).map_err(Failure::Failed)
+fn run_upstream(arguments: &[String]) -> Result<(), TaskError> {
+    let options = upstream::Options::parse(arguments).map_err(TaskError::Usage)?;
+    upstream::run(&root(), &options).map_err(TaskError::Failed)
 }
 
-fn run_user_crate(arguments: &[String]) -> Result<(), Failure> {
+fn run_user_crate(arguments: &[String]) -> Result<(), TaskError> {
     match arguments.first() {
-        None => user_crate::run(&root()).map_err(Failure::Failed),
-        Some(surplus) => Err(Failure::Misused(format!(
-            "user-crate takes no argument, got {surplus:?}"
+        None => user_crate::run(&root()).map_err(TaskError::Failed),
+        Some(argument) => Err(TaskError::Usage(format!(
+            "user-crate takes no argument, got {argument:?}"
         ))),
     }
 }
 
-fn run_types(arguments: &[String]) -> Result<(), Failure> {
+fn run_types(arguments: &[String]) -> Result<(), TaskError> {
     let [facts, go_facts, published] = arguments else {
-        return Err(Failure::Misused(
-            "types takes three files of facts".to_owned(),
+        return Err(TaskError::Usage(
+            "types takes three files: FACTS GO_FACTS PUBLISHED".to_owned(),
         ));
     };
     types::generate(
@@ -179,7 +178,7 @@ fn run_types(arguments: &[String]) -> Result<(), Failure> {
         Path::new(go_facts),
         Path::new(published),
     )
-    .map_err(Failure::Failed)
+    .map_err(TaskError::Failed)
 }
 
 #[cfg(test)]
@@ -190,21 +189,19 @@ mod tests {
     fn usage_names_every_task() {
         let usage = usage();
         for task in TASKS {
-            assert!(
-                usage.contains(task.name) && usage.contains(task.purpose),
-                "{}",
-                task.name
-            );
+            assert!(usage.contains(task.name), "{}", task.name);
+            assert!(usage.contains(task.purpose), "{}", task.name);
         }
     }
 
     #[test]
-    fn unknown_task_is_misuse() {
-        assert!(
-            matches!(run(&["fly".to_owned()]), Err(Failure::Misused(why)) if why.contains("fly"))
-        );
-        assert!(
-            matches!(run(&["check".to_owned(), "fly".to_owned()]), Err(Failure::Misused(why)) if why.contains("fly"))
-        );
+    fn unknown_task_is_a_usage_error() {
+        for arguments in [&["fly"][..], &["check", "fly"]] {
+            let arguments: Vec<String> = arguments.iter().copied().map(str::to_owned).collect();
+            let Err(TaskError::Usage(message)) = run(&arguments) else {
+                panic!("{arguments:?} is not a usage error")
+            };
+            assert!(message.contains("fly"), "{message}");
+        }
     }
 }

@@ -1,6 +1,8 @@
-//! `cargo xtask types FACTS GO_FACTS PUBLISHED`: writes the table of built-in types of the API server.
-//! In: three JSON files of facts. Out: `crates/apiserver/src/types/table.rs`.
-//! Holds: the same facts give the same table to the byte; a fact that the table cannot express is an error, never dropped.
+//! `cargo xtask types FACTS GO_FACTS PUBLISHED`: generates the API server's table of built-in types.
+//!
+//! Inputs: three JSON files. Output: `crates/apiserver/src/types/table.rs`.
+//!
+//! Guarantees: the output is deterministic; a fact that the table cannot express is an error.
 //!
 //! FACTS describes every published type: `definitions` maps a name such as `io.k8s.api.core.v1.Pod` to `gvk` (a list of group, version, kind),
 //! `required` (names), `map` (`atomic`) and `fields`, each with its `type` (a name, `[item]`, `{"*": value}` or `type:format`), `list` and `keys`,

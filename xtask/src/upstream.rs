@@ -1,6 +1,10 @@
-//! `cargo xtask upstream`: Kubernetes' own conformance tests, those that need no container, against a server.
-//! In: Go, the network for its modules, and a kubeconfig or nothing. Out: how many passed, which did not, and `docs/conformance-upstream.md`.
-//! Holds: nothing of the suite is kept in this repository; what is left out, and why, is in `crates/conformance/upstream/tests.json`.
+//! `cargo xtask upstream`: the conformance tests of Kubernetes that need no containers.
+//!
+//! Inputs: Go, the network for its modules, and optionally a kubeconfig. Outputs: a summary, and
+//! `docs/conformance-upstream.md`.
+//!
+//! The suite is not part of the repository. Skipped tests and their reasons are in
+//! `crates/conformance/upstream/tests.json`.
 
 use std::{
     fs,
@@ -13,36 +17,36 @@ use crate::upstream_report::{Report, Tests};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// What the command line may say.
+/// The options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Ask this server; without it a `bellerophon up` is started.
+    /// The server to test. Default: a new `bellerophon up`.
     kubeconfig: Option<PathBuf>,
-    /// The kubectl that tests of kubectl run.
+    /// The kubectl for tests of kubectl.
     kubectl: Option<PathBuf>,
     /// Only tests that match this expression.
     focus: Option<String>,
-    /// How many tests run at once.
+    /// The number of concurrent tests.
     processes: Option<String>,
-    /// Run nothing: tell of the run that left this report.
+    /// Print the results of this report instead of running the suite.
     report: Option<PathBuf>,
-    /// Write the page of results anew.
+    /// Write the page of results.
     write_docs: bool,
 }
 
 impl Options {
-    /// Reads them.
+    /// Parses the options.
     ///
     /// # Errors
-    /// An option that is not known, or lacks its value.
-    pub fn read(arguments: &[String]) -> Result<Self> {
+    /// An unknown option, or a missing value.
+    pub fn parse(arguments: &[String]) -> Result<Self> {
         let mut options = Self::default();
         let mut rest = arguments.iter();
         while let Some(name) = rest.next() {
             let mut value = || {
                 rest.next()
                     .cloned()
-                    .ok_or_else(|| format!("{name} wants a value"))
+                    .ok_or_else(|| format!("{name} needs a value"))
             };
             match name.as_str() {
                 "--kubeconfig" => options.kubeconfig = Some(value()?.into()),
@@ -52,30 +56,30 @@ impl Options {
                 "--report" => options.report = Some(value()?.into()),
                 "--write-docs" => options.write_docs = true,
                 other => {
-                    let known = "--kubeconfig FILE, --kubectl FILE, --focus EXPRESSION, --procs N, --report FILE and --write-docs";
+                    let known = "--kubeconfig FILE, --kubectl FILE, --focus EXPRESSION, \
+                                 --procs N, --report FILE and --write-docs";
                     return Err(format!("upstream takes {known}, got {other:?}"));
                 }
             }
         }
         if options.write_docs && options.focus.is_some() {
             return Err(
-                "the page tells of all tests: --write-docs and --focus do not go together"
-                    .to_owned(),
+                "--write-docs and --focus exclude each other: the page has all tests".to_owned(),
             );
         }
         Ok(options)
     }
 }
 
-/// Builds the suite, runs it and tells what came out.
+/// Builds the suite, runs it and prints the results.
 ///
 /// # Errors
-/// What is missing, or the tests that did not pass.
+/// The suite cannot be built or run, or a test failed.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     let tests = Tests::read(&root.join("crates/conformance/upstream/tests.json"))?;
     let report = match &options.report {
         Some(report) => report.clone(),
-        None => run_anew(root, options, &tests)?,
+        None => build_and_run(root, options, &tests)?,
     };
     let report = Report::read(&report)?;
     eprintln!("{}", report.summary());
@@ -85,34 +89,35 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
             .map_err(|e| format!("cannot write {}: {e}", page.display()))?;
     }
     if report.failed().next().is_some() {
-        Err("upstream: not every test passed, see above".to_owned())
+        Err("upstream: tests failed, see above".to_owned())
     } else {
         Ok(())
     }
 }
 
-/// Builds everything, runs the tests and tells where their report is.
-fn run_anew(root: &Path, options: &Options, tests: &Tests) -> Result<PathBuf> {
-    let folder = root.join("target/upstream");
-    fs::create_dir_all(&folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
-    build_suite(root, &folder)?;
+/// Builds everything and runs the tests. Returns the path of the report.
+fn build_and_run(root: &Path, options: &Options, tests: &Tests) -> Result<PathBuf> {
+    let directory = root.join("target/upstream");
+    fs::create_dir_all(&directory)
+        .map_err(|e| format!("cannot create {}: {e}", directory.display()))?;
+    build_suite(root, &directory)?;
     let server = match &options.kubeconfig {
         Some(_) => None,
-        None => Some(Server::start(root, &folder)?),
+        None => Some(Server::start(root, &directory)?),
     };
     let kubeconfig = options
         .kubeconfig
         .clone()
-        .unwrap_or_else(|| folder.join("kubeconfig"));
-    run_suite(&folder, &kubeconfig, options, tests)?;
+        .unwrap_or_else(|| directory.join("kubeconfig"));
+    run_suite(&directory, &kubeconfig, options, tests)?;
     drop(server);
-    Ok(folder.join("report.json"))
+    Ok(directory.join("report.json"))
 }
 
-/// The suite and its runner, from Go modules.
-fn build_suite(root: &Path, folder: &Path) -> Result<()> {
+/// Builds the suite and ginkgo from Go modules.
+fn build_suite(root: &Path, directory: &Path) -> Result<()> {
     let sources = root.join("crates/conformance/upstream");
-    let output = |name: &str| folder.join(name).display().to_string();
+    let output = |name: &str| directory.join(name).display().to_string();
     let steps = [
         vec![
             "test".to_owned(),
@@ -144,11 +149,11 @@ fn build_suite(root: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn run_suite(folder: &Path, kubeconfig: &Path, options: &Options, tests: &Tests) -> Result<()> {
-    let focus = options.focus.clone().unwrap_or_else(|| tests.chosen());
-    let mut ginkgo = Command::new(folder.join("ginkgo"));
+fn run_suite(directory: &Path, kubeconfig: &Path, options: &Options, tests: &Tests) -> Result<()> {
+    let focus = options.focus.clone().unwrap_or_else(|| tests.focus());
+    let mut ginkgo = Command::new(directory.join("ginkgo"));
     ginkgo
-        .current_dir(folder)
+        .current_dir(directory)
         .args([
             "-p",
             "--no-color",
@@ -161,7 +166,7 @@ fn run_suite(folder: &Path, kubeconfig: &Path, options: &Options, tests: &Tests)
             options.processes.as_deref().unwrap_or("4")
         ))
         .arg(format!("--focus=({focus}).*\\[Conformance\\]"))
-        .arg(format!("--skip={}", tests.left_out()))
+        .arg(format!("--skip={}", tests.skip()))
         .args([
             "./conformance.test",
             "--",
@@ -175,18 +180,18 @@ fn run_suite(folder: &Path, kubeconfig: &Path, options: &Options, tests: &Tests)
     if let Some(kubectl) = &options.kubectl {
         ginkgo.arg(format!("--kubectl-path={}", kubectl.display()));
     }
-    // Whether tests failed is in the report; only a suite that could not run at all leaves none.
+    // The report has the failures. Without a report, the suite could not run at all.
     ginkgo
         .status()
         .map(drop)
         .map_err(|e| format!("cannot start ginkgo: {e}"))
 }
 
-/// A server that ends with the task.
+/// A `bellerophon up` process, killed on drop.
 struct Server(Child);
 
 impl Server {
-    fn start(root: &Path, folder: &Path) -> Result<Self> {
+    fn start(root: &Path, directory: &Path) -> Result<Self> {
         let cargo = Command::new(env!("CARGO"))
             .args(["build", "--package", "bellerophon-cli"])
             .current_dir(root)
@@ -208,7 +213,7 @@ impl Server {
                 "json",
                 "--kubeconfig",
             ])
-            .arg(folder.join("kubeconfig"))
+            .arg(directory.join("kubeconfig"))
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|e| format!("cannot start the server: {e}"))?;
@@ -221,14 +226,14 @@ impl Server {
         if ready {
             Ok(server)
         } else {
-            Err("the server ended before it was ready".to_owned())
+            Err("the server exited before it was ready".to_owned())
         }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -238,33 +243,29 @@ impl Drop for Server {
 mod tests {
     use super::*;
 
-    fn read(words: &[&str]) -> Result<Options> {
-        Options::read(
-            &words
-                .iter()
-                .map(|word| (*word).to_owned())
-                .collect::<Vec<_>>(),
-        )
+    fn parse(arguments: &[&str]) -> Result<Options> {
+        let arguments: Vec<String> = arguments.iter().copied().map(str::to_owned).collect();
+        Options::parse(&arguments)
     }
 
     #[test]
-    fn options_are_read_and_misuse_is_told() {
-        let all = read(&["--kubeconfig", "k", "--focus", "Watchers", "--procs", "2"])
-            .expect("good options");
-        assert_eq!(
-            (
-                all.kubeconfig,
-                all.focus.as_deref(),
-                all.processes.as_deref()
-            ),
-            (Some("k".into()), Some("Watchers"), Some("2"))
-        );
-        for (words, why) in [
-            (&["--focus"][..], "wants a value"),
+    fn options_are_parsed() {
+        let options = parse(&["--kubeconfig", "k", "--focus", "Watchers", "--procs", "2"])
+            .expect("valid options");
+        assert_eq!(options.kubeconfig, Some("k".into()));
+        assert_eq!(options.focus.as_deref(), Some("Watchers"));
+        assert_eq!(options.processes.as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn invalid_options_are_errors() {
+        for (arguments, expected) in [
+            (&["--focus"][..], "needs a value"),
             (&["--fast"], "got \"--fast\""),
-            (&["--write-docs", "--focus", "x"], "do not go together"),
+            (&["--write-docs", "--focus", "x"], "exclude each other"),
         ] {
-            assert!(read(words).expect_err("misuse").contains(why), "{words:?}");
+            let error = parse(arguments).expect_err("an error");
+            assert!(error.contains(expected), "{arguments:?}: {error}");
         }
     }
 }

@@ -1,5 +1,7 @@
-//! The report of the upstream suite, in words.
-//! In: ginkgo's JSON report, and the list of what was left out. Out: a summary for the terminal, and a page.
+//! The results of the conformance tests.
+//!
+//! Inputs: ginkgo's JSON report, and the list of skipped tests. Outputs: a summary for the terminal,
+//! and a page.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
@@ -7,25 +9,26 @@ use serde_json::Value;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// Which tests are run. All names are regular expressions, for ginkgo.
+/// The tests to run. All names are regular expressions of ginkgo.
 #[derive(Debug)]
 pub struct Tests {
-    chosen: Vec<String>,
-    /// Of the chosen ones, those that are not run.
-    left_out: Vec<Group>,
+    selected: Vec<String>,
+    /// Selected tests that are not run.
+    skipped: Vec<SkippedTests>,
 }
 
+/// Skipped tests with a common reason.
 #[derive(Debug)]
-struct Group {
+struct SkippedTests {
     reason: String,
     tests: Vec<String>,
 }
 
 impl Tests {
-    /// Reads the lists.
+    /// Reads the lists of a file.
     ///
     /// # Errors
-    /// A file that has no such lists.
+    /// The file cannot be read, or has no such lists.
     pub fn read(path: &Path) -> Result<Self> {
         let file = read(path)?;
         let texts = |value: &Value| {
@@ -36,28 +39,28 @@ impl Tests {
                 .collect::<Option<Vec<_>>>()
         };
         let group = |value: &Value| {
-            Some(Group {
+            Some(SkippedTests {
                 reason: value["reason"].as_str()?.to_owned(),
                 tests: texts(&value["tests"])?,
             })
         };
-        let left_out = file["left_out"]
+        let skipped = file["left_out"]
             .as_array()
             .and_then(|groups| groups.iter().map(group).collect::<Option<Vec<_>>>());
         let tests = texts(&file["chosen"])
-            .zip(left_out)
-            .map(|(chosen, left_out)| Self { chosen, left_out });
+            .zip(skipped)
+            .map(|(selected, skipped)| Self { selected, skipped });
         tests.ok_or_else(|| format!("{} has no lists of tests", path.display()))
     }
 
-    /// One expression for all that are chosen.
-    pub fn chosen(&self) -> String {
-        self.chosen.join("|")
+    /// One expression for all selected tests.
+    pub fn focus(&self) -> String {
+        self.selected.join("|")
     }
 
-    /// One expression for all that are left out.
-    pub fn left_out(&self) -> String {
-        self.left_out
+    /// One expression for all skipped tests.
+    pub fn skip(&self) -> String {
+        self.skipped
             .iter()
             .flat_map(|group| &group.tests)
             .map(String::as_str)
@@ -66,34 +69,34 @@ impl Tests {
     }
 }
 
-/// What became of every test that ran.
+/// The results of all tests.
 #[derive(Debug)]
 pub struct Report {
     tests: Vec<Test>,
-    /// Tests of the conformance suite that were left out.
+    /// The number of conformance tests that did not run.
     skipped: usize,
 }
 
 #[derive(Debug)]
 struct Test {
-    /// `sig-api-machinery`.
+    /// The SIG, such as `sig-api-machinery`.
     group: String,
     name: String,
     passed: bool,
-    /// The first line of what went wrong.
-    why: String,
+    /// The first line of the failure.
+    failure: String,
 }
 
 impl Report {
     /// Reads ginkgo's report.
     ///
     /// # Errors
-    /// A file that is no report, or a suite in which nothing ran.
+    /// The file is not a report, or no test ran.
     pub fn read(path: &Path) -> Result<Self> {
         let report = read(path)?;
         let specs = report[0]["SpecReports"]
             .as_array()
-            .ok_or_else(|| format!("{} is no report", path.display()))?;
+            .ok_or_else(|| format!("{} is not a report", path.display()))?;
         let its = || specs.iter().filter(|spec| spec["LeafNodeType"] == "It");
         let tests: Vec<Test> = its()
             .filter(|spec| {
@@ -101,14 +104,14 @@ impl Report {
                     .iter()
                     .any(|state| spec["State"] == *state)
             })
-            .map(Test::of)
+            .map(Test::new)
             .collect();
         if tests.is_empty() {
-            let broken = specs
+            let failure = specs
                 .iter()
                 .find(|spec| spec["State"] == "failed")
                 .map(|spec| spec["Failure"]["Message"].to_string());
-            return Err(format!("no test ran: {}", broken.unwrap_or_default()));
+            return Err(format!("no test ran: {}", failure.unwrap_or_default()));
         }
         let skipped = its()
             .filter(|spec| spec["State"] == "skipped" && name_of(spec).contains("[Conformance]"))
@@ -116,7 +119,7 @@ impl Report {
         Ok(Self { tests, skipped })
     }
 
-    /// The tests that did not pass, by name.
+    /// The names of failed tests.
     pub fn failed(&self) -> impl Iterator<Item = &str> {
         self.tests
             .iter()
@@ -130,14 +133,14 @@ impl Report {
         for test in self.tests.iter().filter(|test| !test.passed) {
             put(
                 &mut text,
-                format_args!("FAIL {}\n     {}\n", test.name, test.why),
+                format_args!("FAIL {}\n     {}\n", test.name, test.failure),
             );
         }
         let passed = self.tests.iter().filter(|test| test.passed).count();
         put(
             &mut text,
             format_args!(
-                "{passed} of {} passed; {} more are left out",
+                "{passed} of {} passed; {} did not run",
                 self.tests.len(),
                 self.skipped
             ),
@@ -165,13 +168,16 @@ impl Report {
         let mut failed: Vec<&Test> = self.tests.iter().filter(|test| !test.passed).collect();
         failed.sort_by(|a, b| a.name.cmp(&b.name));
         if !failed.is_empty() {
-            text.push_str("\n## Not passed\n\n");
-            failed
-                .iter()
-                .for_each(|test| put(&mut text, format_args!("- {}: {}\n", test.name, test.why)));
+            text.push_str("\n## Failed\n\n");
+            failed.iter().for_each(|test| {
+                put(
+                    &mut text,
+                    format_args!("- {}: {}\n", test.name, test.failure),
+                )
+            });
         }
-        text.push_str("\n## Left out\n\nOf the areas above:\n\n");
-        for group in &tests.left_out {
+        text.push_str("\n## Skipped\n\nOf the SIGs above:\n\n");
+        for group in &tests.skipped {
             put(
                 &mut text,
                 format_args!("- {}: {}\n", group.reason, group.tests.join(", ")),
@@ -182,33 +188,33 @@ impl Report {
             format_args!("\n{} conformance tests did not run: ", self.skipped),
         );
         text.push_str(
-            "these, and those of other areas that look into containers, networks or volumes.\n",
+            "these, and those of other SIGs that need containers, networks or volumes.\n",
         );
         text
     }
 }
 
 impl Test {
-    fn of(spec: &Value) -> Self {
+    fn new(spec: &Value) -> Self {
         let name = name_of(spec);
         let group = name
             .split(['[', ']'])
             .find(|word| word.starts_with("sig-"))
             .unwrap_or("other")
             .to_owned();
-        let why = spec["Failure"]["Message"]
+        let failure = spec["Failure"]["Message"]
             .as_str()
             .unwrap_or_default()
             .lines()
             .next()
             .unwrap_or_default();
-        let why: String = why.chars().take(200).collect();
+        let failure: String = failure.chars().take(200).collect();
         let name = name.replace(" [Conformance]", "");
         Self {
             group,
             name,
             passed: spec["State"] == "passed",
-            why,
+            failure,
         }
     }
 }
@@ -230,15 +236,15 @@ const HEAD: &str = "# Kubernetes' own conformance tests
 <!-- Generated by `cargo xtask upstream --write-docs`; do not edit. -->
 
 The end-to-end conformance tests of Kubernetes 1.36.4, built from their Go modules and run unchanged against `bellerophon up --cluster full`, whose nodes
-run no containers: all of API machinery, and those of other groups that need nothing but the API and the loops of a cluster.
+run no containers: all tests of SIG API Machinery, and those of other SIGs that need only the API and the built-in controllers.
 
 ```
-cargo xtask upstream                         # against the embedded server; needs Go and the network for its modules
-cargo xtask upstream --kubeconfig FILE       # against any other server
-cargo xtask upstream --focus 'Watchers'      # some of them
+cargo xtask upstream                         # against the embedded server; needs Go and network access for its modules
+cargo xtask upstream --kubeconfig FILE       # against another server
+cargo xtask upstream --focus 'Watchers'      # selected tests
 ```
 
-| tests of | passed |
+| SIG | passed |
 |---|---|
 ";
 
@@ -248,7 +254,8 @@ fn read(path: &Path) -> Result<Value> {
 }
 
 fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    text.write_fmt(arguments).expect("a string takes any text");
+    text.write_fmt(arguments)
+        .expect("a write to a string succeeds");
 }
 
 #[cfg(test)]
@@ -258,41 +265,44 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let spec = |name: &str, state: &str, why: &str| json!({"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-x] Things"], "LeafNodeText": name, "State": state, "Failure": {"Message": why}});
+        let spec = |name: &str, state: &str, failure: &str| {
+            json!({
+                "LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-x] Things"],
+                "LeafNodeText": name, "State": state, "Failure": {"Message": failure},
+            })
+        };
         let specs = json!([{"SpecReports": [
             {"LeafNodeType": "SynchronizedBeforeSuite", "State": "passed"},
             spec("work [Conformance]", "passed", ""),
             spec("break [Conformance]", "failed", "first line\nsecond line"),
             spec("sleep [Conformance]", "skipped", ""),
-            spec("are no promise", "skipped", ""),
+            spec("are not in the suite", "skipped", ""),
         ]}]);
         let path =
             std::env::temp_dir().join(format!("upstream-report-{}.json", std::process::id()));
-        fs::write(&path, specs.to_string()).expect("a file can be written");
-        let report = Report::read(&path).expect("a good report");
+        fs::write(&path, specs.to_string()).expect("a file");
+        let report = Report::read(&path).expect("a valid report");
         drop(fs::remove_file(path));
         report
     }
 
     #[test]
-    fn report_tells_what_failed_and_what_was_left_out() {
+    fn report_lists_failed_and_skipped_tests() {
         let report = report();
         assert_eq!(
             report.summary(),
-            "FAIL [sig-x] Things break\n     first line\n1 of 2 passed; 1 more are left out"
+            "FAIL [sig-x] Things break\n     first line\n1 of 2 passed; 1 did not run"
         );
-        let left_out = vec![Group {
+        let skipped = vec![SkippedTests {
             reason: "they sleep".into(),
             tests: vec!["sleep".into(), "doze".into()],
         }];
         let tests = Tests {
-            chosen: vec!["sig-x".into()],
-            left_out,
+            selected: vec!["sig-x".into()],
+            skipped,
         };
-        assert_eq!(
-            (tests.chosen().as_str(), tests.left_out().as_str()),
-            ("sig-x", "sleep|doze")
-        );
+        assert_eq!(tests.focus(), "sig-x");
+        assert_eq!(tests.skip(), "sleep|doze");
         let page = report.page(&tests);
         for part in [
             "| sig-x | 1 of 2 |",

@@ -1,6 +1,8 @@
-//! `user-crate`: a crate as a user writes it, built outside of the repository.
-//! In: ci/user-crate. Out: its test passes in a temporary directory.
-//! Guarantees: the crate refers to the repository by path only, so what it needs is public.
+//! `cargo xtask user-crate`: builds and tests a crate outside of the repository.
+//!
+//! Input: `ci/user-crate`. Output: its tests pass in a temporary directory.
+//!
+//! Guarantee: the crate refers to the repository by path only, so that all it needs is public.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,7 +60,7 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {
-    let folder = path.parent().expect("a file of a crate has a folder");
-    let written = fs::create_dir_all(folder).and_then(|()| fs::write(path, text));
+    let directory = path.parent().expect("a file of a crate has a directory");
+    let written = fs::create_dir_all(directory).and_then(|()| fs::write(path, text));
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

@@ -1,8 +1,8 @@
-//! The repository keeps its own rules.
+//! `cargo xtask tidy` as a test.
 
 #[test]
 fn repository_is_tidy() {
-    let report = xtask::tidy::tidy(&xtask::root()).expect("the repository can be read");
+    let report = xtask::tidy::tidy(&xtask::root()).expect("the repository is readable");
     if let Err(problems) = report.into_result() {
         panic!("{problems}");
     }

@@ -9,6 +9,11 @@
 //! texts, takes about a minute of CPU time.
 #![expect(clippy::print_stdout, reason = "cargo reads instructions from stdout")]
 
+#![expect(
+    clippy::print_stdout,
+    reason = "cargo reads the directives of build scripts from stdout"
+)]
+
 #[cfg(feature = "descriptions")]
 mod package; // where k8s-openapi is
 #[cfg(feature = "descriptions")]

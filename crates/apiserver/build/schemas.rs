@@ -3,7 +3,7 @@
 //! Its types are generated, one a file, each with an implementation of `JsonSchema` in the same
 //! layout: a `schema_name`, then one `json_schema!` with a `description` and `properties`, a
 //! property being an object or a subschema with a `description` inserted. The depth of a line
-//! tells a type's description from a property's, so lines are all this reader needs.
+//! distinguishes the description of a type from that of a property, so the reader goes by lines.
 
 use std::{
     collections::BTreeMap,

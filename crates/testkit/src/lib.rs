@@ -33,3 +33,10 @@ pub use operator_under_test::OperatorUnderTest;
 pub use request_log::{RecordedRequest, RequestLog};
 pub use test_cluster::{ROOT_CA, TestCluster};
 pub use wait::wait_until;
+
+/// The examples of this page, compiled as doctests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/testing.md")]
+    mod testing {}
+}

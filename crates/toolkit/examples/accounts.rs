@@ -1,157 +1,103 @@
-//! A controller with a secondary resource, an index and a finalizer: each ConfigMap labelled `account` gets a Secret it
-//! owns, every account of a team is found by an index, and a ledger outside the cluster is cleaned up before it goes.
+//! A controller with an owned kind, an index and a finalizer: each ConfigMap with the label
+//! `account` gets a Secret, the accounts of a team are found by an index, and a ledger outside of the
+//! cluster is cleaned up before an account is removed.
 //!
-//! Run: `cargo run -p bellerophon --example accounts` (on an embedded server, with a sample object)
-//! or `cargo run -p bellerophon --example accounts -- --kubeconfig FILE` (on any cluster, until Ctrl-C).
+//! Run: `cargo run -p bellerophon --example accounts` (on an embedded API server, with a sample
+//! object) or `cargo run -p bellerophon --example accounts -- --kubeconfig FILE` (on any cluster,
+//! until Ctrl-C).
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
+mod common; // the cluster of --kubeconfig, or an embedded API server
+
 use std::collections::BTreeSet;
-use std::error::Error;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use bellerophon::{
-    Controller, FactoryOptions, Failure, InformerOptions, Lister, Manager, ManagerOptions,
-    ObjectKey, Outcome, ReconcileResult, Request, SharedInformerFactory, Step,
-    set_controller_reference,
-};
+use bellerophon::finalizer;
+use bellerophon::index::Index;
+use bellerophon::informer::InformerOptions;
+use bellerophon::prelude::*;
+use common::{BoxError, Cluster, labelled};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client, Config, ResourceExt, config::Kubeconfig};
-use tokio_util::sync::CancellationToken;
+use kube::{Api, ResourceExt};
 
-/// What a reconcile reads and writes. The ledger stands for a system outside the cluster.
 struct Accounts {
-    client: Client,
-    maps: Lister<ConfigMap>,
-    secrets: Lister<Secret>,
+    by_team: Index<ConfigMap>,
+    /// Stands for a system outside of the cluster.
     ledger: Mutex<BTreeSet<ObjectKey>>,
 }
 
-impl Accounts {
-    async fn reconcile(self: Arc<Self>, request: Request<ConfigMap>) -> ReconcileResult {
-        let Some(map) = &request.object else {
-            return Ok(Outcome::Done);
+impl Reconciler<ConfigMap> for Accounts {
+    async fn reconcile(&self, req: Request<ConfigMap>) -> Result<Action, Error> {
+        let Some(account) = req.object() else {
+            return Ok(Action::await_change());
         };
-        let maps =
-            Api::<ConfigMap>::namespaced(self.client.clone(), &map.namespace().unwrap_or_default());
-        let work = |step| self.step(&request, map, step);
-        request
-            .writes()
-            .finalizer(&maps, map, "example.org/ledger", work)
-            .await
+        let work = async |event| match event {
+            finalizer::Event::Apply => self.apply(&req, account).await,
+            finalizer::Event::Cleanup => {
+                println!("{}: removed from the ledger", req.key());
+                self.ledger.lock().expect("not poisoned").remove(req.key());
+                Ok(Action::await_change())
+            }
+        };
+        let client = req.client();
+        client.finalizer(account, "example.org/ledger", work).await
     }
+}
 
-    async fn step(
-        &self,
-        request: &Request<ConfigMap>,
-        map: &ConfigMap,
-        step: Step,
-    ) -> ReconcileResult {
-        let ledger = || {
-            self.ledger
-                .lock()
-                .map_err(|_| Failure::retry("the ledger is broken"))
-        };
-        if step == Step::CleanUp {
-            ledger()?.remove(&request.key);
-            println!("{}: removed from the ledger", request.key);
-            return Ok(Outcome::Done);
-        }
-        ledger()?.insert(request.key.clone());
-        let team = map.labels().get("account").cloned().unwrap_or_default();
-        let mates = self.maps.by_index("team", &team)?.len();
+impl Accounts {
+    async fn apply(&self, req: &Request<ConfigMap>, account: &ConfigMap) -> Result<Action, Error> {
+        let key = req.key();
+        self.ledger
+            .lock()
+            .expect("not poisoned")
+            .insert(key.clone());
+        let team = account.labels()["account"].clone();
         let mut secret = Secret::default();
-        (secret.metadata.namespace, secret.metadata.name) =
-            (map.namespace(), Some(format!("{}-login", map.name_any())));
-        set_controller_reference(map, &mut secret)?;
-        let secrets = Api::namespaced(self.client.clone(), &map.namespace().unwrap_or_default());
-        let current = self.secrets.get(&ObjectKey::of(&secret));
-        let change =
-            |secret: &mut Secret| _ = secret.labels_mut().insert("team".into(), team.clone());
-        let (secret, done) = request
-            .writes()
-            .create_or_patch(&secrets, current.as_deref(), secret, change)
-            .await?;
-        println!(
-            "{}: secret {} {done:?}, {mates} of team {team:?}, because {}",
-            request.key,
-            secret.name_any(),
-            request.causes
-        );
-        Ok(Outcome::Done)
+        secret.metadata.namespace = account.namespace();
+        secret.metadata.name = Some(format!("{}-login", account.name_any()));
+        set_controller_reference(account, &mut secret)?;
+        let label = |new: &mut Secret| _ = new.labels_mut().insert("team".into(), team.clone());
+        let written = req.client().create_or_update(&secret, label).await?;
+        let size = self.by_team.keys(&team).len();
+        println!("{key}: secret {:?}, team of {size}", written.operation);
+        Ok(Action::await_change())
     }
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args()
-        .skip_while(|argument| argument != "--kubeconfig")
-        .skip(1);
-    let (client, embedded) = match arguments.next() {
-        Some(file) => (
-            Client::try_from(
-                Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &Default::default())
-                    .await?,
-            )?,
-            None,
-        ),
-        None => {
-            let server = bellerophon_apiserver::ApiServer::builder().start().await?;
-            (server.client(), Some(server))
-        }
-    };
-    let factory = SharedInformerFactory::new(client.clone(), FactoryOptions::default());
-    let maps = factory.informer::<ConfigMap>(
-        (),
-        InformerOptions {
-            labels: Some("account".into()),
-            ..InformerOptions::default()
-        },
-    );
-    let secrets = factory.informer::<Secret>(
-        (),
-        InformerOptions {
-            labels: Some("team".into()),
-            ..InformerOptions::default()
-        },
-    );
-    maps.add_index("team", |map| {
-        map.labels().get("account").cloned().into_iter().collect()
-    })?;
-    let (map_lister, secret_lister) = (maps.lister(), secrets.lister());
-    let accounts = Arc::new(Accounts {
-        client: client.clone(),
-        maps: map_lister.clone(),
-        secrets: secret_lister.clone(),
-        ledger: Mutex::default(),
-    });
-    let controller = Controller::of(&maps)
-        .owns(&secrets)
-        .workers(2)
-        .reconcile_with(move |request| accounts.clone().reconcile(request));
-    let manager = Manager::new(client.clone(), ManagerOptions::default())
-        .factory(&factory)
-        .controller(controller);
-    if embedded.is_none() {
-        return Ok(manager.run_until_signal().await?);
-    }
-    let stop = CancellationToken::new();
-    let story = async {
-        let sample = serde_json::json!({ "metadata": { "name": "icarus", "labels": { "account": "heroes" } } });
-        let maps = Api::<ConfigMap>::namespaced(client, "default");
-        maps.create(&Default::default(), &serde_json::from_value(sample)?)
-            .await?;
-        while secret_lister.is_empty() {
-            tokio::task::yield_now().await;
-        }
-        maps.delete("icarus", &Default::default()).await?;
-        while !map_lister.is_empty() {
-            tokio::task::yield_now().await;
-        }
-        println!("the account is gone");
-        stop.cancel();
-        Ok::<_, Box<dyn Error>>(())
-    };
-    let (ran, told) = tokio::join!(manager.run(stop.clone()), story);
-    ran?;
-    told
+async fn main() -> Result<(), BoxError> {
+    let cluster = Cluster::from_args().await?;
+    let mut mgr = cluster.manager();
+    let maps = mgr.informer::<ConfigMap>(InformerOptions::labels("account"));
+    let secrets = mgr.informer::<Secret>(InformerOptions::labels("team"));
+    let by_team = maps.index("team", |map| vec![map.labels()["account"].clone()]);
+    let ledger = Mutex::default();
+    mgr.controller::<ConfigMap>()
+        .informer(&maps)
+        .owns::<Secret>()
+        .informer(&secrets)
+        .concurrency(2)
+        .reconcile(Accounts { by_team, ledger });
+    cluster
+        .run(mgr, |api| demonstrate(api, maps.lister(), secrets.lister()))
+        .await
+}
+
+/// On the embedded server: creates an account, waits for its Secret, and deletes it.
+async fn demonstrate(
+    api: Api<ConfigMap>,
+    maps: Lister<ConfigMap>,
+    secrets: Lister<Secret>,
+) -> Result<(), BoxError> {
+    let icarus = labelled("icarus", "account", "heroes")?;
+    let icarus = api.create(&Default::default(), &icarus).await?;
+    let login = ObjectKey::in_namespace_of(&icarus, "icarus-login");
+    secrets
+        .await_condition(&login, |secret| secret.is_some())
+        .await;
+    api.delete("icarus", &Default::default()).await?;
+    let key = ObjectKey::from_object(&icarus);
+    maps.await_condition(&key, |map| map.is_none()).await;
+    println!("{key}: deleted");
+    Ok(())
 }

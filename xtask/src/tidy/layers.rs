@@ -1,6 +1,8 @@
-//! Crates depend only downwards, by a table of allowed edges.
-//! In: what cargo says of the workspace. Out: edges that the table does not have.
-//! Holds: the toolkit and the API server never meet but over the Kubernetes API; their tests may start the other side.
+//! Dependencies between crates, by a table of allowed edges.
+//!
+//! Input: cargo metadata. Output: edges that are not in the table.
+//!
+//! Guarantee: toolkit and API server do not depend on each other; their tests may.
 
 use std::{path::Path, process::Command};
 
@@ -8,18 +10,18 @@ use serde_json::Value;
 
 use super::Finding;
 
-/// A dependency of one member of the workspace on another.
+/// A dependency of one workspace member on another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) from: String,
     pub(super) to: String,
-    /// Whether only tests, examples and benches use it.
+    /// Whether it is a dev-dependency.
     pub(super) dev: bool,
 }
 
-/// What cargo says of the workspace.
+/// The workspace, as cargo metadata describes it.
 pub(super) struct Workspace {
-    /// The root file of every target, from the root of the repository.
+    /// The root file of every target, relative to the root of the repository.
     pub(super) roots: Vec<String>,
     pub(super) edges: Vec<Edge>,
 }
@@ -32,7 +34,6 @@ const CEL: &str = "bellerophon-cel";
 const CLUSTER: &str = "bellerophon-cluster";
 const TESTKIT: &str = "bellerophon-testkit";
 const CONFORMANCE: &str = "bellerophon-conformance";
-const STORE: &str = "bellerophon-store";
 const CLI: &str = "bellerophon-cli";
 const OPERATOR: &str = "bellerophon-operator";
 const OPERATORS: &[&str] = &[
@@ -41,10 +42,9 @@ const OPERATORS: &[&str] = &[
     "bellerophon-fruit",
     "bellerophon-simple",
     "bellerophon-reboot",
-    "bellerophon-hero",
 ];
 
-/// Who may depend on whom in what is shipped.
+/// The allowed dependencies of each crate.
 const ALLOWED: &[(&str, &[&str])] = &[
     (CLI, &[OPERATOR, CLUSTER, TESTKIT, APISERVER, TOOLKIT]),
     (OPERATOR, &[TOOLKIT]),
@@ -56,11 +56,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (KINDS_DERIVE, &[]),
     (APISERVER, &[CEL]),
     (CEL, &[]),
-    (STORE, &[]),
     ("xtask", &[]),
 ];
 
-/// Crates that tests of any layer may use on top, since a test may start what the product must not know.
+/// Crates that every crate may have as dev-dependencies.
 const FOR_TESTS: &[&str] = &[TESTKIT, CLUSTER, APISERVER, CONFORMANCE];
 
 fn is_operator(name: &str) -> bool {
@@ -69,7 +68,7 @@ fn is_operator(name: &str) -> bool {
 
 fn is_allowed(edge: &Edge) -> bool {
     let Edge { from, to, dev } = edge;
-    // A crate may name itself in its own tests to turn a feature on.
+    // A crate may depend on itself to enable a feature in its tests.
     if *dev && from == to {
         return true;
     }
@@ -87,21 +86,22 @@ fn is_allowed(edge: &Edge) -> bool {
         .any(|(name, below)| name == from && below.contains(&to.as_str()))
 }
 
-/// Dependencies that go up or sideways.
+/// Dependencies that are not in the table.
 pub(super) fn forbidden(edges: &[Edge]) -> Vec<Finding> {
-    let wrong = edges.iter().filter(|edge| !is_allowed(edge));
-    wrong
+    let forbidden = edges.iter().filter(|edge| !is_allowed(edge));
+    forbidden
         .map(|Edge { from, to, .. }| Finding {
             file: "Cargo.toml".to_owned(),
             line: 0,
             problem: format!("{from} must not depend on {to}"),
-            fix: "move the code down a layer, or add the edge to xtask/src/tidy/layers.rs and ARCHITECTURE.md with a reason",
+            fix: "move the code to a lower layer, \
+                  or add the edge to xtask/src/tidy/layers.rs and ARCHITECTURE.md",
         })
         .collect()
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Runs cargo metadata.
     pub(super) fn read(root: &Path) -> Result<Self, String> {
         let output = Command::new(env!("CARGO"))
             .args([
@@ -120,17 +120,17 @@ impl Workspace {
                 String::from_utf8_lossy(&output.stderr).trim()
             ));
         }
-        let described: Value = serde_json::from_slice(&output.stdout)
+        let metadata: Value = serde_json::from_slice(&output.stdout)
             .map_err(|e| format!("cannot read cargo metadata: {e}"))?;
         Ok(Self {
-            roots: roots(&described, root),
-            edges: edges(&described),
+            roots: roots(&metadata, root),
+            edges: edges(&metadata),
         })
     }
 }
 
-fn roots(described: &Value, root: &Path) -> Vec<String> {
-    let targets = list(described, "packages").flat_map(|package| list(package, "targets"));
+fn roots(metadata: &Value, root: &Path) -> Vec<String> {
+    let targets = list(metadata, "packages").flat_map(|package| list(package, "targets"));
     let sources = targets.filter_map(|target| target["src_path"].as_str());
     sources
         .filter_map(|source| Path::new(source).strip_prefix(root).ok())
@@ -138,10 +138,10 @@ fn roots(described: &Value, root: &Path) -> Vec<String> {
         .collect()
 }
 
-fn edges(described: &Value) -> Vec<Edge> {
+fn edges(metadata: &Value) -> Vec<Edge> {
     let mut edges = Vec::new();
-    for package in list(described, "packages") {
-        // Only a dependency with a path is one inside the repository.
+    for package in list(metadata, "packages") {
+        // Only workspace members are path dependencies.
         for dependency in
             list(package, "dependencies").filter(|dependency| dependency["path"].is_string())
         {
@@ -168,10 +168,10 @@ mod tests {
     fn only_downward_edges_are_allowed() {
         let cases = [
             (CLI, APISERVER, false, true),
-            (CLI, "bellerophon-hero", false, true),
-            ("bellerophon-hero", TOOLKIT, false, true),
-            ("bellerophon-hero", TESTKIT, true, true),
-            ("bellerophon-hero", TESTKIT, false, false),
+            (CLI, "bellerophon-simple", false, true),
+            ("bellerophon-simple", TOOLKIT, false, true),
+            ("bellerophon-simple", TESTKIT, true, true),
+            ("bellerophon-simple", TESTKIT, false, false),
             (CLUSTER, APISERVER, true, true),
             (CLUSTER, APISERVER, false, false),
             (APISERVER, TOOLKIT, false, false),
@@ -182,7 +182,7 @@ mod tests {
             (TOOLKIT, KINDS, false, true),
             (KINDS, TOOLKIT, false, false),
             (TESTKIT, OPERATOR, false, true),
-            (TOOLKIT, "bellerophon-hero", false, false),
+            (TOOLKIT, "bellerophon-simple", false, false),
             ("bellerophon-new", TOOLKIT, false, false),
         ];
         for (from, to, dev, allowed) in cases {

@@ -1,34 +1,35 @@
-//! Relative links in documents lead to something.
-//! In: one Markdown file. Out: links to files that are not there.
+//! Relative links in Markdown.
+//!
+//! Input: one Markdown file. Output: links to files that do not exist.
 
 use std::path::Path;
 
 use super::{File, Finding};
 
-/// Links of `file` that lead nowhere below `root`.
+/// The broken links of a file.
 pub(super) fn broken(file: &File, root: &Path) -> Vec<Finding> {
     if !file.path.ends_with(".md") {
         return Vec::new();
     }
-    let folder = root
+    let directory = root
         .join(&file.path)
         .parent()
-        .expect("a file is in a folder")
+        .expect("a file has a directory")
         .to_path_buf();
-    let leads_nowhere = |(_, target): &(usize, String)| !folder.join(target).exists();
+    let is_broken = |(_, target): &(usize, String)| !directory.join(target).exists();
     links(&file.text)
         .into_iter()
-        .filter(leads_nowhere)
+        .filter(is_broken)
         .map(|(line, target)| Finding {
             file: file.path.clone(),
             line,
             problem: format!("links to {target}, which does not exist"),
-            fix: "correct the path, from the folder of this file",
+            fix: "correct the path, relative to the directory of this file",
         })
         .collect()
 }
 
-/// The relative targets of `[text](target)` outside fenced code, with their lines.
+/// The relative targets of `[text](target)` outside of fenced code, with their lines.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -61,10 +62,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_relative_targets_count() {
-        let text = "[a](b.md) and [c](d/e.md#part)\n[w](https://example.dev) [m](mailto:x@example.dev) [p](#part)\n```\n[code](x.md)\n```\n[t](f.md \"title\")";
-        let wanted = [(1, "b.md"), (1, "d/e.md"), (6, "f.md")]
+    fn only_relative_targets_are_checked() {
+        let text = "[a](b.md) and [c](d/e.md#part)\n\
+                    [w](https://example.dev) [m](mailto:x@example.dev) [p](#part)\n\
+                    ```\n[code](x.md)\n```\n\
+                    [t](f.md \"title\")";
+        let expected = [(1, "b.md"), (1, "d/e.md"), (6, "f.md")]
             .map(|(line, target)| (line, target.to_owned()));
-        assert_eq!(links(text), wanted);
+        assert_eq!(links(text), expected);
     }
 }

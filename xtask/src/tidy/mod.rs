@@ -1,26 +1,28 @@
-//! The rules a compiler does not check, one file each.
-//! In: the working tree. Out: findings that name place, problem and fix.
+//! Rules of the repository that the compiler does not check, one file each.
+//!
+//! Input: the working tree. Output: findings with file, line, problem and fix.
 
-mod layers; // which crate may depend on which
-mod links; // relative links in documents
-mod modules; // every file is declared
-mod text; // heads, unfinished work, private paths, length
-mod tree; // the files that are looked at
+mod layers; // allowed dependencies between crates
+mod links; // relative links in Markdown
+mod modules; // every Rust file is declared
+mod text; // module docs, unfinished work, local paths, length
+mod tree; // the checked files
+mod vocabulary; // banned terms and their replacements
 
 use std::{fmt, path::Path};
 
 pub use tree::{File, Tree};
 
-/// Something untidy: where, what, and how to put it right.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The file, from the root of the repository.
+    /// The path of the file, relative to the root of the repository.
     pub file: String,
-    /// The line, counted from 1; 0 for the file as a whole.
+    /// The line, counted from 1; 0 for the whole file.
     pub line: usize,
-    /// What is wrong.
+    /// What violates the rule.
     pub problem: String,
-    /// What to do about it.
+    /// How to fix it.
     pub fix: &'static str,
 }
 
@@ -39,39 +41,40 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All that was found: problems must be fixed, advice may be weighed.
+/// All findings.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What must be put right.
+    /// Findings that fail the check.
     pub problems: Vec<Finding>,
-    /// What is worth a thought.
+    /// Findings that do not fail the check.
     pub advice: Vec<Finding>,
 }
 
 impl Report {
-    /// The problems as one error text.
+    /// Converts problems into an error.
     ///
     /// # Errors
-    /// Every problem, a line each.
+    /// All problems, one per line.
     pub fn into_result(self) -> Result<(), String> {
         if self.problems.is_empty() {
             return Ok(());
         }
         let lines: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
-        Err(format!("not tidy:\n{}", lines.join("\n")))
+        Err(format!("tidy failed:\n{}", lines.join("\n")))
     }
 }
 
-/// Looks at the whole repository.
+/// Checks the whole repository.
 ///
 /// # Errors
-/// A file that cannot be read, or a workspace cargo cannot describe.
+/// A file cannot be read, or cargo metadata fails.
 pub fn tidy(root: &Path) -> Result<Report, String> {
     let tree = Tree::read(root)?;
     let workspace = layers::Workspace::read(root)?;
     let mut problems = modules::undeclared(&tree, &workspace.roots);
     problems.extend(layers::forbidden(&workspace.edges));
     problems.extend(tree.files.iter().flat_map(text::problems));
+    problems.extend(tree.files.iter().flat_map(vocabulary::banned_terms));
     problems.extend(tree.files.iter().flat_map(|file| links::broken(file, root)));
     Ok(Report {
         problems,

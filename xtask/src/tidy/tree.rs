@@ -1,17 +1,17 @@
-//! The files that tidy looks at: text that people write, not what tools produce or record.
+//! The files that tidy checks: text files, without build output and recorded data.
 
 use std::{fs, path::Path};
 
 /// A text file of the repository.
 #[derive(Clone, Debug)]
 pub struct File {
-    /// Its path from the root, with `/`.
+    /// The path relative to the root, with `/`.
     pub path: String,
-    /// What it says.
+    /// The content.
     pub text: String,
 }
 
-/// Every file worth looking at, in order of path.
+/// All checked files, sorted by path.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     /// The files.
@@ -22,7 +22,7 @@ const EXTENSIONS: &[&str] = &[
     "rs", "md", "toml", "sh", "py", "js", "css", "html", "yaml", "yml",
 ];
 
-/// Folders of build output, recordings and local state.
+/// Directories of build output, recorded data and local state.
 const SKIPPED: &[&str] = &[
     "target",
     "vectors",
@@ -37,7 +37,7 @@ impl Tree {
     /// Reads the working tree below `root`.
     ///
     /// # Errors
-    /// A folder or file that cannot be read.
+    /// A directory or file cannot be read.
     pub fn read(root: &Path) -> Result<Self, String> {
         let mut files = Vec::new();
         walk(root, "", &mut files)?;
@@ -46,16 +46,16 @@ impl Tree {
     }
 }
 
-fn walk(root: &Path, folder: &str, files: &mut Vec<File>) -> Result<(), String> {
-    let entries =
-        fs::read_dir(root.join(folder)).map_err(|e| format!("cannot list {folder:?}: {e}"))?;
+fn walk(root: &Path, directory: &str, files: &mut Vec<File>) -> Result<(), String> {
+    let entries = fs::read_dir(root.join(directory))
+        .map_err(|e| format!("cannot list {directory:?}: {e}"))?;
     for entry in entries {
-        let entry = entry.map_err(|e| format!("cannot list {folder:?}: {e}"))?;
+        let entry = entry.map_err(|e| format!("cannot list {directory:?}: {e}"))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let path = if folder.is_empty() {
+        let path = if directory.is_empty() {
             name.clone()
         } else {
-            format!("{folder}/{name}")
+            format!("{directory}/{name}")
         };
         if entry.path().is_dir() {
             if !SKIPPED.contains(&name.as_str()) {

@@ -30,7 +30,7 @@ const IMAGE: &str = "nginx:latest";
 /// The cached objects that a plan depends on.
 pub(crate) struct ObservedState<'a> {
     pub(crate) icecream: &'a Icecream,
-    /// The Deployment of the desired name, whoever controls it.
+    /// The Deployment of the desired name, with any owner.
     pub(crate) named: Option<Arc<Deployment>>,
     /// The Deployments that the Icecream controls, whatever their names.
     pub(crate) owned: Vec<Arc<Deployment>>,

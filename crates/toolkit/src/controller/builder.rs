@@ -74,9 +74,11 @@ struct Watch {
     /// Set by `informer`.
     informer: Option<Arc<InformerHandle>>,
     /// The informer of the kind with default options.
-    default: fn(&mut Manager) -> Arc<InformerHandle>,
+    default: fn(&mut Manager, &'static Location<'static>) -> Arc<InformerHandle>,
     mapping: Map,
     predicate: Option<PredicateFn>,
+    /// Where the kind was named.
+    location: &'static Location<'static>,
 }
 
 enum Map {
@@ -86,12 +88,17 @@ enum Map {
 }
 
 impl Watch {
-    fn new<C: Kind>(mapping: Map) -> Self {
+    fn new<C: Kind>(mapping: Map, location: &'static Location<'static>) -> Self {
+        let default = |mgr: &mut Manager, location| {
+            let options = InformerOptions::<C>::default();
+            mgr.informer_at(options, location).handle
+        };
         Self {
             informer: None,
-            default: |mgr| mgr.informer::<C>(InformerOptions::default()).handle,
+            default,
             mapping,
             predicate: None,
+            location,
         }
     }
 }
@@ -102,7 +109,7 @@ impl<'m, K: Kind> ControllerBuilder<'m, K, K> {
         Self {
             description: Description {
                 mgr,
-                watches: vec![Watch::new::<K>(Map::Itself)],
+                watches: vec![Watch::new::<K>(Map::Itself, Location::caller())],
                 streams: Vec::new(),
                 name: None,
                 options: ControllerOptions::default(),
@@ -119,12 +126,14 @@ impl<'m, K: Kind, W: Kind> ControllerBuilder<'m, K, W> {
     /// Owner references do not contain a namespace. The type `K` determines whether the owner has
     /// one; the owner of a `DynamicObject` is the cluster-scoped object of that name if the cache
     /// has it, and else the object in the child's namespace.
+    #[track_caller]
     pub fn owns<C: Kind>(self) -> ControllerBuilder<'m, K, C> {
-        self.watch(Watch::new::<C>(Map::Owner))
+        self.watch(Watch::new::<C>(Map::Owner, Location::caller()))
     }
 
     /// A change of an object of kind `C` enqueues the keys that the function returns. For an update
     /// it is called with the old and with the new state.
+    #[track_caller]
     pub fn watches<C: Kind>(
         self,
         map: impl Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static,
@@ -134,7 +143,8 @@ impl<'m, K: Kind, W: Kind> ControllerBuilder<'m, K, W> {
                 .downcast_ref()
                 .expect("an informer of C caches only C"))
         };
-        self.watch(Watch::new::<C>(Map::Function(Arc::new(erased))))
+        let mapping = Map::Function(Arc::new(erased));
+        self.watch(Watch::new::<C>(mapping, Location::caller()))
     }
 
     /// Uses this informer for the kind named last: a selection, or the resource of a
@@ -265,7 +275,7 @@ impl Description<'_> {
         let mut watches = watches.into_iter().map(|watch| {
             let informer = match watch.informer {
                 Some(informer) => informer,
-                None => (watch.default)(mgr),
+                None => (watch.default)(mgr, watch.location),
             };
             (informer, watch.mapping, watch.predicate)
         });

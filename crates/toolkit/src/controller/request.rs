@@ -84,7 +84,7 @@ impl<K> Request<K> {
         &self.parts.causes
     }
 
-    /// 1 for the first attempt, one more after each failure in a row.
+    /// 1 for the first attempt, one more after each failure with back-off in a row.
     pub fn attempt(&self) -> u32 {
         self.parts.attempt
     }

@@ -244,8 +244,16 @@ impl SharedInformerFactory {
     /// resource. A Manager returns them from `run`; afterwards they are logged.
     #[track_caller]
     pub fn informer<K: Kind>(&self, options: InformerOptions<K>) -> SharedInformer<K> {
+        self.informer_at(options, Location::caller())
+    }
+
+    /// The same, requested at this location.
+    pub(crate) fn informer_at<K: Kind>(
+        &self,
+        options: InformerOptions<K>,
+        location: &'static Location<'static>,
+    ) -> SharedInformer<K> {
         let codec = K::codec();
-        let location = Location::caller();
         let settings = options.settings(self.0.cache_mode);
         let resource = options.resource.or_else(|| codec.resource());
         let resource = resource.unwrap_or_else(|| {
@@ -332,9 +340,12 @@ impl SharedInformerFactory {
             .for_each(|entry| entry.stop.cancel());
         while running.join_next().await.is_some() {}
         stop_selection(selection).await;
-        // Informers that were never started are stopped too, for whoever waits for their sync.
-        for informer in inner.lock().informers() {
+        // Informers that were never started are stopped too, for whoever waits for their sync. Their
+        // handlers may hold handles, and are dropped without the lock.
+        let informers = inner.lock().informers();
+        for informer in informers {
             informer.core.stop();
+            informer.core.drop_handlers();
         }
     }
 }
@@ -474,15 +485,15 @@ impl Inner {
             move |reason| informer.core.block(reason)
         };
         let selection = Selection::start(&self, labels, scopes, block);
-        let run = async {
-            let first = known
-                .wait_for(Option::is_some)
-                .await
-                .ok()
-                .and_then(|first| first.clone());
-            let Some(first) = first else { return };
+        let first = match stop
+            .run_until_cancelled(known.wait_for(Option::is_some))
+            .await
+        {
+            Some(Ok(first)) => first.clone(),
+            _ => None,
+        };
+        if let Some(first) = first {
             informer.set_scopes(first);
-            let running = informer.clone().run(stop.clone());
             let follow = async {
                 while known.changed().await.is_ok() {
                     if let Some(scopes) = known.borrow_and_update().clone() {
@@ -492,11 +503,10 @@ impl Inner {
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                () = running => {}
+                () = informer.clone().run(stop) => {}
                 () = follow => {}
             }
-        };
-        stop.run_until_cancelled(run).await;
+        }
         stop_selection(Some(selection)).await;
     }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bellerophon_kinds::KindCodec;
-use kube::core::ApiResource;
+use kube::core::{ApiResource, TypeMeta};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -101,8 +101,13 @@ impl Informer {
         let was_started = self.started.swap(true, Ordering::SeqCst);
         debug_assert!(!was_started, "an informer is run once");
         let settings = self.settings().clone();
+        let is_dynamic = self.codec.resource().is_none() && !self.codec.is_metadata_only();
         let decoder = Arc::new(Decoder {
             codec: self.codec,
+            types: is_dynamic.then(|| TypeMeta {
+                api_version: self.resource.api_version.clone(),
+                kind: self.resource.kind.clone(),
+            }),
             transform: settings.transform().function,
             keeps_json: settings.cache_mode() != CacheMode::Decoded,
             lru: self.core.lru.clone(),

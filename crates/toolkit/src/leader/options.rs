@@ -33,9 +33,8 @@ pub struct LeaderElectionOptions {
     pub lease_name: String,
     /// The namespace of the lease. Default: the pod's namespace; outside a cluster, `default`.
     pub lease_namespace: String,
-    /// The candidate, unique to this process. Default: the identity of the
-    /// [`ManagerOptions`](crate::manager::ManagerOptions); if that is not set, host name and a
-    /// random suffix.
+    /// The candidate, unique to this process. Default: the identity in the options of the Manager,
+    /// else host name and a random suffix.
     pub identity: Option<String>,
     /// How long other candidates wait before they take over a lease that is not renewed.
     /// Default: 15 s.

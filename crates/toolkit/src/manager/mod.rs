@@ -19,6 +19,7 @@ use std::future::Future;
 use std::hash::Hash;
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bellerophon_kinds::Kind;
 use futures_util::future::BoxFuture;
@@ -88,6 +89,8 @@ pub struct Manager {
     writers: Vec<EventWriter>,
     runnables: Vec<(String, RunnableGroup, BoxRunnable)>,
     health: Health,
+    /// Set once the caches are synced; a condition of `/readyz`.
+    synced: Arc<AtomicBool>,
     leadership: Leadership,
     leadership_sender: LeadershipSender,
 }
@@ -130,6 +133,7 @@ impl Manager {
         };
         let factory = SharedInformerFactory::new(client.clone(), factory_options, errors.clone());
         let (leadership_sender, leadership) = Leadership::channel();
+        let health = Health::default();
         Self {
             mapper: RestMapper::new(client.clone()),
             client,
@@ -142,7 +146,8 @@ impl Manager {
             recorders: BTreeMap::new(),
             writers: Vec::new(),
             runnables: Vec::new(),
-            health: Health::default(),
+            synced: cache_check(&health),
+            health,
             leadership,
             leadership_sender,
         }
@@ -176,7 +181,16 @@ impl Manager {
     /// Manager stops.
     #[track_caller]
     pub fn informer<K: Kind>(&mut self, options: InformerOptions<K>) -> SharedInformer<K> {
-        let informer = self.factory.informer(options);
+        self.informer_at(options, Location::caller())
+    }
+
+    /// The same, requested at this location.
+    pub(crate) fn informer_at<K: Kind>(
+        &mut self,
+        options: InformerOptions<K>,
+        location: &'static Location<'static>,
+    ) -> SharedInformer<K> {
+        let informer = self.factory.informer_at(options, location);
         self.keep(&informer.handle);
         informer
     }
@@ -399,6 +413,18 @@ impl Manager {
             self.informers.push(handle.clone());
         }
     }
+}
+
+/// Adds the condition that the caches are synced, which a Manager fulfils some time after its start.
+fn cache_check(health: &Health) -> Arc<AtomicBool> {
+    let synced = Arc::new(AtomicBool::new(false));
+    let is_synced = synced.clone();
+    let check = move || match is_synced.load(Ordering::SeqCst) {
+        true => Ok(()),
+        false => Err("not synced".to_owned()),
+    };
+    health.add_readyz("informer-sync".to_owned(), Arc::new(check));
+    synced
 }
 
 impl fmt::Debug for Manager {

@@ -4,21 +4,21 @@
 //! Stop: controllers and `LeaderElection` runnables → lease → `Always` runnables → event writers →
 //! caches → servers.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::runnable::{BoxRunnable, RunnableGroup};
 use super::{Manager, ManagerError, endpoints};
 use crate::informer::InformerHandle;
-use crate::leader::LeaderElector;
+use crate::leader::{LeaderElectionOptions, LeaderElector};
 
 /// How long caches, event writers and servers may take to stop; they have little to finish.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,8 +51,6 @@ impl Manager {
             return Err(ManagerError::setup(&errors));
         }
         let cache_sync_timeout = self.cache_sync_timeout();
-        let synced = Arc::new(AtomicBool::new(false));
-        self.add_cache_check(synced.clone());
         let Self {
             client,
             options,
@@ -62,6 +60,7 @@ impl Manager {
             writers,
             runnables,
             health,
+            synced,
             leadership,
             leadership_sender,
             ..
@@ -69,6 +68,22 @@ impl Manager {
 
         // A failure anywhere stops the rest as a stop from outside does.
         let stop = stop.child_token();
+        let failure = FirstFailure::new(stop.clone());
+        let election = options.leader_election.clone();
+        let elector = election.map(|election| {
+            let election = LeaderElectionOptions {
+                identity: election.identity.or_else(|| options.identity.clone()),
+                ..election
+            };
+            LeaderElector::new(
+                client,
+                election,
+                options.clock,
+                options.rng.clone(),
+                options.metrics.clone(),
+            )
+        });
+        let elector = elector.transpose()?;
         let servers_closing = CancellationToken::new();
         let mut servers = Tasks::new();
         for (address, endpoint) in endpoints::addresses(&options) {
@@ -131,32 +146,24 @@ impl Manager {
                     _ = ready.send(());
                 }
                 drop(term);
-                run_all(leading, &mut leading_tasks, &tracker, stop.clone())
+                run_all(leading, &mut leading_tasks, &tracker, &stop, &failure)
             };
             let led = async {
-                match options.leader_election {
+                match elector {
                     None => {
                         leadership_sender.lead(None);
-                        lead(None).await
+                        lead(None).await;
                     }
-                    Some(mut election) => {
-                        election.identity = election.identity.or(options.identity);
-                        let elector = LeaderElector::new(
-                            client,
-                            election,
-                            options.clock,
-                            options.rng,
-                            options.metrics,
-                        )?;
+                    Some(elector) => {
                         let elector = elector.with_sender(leadership_sender, leadership);
-                        let led = elector.run(stop.clone(), |term| lead(Some(term))).await?;
-                        led.unwrap_or(Ok(()))
+                        elector.run(stop.clone(), |term| lead(Some(term))).await?;
                     }
                 }
+                Ok(())
             };
             let ended = tokio::select! {
                 biased;
-                Some(ended) = first_failure(&mut always_tasks) => Err(ended),
+                () = failure.watch(&mut always_tasks) => Ok(()),
                 led = led => led,
             };
             always_stop.cancel();
@@ -169,11 +176,12 @@ impl Manager {
         let ended = tokio::select! {
             biased;
             Some(ended) = caches.join_next() => ended.map_err(ManagerError::from),
-            Some(error) = first_failure(&mut servers) => Err(error),
+            () = failure.watch(&mut servers) => Ok(()),
             ended = working => ended,
             () = late => Err(ManagerError::GracefulShutdown(grace)),
         };
         stop.cancel();
+        let ended = failure.take().map_or(ended, Err);
 
         // What was aborted has ended before the caches that it may read.
         let aborted = timeout(CLOSE_TIMEOUT, async {
@@ -215,15 +223,6 @@ impl Manager {
             .map(|controller| controller.cache_sync_timeout())
             .max()
     }
-
-    fn add_cache_check(&self, synced: Arc<AtomicBool>) {
-        let check = move || match synced.load(Ordering::SeqCst) {
-            true => Ok(()),
-            false => Err("not synced".to_owned()),
-        };
-        self.health
-            .add_readyz("informer-sync".to_owned(), Arc::new(check));
-    }
 }
 
 /// Waits for the informers of the Manager, and for those that were requested of its factory.
@@ -263,40 +262,59 @@ async fn run_named(
     ended.map_err(|source| ManagerError::Runnable { name, source })
 }
 
-/// Runs all work until it has ended; the first failure stops the rest.
+/// Runs all work until it has ended and the Manager is stopped.
 async fn run_all(
     work: Vec<Work>,
     tasks: &mut Tasks,
     tracker: &TaskTracker,
-    stop: CancellationToken,
-) -> Result<(), ManagerError> {
-    let stop_all = stop.child_token();
+    stop: &CancellationToken,
+    failure: &FirstFailure,
+) {
     for work in work {
-        tasks.spawn(work(stop_all.clone(), tracker.clone()));
+        tasks.spawn(work(stop.clone(), tracker.clone()));
     }
-    let mut first = Ok(());
     while let Some(ended) = tasks.join_next().await {
-        let ended = ended.map_err(ManagerError::from).and_then(|ended| ended);
-        if ended.is_err() {
-            stop_all.cancel();
-        }
-        first = first.and(ended);
+        failure.record(ended);
     }
-    // A Manager without controllers, or whose work has ended, runs until it is stopped.
-    if first.is_ok() {
-        stop.cancelled().await;
-    }
-    first
+    stop.cancelled().await;
 }
 
-/// The first failure of tasks that run for as long as the Manager does; never returns without one.
-async fn first_failure(tasks: &mut Tasks) -> Option<ManagerError> {
-    while let Some(ended) = tasks.join_next().await {
-        if let Err(error) = ended.map_err(ManagerError::from).and_then(|ended| ended) {
-            return Some(error);
+/// The first failure of a part. It stops the Manager, which returns it once the rest has ended.
+struct FirstFailure {
+    stop: CancellationToken,
+    error: Mutex<Option<ManagerError>>,
+}
+
+impl FirstFailure {
+    fn new(stop: CancellationToken) -> Self {
+        Self {
+            stop,
+            error: Mutex::default(),
         }
     }
-    std::future::pending().await
+
+    fn record(&self, ended: Result<Result<(), ManagerError>, JoinError>) {
+        if let Err(error) = ended.map_err(ManagerError::from).and_then(|ended| ended) {
+            self.lock().get_or_insert(error);
+            self.stop.cancel();
+        }
+    }
+
+    /// Records the failures of tasks that run for as long as the Manager does. Never returns.
+    async fn watch(&self, tasks: &mut Tasks) {
+        while let Some(ended) = tasks.join_next().await {
+            self.record(ended);
+        }
+        std::future::pending().await
+    }
+
+    fn take(&self) -> Option<ManagerError> {
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ManagerError>> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 async fn join_all(tasks: &mut Tasks) -> Result<(), ManagerError> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bellerophon_kinds::{KindCodec, Object};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::TypeMeta;
 use serde::Deserialize;
 
 use crate::{
@@ -71,8 +72,19 @@ struct Identified {
     metadata: ObjectMeta,
 }
 
+/// Whether an object has `apiVersion` and `kind`.
+#[derive(Deserialize)]
+struct Typed<'a> {
+    #[serde(rename = "apiVersion", borrow)]
+    _api_version: Cow<'a, str>,
+    #[serde(rename = "kind", borrow)]
+    _kind: Cow<'a, str>,
+}
+
 pub(crate) struct Decoder {
     pub(crate) codec: &'static KindCodec,
+    /// The `apiVersion` and `kind` of the resource, if the type does not know them.
+    pub(crate) types: Option<TypeMeta>,
     pub(crate) transform: TransformFn,
     pub(crate) keeps_json: bool,
     pub(crate) lru: Arc<DecodedLru>,
@@ -114,7 +126,7 @@ impl Decoder {
     }
 
     fn received(&self, json: &[u8]) -> Result<ReceivedObject, Undecodable> {
-        let json = self.strip(json);
+        let json = self.with_types(self.strip(json));
         let object = self.codec.decode(&json);
         let mut object = object.map_err(|error| undecodable(&json, error.to_string()))?;
         let key = key_of(self.codec.metadata(&*object));
@@ -161,6 +173,26 @@ impl Decoder {
         match outline.and_then(|outline| outline.managed_fields) {
             Some(cut) => Cow::Owned([&json[..cut.start], &json[cut.end..]].concat()),
             None => Cow::Borrowed(json),
+        }
+    }
+
+    /// The JSON with `apiVersion` and `kind`, which servers omit in the items of a list. Objects of a
+    /// type that does not know its kind are identified by them.
+    fn with_types<'a>(&self, json: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+        let Some(types) = &self.types else {
+            return json;
+        };
+        let has_types = serde_json::from_slice::<Typed<'_>>(&json).is_ok();
+        let members = json.trim_ascii_start().strip_prefix(b"{");
+        match (has_types, members, serde_json::to_vec(types)) {
+            (false, Some(members), Ok(mut typed)) => {
+                let is_empty = members.trim_ascii_start().starts_with(b"}");
+                typed.pop();
+                typed.extend_from_slice(if is_empty { b"" } else { b"," });
+                typed.extend_from_slice(members);
+                Cow::Owned(typed)
+            }
+            _ => json,
         }
     }
 
@@ -219,12 +251,14 @@ fn undecodable(json: &[u8], reason: String) -> Undecodable {
 mod tests {
     use bellerophon_kinds::Kind;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::DynamicObject;
 
     use super::*;
 
     fn decoder(transform: TransformFn) -> Decoder {
         Decoder {
             codec: ConfigMap::codec(),
+            types: None,
             transform,
             keeps_json: true,
             lru: Arc::new(DecodedLru::new(1)),
@@ -290,6 +324,40 @@ mod tests {
             .collect();
         assert_eq!(page.objects.len(), 1);
         assert_eq!(skipped, [Some(ObjectKey::cluster("b"))]);
+    }
+
+    #[test]
+    fn dynamic_object_of_a_list_gets_the_types_of_its_resource() {
+        let dynamic = Decoder {
+            codec: DynamicObject::codec(),
+            types: Some(TypeMeta::resource::<ConfigMap>()),
+            ..decoder(TransformFn::StripManagedFields)
+        };
+        for (json, kind) in [
+            (
+                r#"{"metadata":{"name":"a","uid":"u"},"data":{}}"#,
+                "ConfigMap",
+            ),
+            (
+                r#" { "metadata" : { "name" : "a", "uid": "u" } }"#,
+                "ConfigMap",
+            ),
+            (
+                r#"{"kind":"Other","metadata":{"name":"a","uid":"u"},"apiVersion":"v2"}"#,
+                "Other",
+            ),
+        ] {
+            let received = dynamic.received(json.as_bytes()).expect("an object");
+            assert!(
+                matches!(received.object, CachedObject::Compact(_)),
+                "{json}"
+            );
+            let object = received.object.read_uncached();
+            let object = object.downcast_ref::<DynamicObject>().expect("dynamic");
+            let types = object.types.as_ref().expect("types");
+            assert_eq!(types.kind, kind, "{json}");
+            assert_eq!(object.metadata.name.as_deref(), Some("a"), "{json}");
+        }
     }
 
     #[test]

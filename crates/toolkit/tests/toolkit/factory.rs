@@ -9,12 +9,15 @@ use bellerophon::informer::{
 use bellerophon::metrics::Metrics;
 use bellerophon::prelude::*;
 use bellerophon::trace::{Trace, TraceEvent};
+use http::HeaderValue;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 
-use crate::harness::{config_map, found_in, manager, server, set_team, settle, three_namespaces};
+use crate::harness::{
+    Fault, config_map, faulty_client, found_in, manager, server, set_team, settle, three_namespaces,
+};
 
 fn start(client: &Client, namespaces: Namespaces) -> SharedInformerFactory {
     let options = FactoryOptions {
@@ -114,7 +117,7 @@ async fn handler_may_hold_an_informer_of_the_same_factory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopped_informer_drops_the_informers_that_its_handlers_hold() {
+async fn dropped_informer_drops_the_informers_that_its_handlers_hold() {
     let server = server().await;
     let client = server.client();
     three_namespaces(&client).await;
@@ -128,6 +131,61 @@ async fn stopped_informer_drops_the_informers_that_its_handlers_hold() {
     settle().await;
     informer_count(&informers, 0);
     informers.stop().await;
+}
+
+/// An informer with its own selection of namespaces used to be aborted: its handlers stayed, with the
+/// handles that they held.
+#[tokio::test(start_paused = true)]
+async fn stopped_factory_drops_all_handlers() {
+    let server = server().await;
+    let client = server.client();
+    three_namespaces(&client).await;
+    let selections = [
+        None,
+        Some(Namespaces::named(["m"])),
+        Some(Namespaces::Labelled("team=red".into())),
+    ];
+    for namespaces in selections {
+        let informers = start(&client, Namespaces::All);
+        let maps = informers.informer::<ConfigMap>(InformerOptions {
+            namespaces: namespaces.clone(),
+            ..InformerOptions::labels("test")
+        });
+        let held = Arc::new(maps.clone());
+        let handler = held.clone();
+        let registration = maps.add_key_handler(move |_| assert!(handler.has_synced()));
+        registration.wait_for_cache_sync().await.unwrap();
+        informers.stop().await;
+        assert_eq!(Arc::strong_count(&held), 1, "{namespaces:?}");
+        assert!(!maps.has_synced(), "{namespaces:?}");
+    }
+}
+
+/// An informer whose namespaces are never known is never started.
+#[tokio::test(start_paused = true)]
+async fn stopped_factory_drops_handlers_of_informers_that_never_started() {
+    let server = server().await;
+    let nobody = faulty_client(&server, |request| {
+        let user = HeaderValue::from_static("nobody");
+        request.headers_mut().insert("impersonate-user", user);
+        Fault::None
+    });
+    let informers = start(&nobody, Namespaces::Labelled("team=red".into()));
+    let maps = config_maps(&informers);
+    let held = Arc::new(maps.clone());
+    let handler = held.clone();
+    maps.add_key_handler(move |_| assert!(handler.has_synced()));
+    let error = maps.wait_for_cache_sync().await.unwrap_err();
+    assert!(
+        matches!(&error, SyncError::Forbidden { resource, .. } if resource == "namespaces"),
+        "{error}"
+    );
+    informers.stop().await;
+    assert_eq!(Arc::strong_count(&held), 1);
+    assert!(matches!(
+        maps.wait_for_cache_sync().await,
+        Err(SyncError::Stopped { .. })
+    ));
 }
 
 #[tokio::test(start_paused = true)]

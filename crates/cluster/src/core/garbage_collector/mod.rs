@@ -54,7 +54,7 @@ enum WorkItem {
     AttemptToOrphan(Uid),
 }
 
-struct Collector {
+struct GarbageCollector {
     client: Client,
     graph: Mutex<Graph>,
     absent_owners: Mutex<AbsentOwnerCache>,
@@ -83,7 +83,7 @@ pub(crate) fn setup(mgr: &mut Manager) -> watch::Receiver<bool> {
         rng: mgr.rng().clone(),
         observer: None,
     };
-    let collector = Arc::new(Collector {
+    let collector = Arc::new(GarbageCollector {
         client: Component::ControllerManager.kube_client(mgr.client()),
         graph: Mutex::default(),
         absent_owners: Mutex::default(),
@@ -100,7 +100,7 @@ pub(crate) fn setup(mgr: &mut Manager) -> watch::Receiver<bool> {
     is_ready
 }
 
-impl Collector {
+impl GarbageCollector {
     /// Runs monitors and workers until `stop` is cancelled. No task is left when this returns.
     async fn run(
         self: Arc<Self>,

@@ -16,7 +16,7 @@ use kube::ResourceExt;
 use kube::core::{DynamicObject, PartialObjectMeta};
 use tokio::time::timeout;
 
-use super::Collector;
+use super::GarbageCollector;
 use crate::core::discovery::{ServedResource, ServedResources};
 
 /// Sync timeout of new monitors. The collector continues without a monitor that is not synced.
@@ -51,7 +51,11 @@ impl Monitors {
 
     /// Starts monitors of new resources, stops those of resources no longer served, and waits until
     /// the new ones are synced. Mirrors GarbageCollector.Sync and syncMonitors.
-    pub(super) async fn sync(&mut self, served: &ServedResources, collector: &Arc<Collector>) {
+    pub(super) async fn sync(
+        &mut self,
+        served: &ServedResources,
+        collector: &Arc<GarbageCollector>,
+    ) {
         let unserved: Vec<_> = self
             .running
             .keys()
@@ -93,7 +97,11 @@ impl Monitors {
         }
     }
 
-    fn start_monitor(&self, resource: &Arc<ServedResource>, collector: &Arc<Collector>) -> Monitor {
+    fn start_monitor(
+        &self,
+        resource: &Arc<ServedResource>,
+        collector: &Arc<GarbageCollector>,
+    ) -> Monitor {
         let transform = Transform::new(|object: &mut Metadata| {
             object.managed_fields_mut().clear();
             object.labels_mut().clear();
@@ -124,7 +132,7 @@ fn is_ignored(resource: &ServedResource) -> bool {
 /// Delivers the watch events of one resource to the collector.
 struct GraphEventHandler {
     resource: Arc<ServedResource>,
-    collector: Arc<Collector>,
+    collector: Arc<GarbageCollector>,
 }
 
 impl EventHandler<Metadata> for GraphEventHandler {

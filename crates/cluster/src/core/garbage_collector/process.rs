@@ -18,7 +18,7 @@ use super::graph::{
     Candidate, DeletionState, Dependents, FOREGROUND, Node, ORPHAN, OwnerIdentity, Uid,
 };
 use super::plan::{Action, OwnerState, plan};
-use super::{Collector, NAME, WorkItem};
+use super::{GarbageCollector, NAME, WorkItem};
 
 /// Dependents of one object that are orphaned concurrently.
 const ORPHAN_CONCURRENCY: usize = 20;
@@ -46,7 +46,7 @@ enum OwnerLookup {
     NamespacedOwnerOfClusterScopedObject,
 }
 
-impl Collector {
+impl GarbageCollector {
     /// Deletes an object whose owners are gone, or completes its foreground deletion. Mirrors
     /// attemptToDeleteWorker.
     pub(super) async fn attempt_to_delete(&self, uid: &Uid) -> Result<(), RetryReason> {

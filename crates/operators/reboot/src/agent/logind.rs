@@ -67,7 +67,7 @@ impl Machine for Logind {
     }
 }
 
-/// Calls `Reboot`. Not interactive: polkit must not ask for a password where nobody can enter one.
+/// Calls `Reboot`. Not interactive: polkit must not prompt for a password.
 async fn reboot(bus: &mut Connection) -> Result<(), MachineError> {
     let call = Call {
         destination: "org.freedesktop.login1",

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bellerophon::leader::LeaderElectionOptions;
 use bellerophon::prelude::*;
+use bellerophon::testing;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -103,4 +105,45 @@ async fn standby_queues_nothing_until_it_leads() {
     settle().await;
     assert_eq!(log.all(), ["a exists", "c exists", "a deleted"]);
     standby.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn candidate_is_named_by_the_identity_of_the_manager() {
+    let server = server().await;
+    let election = LeaderElectionOptions {
+        lease_namespace: "default".into(),
+        ..LeaderElectionOptions::new("lock")
+    };
+    let options = ManagerOptions {
+        identity: Some("pod-1".into()),
+        leader_election: Some(election),
+        ..testing::options(1)
+    };
+    let mgr = Manager::new(server.client(), options);
+    let leadership = mgr.leadership();
+    let mut running = mgr.start();
+    running.ready().await.unwrap();
+    let term = leadership.term().expect("it leads");
+    assert_eq!(term.holder, "pod-1");
+    running.stop().await.unwrap();
+}
+
+/// Contradicting options used to be found once the caches were synced.
+#[tokio::test(start_paused = true)]
+async fn contradicting_options_are_returned_before_anything_starts() {
+    let server = server().await;
+    let election = LeaderElectionOptions {
+        lease_duration: Duration::from_secs(1),
+        ..LeaderElectionOptions::new("lock")
+    };
+    let options = ManagerOptions {
+        leader_election: Some(election),
+        ..testing::options(1)
+    };
+    let mut mgr = Manager::new(server.client(), options);
+    let _maps = maps(&mut mgr);
+    let metrics = mgr.metrics().clone();
+    let error = mgr.run_until(std::future::pending()).await.unwrap_err();
+    assert!(matches!(error, ManagerError::Leader(_)), "{error}");
+    assert!(!metrics.encode().contains("rest_client_requests_total{"));
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::manager::{ManagerOptions, Runnable, RunnableGroup};
+use bellerophon::leader::Leadership;
+use bellerophon::manager::{Health, ManagerOptions, Runnable, RunnableGroup};
 use bellerophon::prelude::*;
 use bellerophon::testing;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
+use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -79,30 +80,64 @@ async fn nothing_runs_any_more_when_the_manager_returns() {
     assert_eq!(ended, ["always ended", "leading ended", "reconcile ended"]);
 }
 
+const GROUPS: [RunnableGroup; 3] = [
+    RunnableGroup::Servers,
+    RunnableGroup::Always,
+    RunnableGroup::LeaderElection,
+];
+
+/// Adds a runnable that fails after 5 s.
+fn add_failing(mgr: &mut Manager, group: RunnableGroup) {
+    let fail = async |_: CancellationToken| {
+        sleep(Duration::from_secs(5)).await;
+        Err("no space left".into())
+    };
+    mgr.add("disk", fail.in_group(group));
+}
+
+async fn holder(client: &Client) -> Option<String> {
+    let leases = Api::<Lease>::namespaced(client.clone(), "default");
+    let lease = leases.get_opt("lock").await.unwrap();
+    let holder = lease.and_then(|lease| lease.spec?.holder_identity);
+    holder.filter(|holder| !holder.is_empty())
+}
+
+/// A runnable that failed outside of the lease used to abort running reconciles and to keep the lease.
 #[tokio::test(start_paused = true)]
 async fn failing_runnable_stops_the_others_in_order() {
-    let server = server().await;
-    let log = Log::default();
-    create(&server.client(), "a").await;
-    for group in [
-        RunnableGroup::Servers,
-        RunnableGroup::Always,
-        RunnableGroup::LeaderElection,
-    ] {
+    for group in GROUPS {
+        let server = server().await;
+        let client = server.client();
+        let log = Log::default();
+        create(&client, "a").await;
         let takes = Duration::from_secs(10);
-        let mut mgr = logging_manager(&server, testing::options(1), "one", &log, takes);
-        let fail = async |_: CancellationToken| {
-            sleep(Duration::from_secs(5)).await;
-            Err("no space left".into())
-        };
-        mgr.add("disk", fail.in_group(group));
+        let mut mgr = logging_manager(&server, candidate("one"), "one", &log, takes);
+        add_failing(&mut mgr, group);
         let error = mgr.run_until(std::future::pending()).await.unwrap_err();
         assert_eq!(error.to_string(), "disk failed: no space left");
+        assert_eq!(holder(&client).await, None, "the lease is released");
         assert_eq!(
             log.take(),
             ["one starts a", "one ends a"],
             "running reconciles finish, group {group:?}"
         );
+    }
+}
+
+/// A failure in the group of the controllers used to wait for their reconciles without a limit.
+#[tokio::test(start_paused = true)]
+async fn failure_is_returned_although_a_reconcile_does_not_end() {
+    for group in GROUPS {
+        let server = server().await;
+        let start = Instant::now();
+        create(&server.client(), "a").await;
+        let takes = Duration::from_secs(3600);
+        let options = testing::options(1);
+        let mut mgr = logging_manager(&server, options, "one", &Log::default(), takes);
+        add_failing(&mut mgr, group);
+        let error = mgr.run_until(std::future::pending()).await.unwrap_err();
+        assert_eq!(error.to_string(), "disk failed: no space left");
+        assert_eq!(start.elapsed().as_secs(), 35, "{group:?}");
     }
 }
 
@@ -114,10 +149,10 @@ struct Observer {
 
 #[derive(Clone)]
 struct Observed {
-    health: bellerophon::manager::Health,
-    leadership: bellerophon::leader::Leadership,
+    health: Health,
+    leadership: Leadership,
     maps: Lister<ConfigMap>,
-    client: kube::Client,
+    client: Client,
 }
 
 impl Observer {
@@ -128,11 +163,8 @@ impl Observer {
             maps,
             client,
         } = &self.mgr;
-        let leases = Api::<Lease>::namespaced(client.clone(), "default");
-        let lease = leases.get_opt("lock").await.unwrap();
-        let holder = lease.and_then(|lease| lease.spec?.holder_identity);
         let is_leading = leadership.term().is_some();
-        let is_held = holder.is_some_and(|holder| !holder.is_empty());
+        let is_held = holder(client).await.is_some();
         self.log.push(format!(
             "{when}: ready {}, {} cached, leads {is_leading}, lease {is_held}",
             health.is_ready(),

@@ -2,7 +2,7 @@
 //!
 //! Mirrors the chapter "Message Protocol" of the D-Bus specification. A message is a header of 16
 //! bytes, an array of header fields padded to 8 bytes, and a body. Calls have at most one boolean
-//! argument. Of a reply only what tells success from failure is decoded.
+//! argument. Of a reply, only what distinguishes success from failure is decoded.
 
 use super::bus::BusError;
 
