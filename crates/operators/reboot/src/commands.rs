@@ -6,11 +6,17 @@
 //! Guarantees: no command takes a slot; a release ends the grant on its Node first, so that an
 //! agent that has not rebooted its machine yet does not.
 
+use std::sync::Arc;
+
+use bellerophon::{
+    ObjectKey,
+    client::{ReconcileClient, WriteError},
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
-    Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    Client,
+    api::{ListParams, Patch},
 };
 use serde_json::json;
 use thiserror::Error;
@@ -21,6 +27,9 @@ use crate::{
     ledger::{Grant, LEDGER, RebootLedger},
     state::{NodePatch, NodeState},
 };
+
+/// The field manager of the commands.
+const FIELD_MANAGER: &str = "bellerophon-reboot";
 
 /// The maximum number of attempts of a write that conflicts with others.
 const ATTEMPTS_MAX: usize = 20;
@@ -39,7 +48,7 @@ pub enum CommandError {
     Conflict(String),
     /// The request failed.
     #[error(transparent)]
-    Api(#[from] kube::Error),
+    Api(#[from] WriteError),
 }
 
 /// The reboot status of a node.
@@ -64,14 +73,17 @@ pub struct NodeRebootStatus {
 
 /// Shows and controls the reboots of a cluster.
 pub struct RebootCommands {
-    client: Client,
+    client: ReconcileClient,
     prefix: AnnotationPrefix,
 }
 
 impl RebootCommands {
     /// The commands for a cluster whose controller and agents use this prefix.
     pub fn new(client: Client, prefix: AnnotationPrefix) -> Self {
-        Self { client, prefix }
+        Self {
+            client: ReconcileClient::new(client, FIELD_MANAGER),
+            prefix,
+        }
     }
 
     /// The status of every node.
@@ -79,16 +91,18 @@ impl RebootCommands {
     /// # Errors
     /// A request fails.
     pub async fn status(&self) -> Result<Vec<NodeRebootStatus>, CommandError> {
-        let ledger = match self.ledgers().get_opt(LEDGER).await {
+        let ledger = match self.ledger().await {
             // The CRD does not exist either.
             Err(error) if is_not_found(&error) => None,
             response => response?,
         };
-        let nodes = self.nodes().list(&ListParams::default()).await?;
+        let nodes = self
+            .client
+            .list::<Node>(None, &ListParams::default())
+            .await?;
         Ok(nodes
-            .items
             .iter()
-            .map(|node| status_of(&self.state_of(node), ledger.as_ref()))
+            .map(|node| status_of(&self.state_of(node), ledger.as_deref()))
             .collect())
     }
 
@@ -124,7 +138,7 @@ impl RebootCommands {
     /// The node holds no slot, or a request fails.
     pub async fn release(&self, node: &str, now: Timestamp) -> Result<(), CommandError> {
         for attempt in 0..ATTEMPTS_MAX {
-            let ledger = self.ledgers().get_opt(LEDGER).await?;
+            let ledger = self.ledger().await?.map(Arc::unwrap_or_clone);
             let grant = ledger
                 .as_ref()
                 .and_then(|ledger| grant_of(ledger, node).cloned());
@@ -140,8 +154,7 @@ impl RebootCommands {
                 continue;
             }
             ledger.release(&grant.id, now);
-            let params = PostParams::default();
-            match self.ledgers().replace(LEDGER, &params, &ledger).await {
+            match self.client.update(&ledger).await {
                 Err(error) if is_conflict(&error) => continue,
                 response => return response.map(drop).map_err(CommandError::from),
             }
@@ -157,7 +170,7 @@ impl RebootCommands {
         grant: &Grant,
         now: Timestamp,
     ) -> Result<bool, CommandError> {
-        let node = self.nodes().get_opt(name).await?;
+        let node = self.client.get::<Node>(&ObjectKey::cluster(name)).await?;
         let node = node
             .map(|node| self.state_of(&node))
             .filter(|node| node.uid == grant.node_uid);
@@ -169,11 +182,7 @@ impl RebootCommands {
         }
         let patch = NodePatch::end(&node, &id, RebootResult::Released, "", now);
         let patch = Patch::Merge(patch.to_merge_patch(&node));
-        match self
-            .nodes()
-            .patch(name, &PatchParams::default(), &patch)
-            .await
-        {
+        match self.client.patch(&node.target(), &patch).await {
             Ok(_) => Ok(true),
             Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(false),
             Err(error) => Err(error.into()),
@@ -188,11 +197,9 @@ impl RebootCommands {
     ) -> Result<(), CommandError> {
         let key = self.prefix.key(annotation);
         let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
-        match self
-            .nodes()
-            .patch(node, &PatchParams::default(), &patch)
-            .await
-        {
+        let mut target = Node::default();
+        target.metadata.name = Some(node.to_owned());
+        match self.client.patch(&target, &patch).await {
             Err(error) if is_not_found(&error) => Err(CommandError::NodeNotFound(node.to_owned())),
             response => response.map(drop).map_err(CommandError::from),
         }
@@ -202,12 +209,8 @@ impl RebootCommands {
         NodeState::new(node, &self.prefix)
     }
 
-    fn nodes(&self) -> Api<Node> {
-        Api::all(self.client.clone())
-    }
-
-    fn ledgers(&self) -> Api<RebootLedger> {
-        Api::all(self.client.clone())
+    async fn ledger(&self) -> Result<Option<Arc<RebootLedger>>, WriteError> {
+        self.client.get(&ObjectKey::cluster(LEDGER)).await
     }
 }
 

@@ -9,6 +9,7 @@
 //! to another, so that no change of policies, labels or leaders allocates one slot twice. It has
 //! about 400 bytes per grant and is written once for all changes of a reconcile.
 
+use bellerophon::Kind;
 use bellerophon_operator::schemas;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -35,6 +36,8 @@ pub(crate) const GRANTS_MAX: usize = 1000;
     kind = "RebootLedger",
     plural = "rebootledgers",
     derive = "PartialEq",
+    derive = "Kind",
+    crates(serde_json = "bellerophon_operator::crd_json"),
     doc = "The RebootLedger has the grants of all nodes. Only the reboot controller writes it.",
     printcolumn(name = "Issued", type_ = "integer", json_path = ".spec.issued"),
     printcolumn(name = "Nodes", type_ = "string", json_path = ".spec.grants[*].node"),

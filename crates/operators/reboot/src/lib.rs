@@ -50,15 +50,21 @@ pub use policy::{
 pub use simulated::simulated_agents;
 pub use window::{Day, Window};
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, SetupError, allow};
+use bellerophon::{controller::ControllerOptions, manager::Manager};
+use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, Switches, allow};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
+use thiserror::Error;
 
 /// The API group of the CRDs.
 const GROUP: &str = "reboot.bellerophon.io";
+
+/// How long controller and agents wait for their caches. A reboot can make the API server
+/// unreachable for a long time, and a process that exits then only delays its work.
+const CACHE_SYNC_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The description of the controller.
 pub const OPERATOR: Operator = Operator {
@@ -81,11 +87,15 @@ pub const OPERATOR: Operator = Operator {
     admission_policies: Vec::new,
     placement: Placement::Deployment,
     feature_switches: &[],
-    controllers: |setup| {
-        let own_node = std::env::var("NODE_NAME").ok();
-        Ok(vec![controller(setup, prefix()?, own_node)])
-    },
+    setup: setup_controller,
 };
+
+fn setup_controller(mgr: &mut Manager, _switches: &Switches) {
+    match prefix() {
+        Ok(prefix) => controller(mgr, prefix, std::env::var("NODE_NAME").ok()),
+        Err(error) => mgr.setup_error(error.to_string()),
+    }
+}
 
 /// The description of the agent.
 pub const AGENT: Operator = Operator {
@@ -109,8 +119,24 @@ pub const AGENT: Operator = Operator {
         host_paths: &["/run/dbus"],
     },
     feature_switches: &[],
-    controllers: |setup| Ok(agents(setup, &prefix()?, vec![agent_from_environment()?])),
+    setup: setup_agent,
 };
+
+fn setup_agent(mgr: &mut Manager, _switches: &Switches) {
+    let setup = prefix().and_then(|prefix| Ok((prefix, agent_from_environment()?)));
+    match setup {
+        Ok((prefix, agent)) => agents(mgr, &prefix, vec![agent]),
+        Err(error) => mgr.setup_error(error.to_string()),
+    }
+}
+
+/// The options of both controllers.
+fn controller_options() -> ControllerOptions {
+    ControllerOptions {
+        cache_sync_timeout: Some(CACHE_SYNC_TIMEOUT),
+        ..ControllerOptions::default()
+    }
+}
 
 /// The name of the admission policy and its binding.
 const OWN_NODE: &str = "reboot-agent-own-node";
@@ -161,31 +187,37 @@ fn own_node_binding() -> Value {
     })
 }
 
+/// An environment variable is missing or invalid.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum EnvironmentError {
+    /// The annotation prefix is invalid.
+    #[error("REBOOT_PREFIX is {0:?}, which is not a DNS subdomain such as reboot.example.com")]
+    Prefix(String),
+    /// The agent's node is unknown.
+    #[error("NODE_NAME is not set; set it to the name of the agent's node")]
+    NodeName,
+    /// The command that reboots the machine is empty.
+    #[error("REBOOT_COMMAND is empty; set it to a command, or leave it unset")]
+    Command,
+}
+
 /// The annotation prefix of the environment variable `REBOOT_PREFIX`, or the default.
 ///
 /// # Errors
 /// The value is not a DNS subdomain.
-pub fn prefix() -> Result<AnnotationPrefix, SetupError> {
+pub fn prefix() -> Result<AnnotationPrefix, EnvironmentError> {
     let Ok(text) = std::env::var("REBOOT_PREFIX") else {
         return Ok(AnnotationPrefix::default());
     };
-    Ok(AnnotationPrefix::parse(&text).ok_or_else(|| {
-        format!(
-            "REBOOT_PREFIX is {text:?}, which is not a DNS subdomain such as reboot.example.com"
-        )
-    })?)
+    AnnotationPrefix::parse(&text).ok_or(EnvironmentError::Prefix(text))
 }
 
 /// The agent of the environment variables `NODE_NAME`, `REBOOT_COMMAND` (default: logind) and
 /// `REBOOT_SENTINEL`.
-fn agent_from_environment() -> Result<AgentOptions, SetupError> {
-    let node = std::env::var("NODE_NAME")
-        .map_err(|_| "NODE_NAME is not set; set it to the name of the agent's node")?;
+fn agent_from_environment() -> Result<AgentOptions, EnvironmentError> {
+    let node = std::env::var("NODE_NAME").map_err(|_| EnvironmentError::NodeName)?;
     let machine: Arc<dyn Machine> = match std::env::var("REBOOT_COMMAND") {
-        Ok(line) => Arc::new(
-            Command::parse(&line)
-                .ok_or("REBOOT_COMMAND is empty; set it to a command, or leave it unset")?,
-        ),
+        Ok(line) => Arc::new(Command::parse(&line).ok_or(EnvironmentError::Command)?),
         Err(_) => Arc::new(Logind::default()),
     };
     Ok(AgentOptions {

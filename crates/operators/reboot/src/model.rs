@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use bellerophon::Entropy;
+use bellerophon::clock::Rng;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
@@ -133,7 +133,7 @@ struct Machine {
 /// One random rollout.
 struct Rollout {
     seed: u64,
-    entropy: Entropy,
+    entropy: Rng,
     time: i64,
     server: Server,
     machines: BTreeMap<String, Machine>,
@@ -148,7 +148,7 @@ fn boot_id(machine: u32, boot: u32) -> String {
 
 impl Rollout {
     fn new(seed: u64) -> Self {
-        let entropy = Entropy::seeded(seed);
+        let entropy = Rng::seeded(seed);
         let count = 2 + entropy.below(5);
         let mut nodes = BTreeMap::new();
         let mut machines = BTreeMap::new();

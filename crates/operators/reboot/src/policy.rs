@@ -1,6 +1,7 @@
 //! The custom resource RebootPolicy: how many nodes of a pool may be unavailable, when they may
 //! reboot, what blocks them, and how they are drained.
 
+use bellerophon::Kind;
 use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::{
     apis::meta::v1::{Condition, LabelSelector},
@@ -21,6 +22,8 @@ use crate::window::Window;
     plural = "rebootpolicies",
     shortname = "rbp",
     derive = "PartialEq",
+    derive = "Kind",
+    crates(serde_json = "bellerophon_operator::crd_json"),
     status = "RebootPolicyStatus",
     doc = "A RebootPolicy limits how many nodes of a pool are unavailable, and when they reboot.",
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),

@@ -7,22 +7,20 @@
 //! precondition, so that a pod of the same name on another node is never evicted; mirror pods, pods
 //! of DaemonSets and finished pods are skipped, as by `kubectl drain`.
 
-use bellerophon::controller_of;
+use bellerophon::{
+    client::{ReconcileClient, WriteError},
+    owner::controller_of,
+};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{DeleteParams, EvictParams, ListParams, Preconditions},
-};
+use kube::{ResourceExt as _, api::ListParams};
+use serde_json::json;
 
 use super::metrics::AgentMetrics;
 use crate::{
     annotations::sanitize_reason,
     policy::{Drain, UnmanagedPods},
 };
-
-/// The page size of lists of pods.
-const PAGE_SIZE: u32 = 500;
 
 /// The maximum number of concurrent evictions.
 const CONCURRENCY_MAX: usize = 8;
@@ -41,36 +39,26 @@ pub(crate) struct DrainStatus {
 /// # Errors
 /// Pods cannot be listed, or an eviction fails for another reason than a PodDisruptionBudget.
 pub(crate) async fn evict_pods(
-    client: &Client,
+    client: &ReconcileClient,
     node: &str,
     drain: &Drain,
     metrics: &AgentMetrics,
-) -> Result<DrainStatus, kube::Error> {
-    let pods = Api::<Pod>::all(client.clone());
-    let mut params = ListParams::default()
-        .fields(&format!("spec.nodeName={node}"))
-        .limit(PAGE_SIZE);
-    let mut status = DrainStatus::default();
-    loop {
-        let page = pods.list(&params).await?;
-        let evicted = page.items.into_iter().filter(|pod| is_evicted(pod, drain));
-        let results = stream::iter(evicted)
-            .map(|pod| async move { evict(client, &pod, drain, metrics).await })
-            .buffer_unordered(CONCURRENCY_MAX);
-        status = results
-            .try_fold(status, |mut status, result| async move {
-                status.remaining += usize::from(result != EvictionResult::Gone);
-                if let EvictionResult::Blocked(message) = result {
-                    status.blocked_by.get_or_insert(message);
-                }
-                Ok(status)
-            })
-            .await?;
-        match page.metadata.continue_ {
-            Some(token) if !token.is_empty() => params = params.continue_token(&token),
-            _ => return Ok(status),
-        }
-    }
+) -> Result<DrainStatus, WriteError> {
+    let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    let mut pods = client.list::<Pod>(None, &params).await?;
+    pods.retain(|pod| is_evicted(pod, drain));
+    let results = stream::iter(pods)
+        .map(|pod| async move { evict(client, &pod, drain, metrics).await })
+        .buffer_unordered(CONCURRENCY_MAX);
+    results
+        .try_fold(DrainStatus::default(), |mut status, result| async move {
+            status.remaining += usize::from(result != EvictionResult::Gone);
+            if let EvictionResult::Blocked(message) = result {
+                status.blocked_by.get_or_insert(message);
+            }
+            Ok(status)
+        })
+        .await
 }
 
 /// Whether a pod has to be evicted before its node reboots.
@@ -96,48 +84,47 @@ enum EvictionResult {
 }
 
 async fn evict(
-    client: &Client,
+    client: &ReconcileClient,
     pod: &Pod,
     drain: &Drain,
     metrics: &AgentMetrics,
-) -> Result<EvictionResult, kube::Error> {
+) -> Result<EvictionResult, WriteError> {
     if pod.metadata.deletion_timestamp.is_some() {
         return Ok(EvictionResult::Terminating);
     }
-    let grace_period_seconds = drain
-        .grace_period_seconds
-        .and_then(|seconds| u32::try_from(seconds).ok());
-    let delete_options = DeleteParams {
-        grace_period_seconds,
-        preconditions: Some(Preconditions {
-            uid: pod.uid(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
+    let mut eviction = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name_any(), "namespace": pod.namespace()},
+        "deleteOptions": {"preconditions": {"uid": pod.uid()}},
+    });
+    if let Some(seconds) = drain.grace_period_seconds
+        && let Ok(seconds) = u32::try_from(seconds)
+    {
+        eviction["deleteOptions"]["gracePeriodSeconds"] = json!(seconds);
+    }
+    let response = client.subresource("eviction").create(pod, &eviction).await;
+    let Err(error) = response else {
+        metrics.count_eviction("evicted");
+        return Ok(EvictionResult::Terminating);
     };
-    let params = EvictParams {
-        delete_options: Some(delete_options),
-        ..EvictParams::default()
+    let Some(status) = error.status() else {
+        return Err(error);
     };
-    let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-    let (result, label) = match pods.evict(&pod.name_any(), &params).await {
-        Ok(_) => (EvictionResult::Terminating, "evicted"),
-        Err(kube::Error::Api(status)) => match status.code {
-            // 409: the precondition failed, since another pod has the name by now.
-            404 | 409 => (EvictionResult::Gone, "gone"),
-            429 => (
-                EvictionResult::Blocked(block_message(&status, pod)),
-                "blocked",
-            ),
-            // The eviction API fails if more than one PodDisruptionBudget selects a pod.
-            500 => (
-                EvictionResult::Blocked(block_message(&status, pod)),
-                "failed",
-            ),
-            403 if is_namespace_terminating(&status) => (EvictionResult::Terminating, "going"),
-            _ => return Err(kube::Error::Api(status)),
-        },
-        Err(error) => return Err(error),
+    let (result, label) = match status.code {
+        // 409: the precondition failed, since another pod has the name by now.
+        404 | 409 => (EvictionResult::Gone, "gone"),
+        429 => (
+            EvictionResult::Blocked(block_message(status, pod)),
+            "blocked",
+        ),
+        // The eviction API fails if more than one PodDisruptionBudget selects a pod.
+        500 => (
+            EvictionResult::Blocked(block_message(status, pod)),
+            "failed",
+        ),
+        403 if is_namespace_terminating(status) => (EvictionResult::Terminating, "going"),
+        _ => return Err(error),
     };
     metrics.count_eviction(label);
     Ok(result)

@@ -1,6 +1,6 @@
 //! Prometheus metrics of agents.
 
-use bellerophon::Metrics;
+use bellerophon::metrics::Metrics;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, histogram::Histogram},

@@ -14,19 +14,12 @@ pub(crate) mod plan; // the next step
 #[cfg(test)]
 mod tests; // table tests of the next step
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use bellerophon::{
-    Controller, ControllerOptions, EventRecorder, EventType, Failure, InformerOptions, Note,
-    Outcome, Predicate, ReconcileResult, Request, WallClock,
-};
-use bellerophon_operator::Setup;
+use bellerophon::{informer::InformerOptions, prelude::*};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use kube::{ResourceExt as _, api::Patch};
 use tracing::{info, warn};
 
 use self::{
@@ -58,6 +51,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// The requeue delay after a conflict.
 const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
+/// The action of every Event.
+const ACTION: &str = "Reboot";
+
 /// The maximum number of steps of one reconcile; the protocol has six.
 const STEPS_MAX: usize = 10;
 
@@ -71,92 +67,98 @@ pub struct AgentOptions {
     pub sentinel: Option<PathBuf>,
 }
 
-/// The controllers of agents, one for each node. Each watches only its own Node.
-pub fn agents(
-    setup: &Setup,
-    prefix: &AnnotationPrefix,
-    agents: Vec<AgentOptions>,
-) -> Vec<Controller> {
-    let events = setup.recorder(crate::AGENT.name);
-    let options = setup.options(crate::AGENT.name);
-    let metrics = AgentMetrics::new();
-    metrics.register(&options.metrics);
-    let controller = |agent: AgentOptions| {
-        let nodes = setup.cluster_informer_with::<Node>(InformerOptions {
-            fields: Some(format!("metadata.name={}", agent.node)),
-            ..InformerOptions::default()
-        });
-        let reconciler = Arc::new(AgentReconciler {
-            client: setup.client.clone(),
-            clock: setup.clock,
-            events: events.clone(),
-            metrics: metrics.clone(),
-            prefix: prefix.clone(),
-            options: agent,
-        });
-        let prefix = prefix.clone();
-        Controller::of(&nodes)
-            .with_predicate(Predicate::changed(move |old, new| {
-                NodeState::is_changed(old, new, &prefix)
-            }))
-            .with_options(ControllerOptions {
-                workers: 1,
-                ..options.clone()
-            })
-            .reconcile_with(move |request| reconciler.clone().reconcile(request))
+/// Adds a controller with these agents to a Manager. Each agent reconciles only its own Node; one
+/// agent watches only that.
+pub fn agents(mgr: &mut Manager, prefix: &AnnotationPrefix, agents: Vec<AgentOptions>) {
+    let concurrency = agents.len();
+    let nodes = match agents.as_slice() {
+        [agent] => mgr.informer(InformerOptions::fields(format!(
+            "metadata.name={}",
+            agent.node
+        ))),
+        _ => mgr.informer(InformerOptions::default()),
     };
-    agents.into_iter().map(controller).collect()
+    let metrics = AgentMetrics::new();
+    metrics.register(mgr.metrics());
+    let by_node = agents.into_iter().map(|agent| (agent.node.clone(), agent));
+    let agents: Arc<BTreeMap<String, AgentOptions>> = Arc::new(by_node.collect());
+    let reconciler = AgentReconciler {
+        agents: agents.clone(),
+        metrics,
+        prefix: prefix.clone(),
+    };
+    let has_agent = Predicate::filter(move |node: &Node| agents.contains_key(&node.name_any()));
+    let prefix = prefix.clone();
+    let is_changed = Predicate::on_update(move |old: &Node, new: &Node| {
+        NodeState::is_changed(old, new, &prefix)
+    });
+    mgr.controller::<Node>()
+        .informer(&nodes)
+        .predicate(has_agent)
+        .predicate(is_changed)
+        .name(crate::AGENT.name)
+        .with_options(crate::controller_options())
+        .concurrency(concurrency)
+        .reconcile(reconciler);
 }
 
-/// Reconciles one Node.
+/// Reconciles the Nodes that have an agent in this process.
 struct AgentReconciler {
-    client: Client,
-    clock: WallClock,
-    events: EventRecorder,
+    /// The agents by the name of their Node.
+    agents: Arc<BTreeMap<String, AgentOptions>>,
     metrics: AgentMetrics,
     prefix: AnnotationPrefix,
-    options: AgentOptions,
+}
+
+impl Reconciler<Node> for AgentReconciler {
+    async fn reconcile(&self, req: Request<Node>) -> Result<Action, Error> {
+        let agent = self.agents.get(req.key().name());
+        let Some((node, agent)) = req.object().zip(agent) else {
+            return Ok(Action::await_change());
+        };
+        let run = AgentRun {
+            req: &req,
+            agent,
+            metrics: &self.metrics,
+        };
+        run.take_steps(node, &self.prefix).await
+    }
+}
+
+/// One reconcile of one agent.
+struct AgentRun<'a> {
+    req: &'a Request<Node>,
+    agent: &'a AgentOptions,
+    metrics: &'a AgentMetrics,
 }
 
 /// What follows a step.
 enum Next {
     /// Write this patch, record this event, and take the next step.
-    Write(NodePatch, Option<Note>),
+    Write(NodePatch, Option<Event>),
     /// End the reconcile.
-    Return(Outcome),
+    Return(Action),
 }
 
-impl AgentReconciler {
-    async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
-        let Some(object) = request
-            .object
-            .as_deref()
-            .filter(|_| request.key.name() == self.options.node)
-        else {
-            return Ok(Outcome::Done);
+impl AgentRun<'_> {
+    async fn take_steps(&self, object: &Node, prefix: &AnnotationPrefix) -> Result<Action, Error> {
+        let Some(boot) = self.agent.machine.boot_id()? else {
+            return Ok(Action::requeue_after(POLL_INTERVAL));
         };
-        let Some(boot) = self.options.machine.boot_id()? else {
-            return Ok(Outcome::RequeueAfter(POLL_INTERVAL));
-        };
-        let nodes = Api::<Node>::all(self.client.clone());
-        let mut node = NodeState::new(object, &self.prefix);
+        let mut node = NodeState::new(object, prefix);
         for _ in 0..STEPS_MAX {
             let (patch, event) = match self.step(&node, &boot).await? {
-                Next::Return(outcome) => return Ok(outcome),
+                Next::Return(action) => return Ok(action),
                 Next::Write(patch, event) => (patch, event),
             };
             let patch = Patch::Merge(patch.to_merge_patch(&node));
-            let written = nodes
-                .patch(&node.name, &PatchParams::default(), &patch)
-                .await;
-            let written = match written {
-                Ok(written) => written,
+            let written = match self.req.client().patch(&node.target(), &patch).await {
+                Ok(written) => written.object()?,
                 Err(error) if is_conflict(&error) || is_not_found(&error) => {
-                    return Ok(Outcome::RequeueAfter(CONFLICT_DELAY));
+                    return Ok(Action::requeue_after(CONFLICT_DELAY));
                 }
                 Err(error) => return Err(error.into()),
             };
-            request.writes().wrote(&written);
             if let Some(event) = event {
                 info!(
                     node = node.name,
@@ -164,37 +166,37 @@ impl AgentReconciler {
                     note = event.note,
                     "recorded an event"
                 );
-                self.events.event(object, event);
+                self.req.recorder().event(object, event);
             }
-            node = NodeState::new(&written, &self.prefix);
+            node = NodeState::new(&written, prefix);
         }
-        Ok(Outcome::RequeueAfter(CONFLICT_DELAY))
+        Ok(Action::requeue_after(CONFLICT_DELAY))
     }
 
-    async fn step(&self, node: &NodeState, boot: &str) -> Result<Next, Failure> {
+    async fn step(&self, node: &NodeState, boot: &str) -> Result<Next, Error> {
         let ledger = if needs_ledger(node) {
-            let ledgers = Api::<RebootLedger>::all(self.client.clone());
-            ledgers.get_opt(LEDGER).await?
+            let key = ObjectKey::cluster(LEDGER);
+            self.req.client().get::<RebootLedger>(&key).await?
         } else {
             None
         };
-        let now = self.clock.now();
-        Ok(match next_step(node, boot, ledger.as_ref(), now) {
+        let now = self.req.now();
+        Ok(match next_step(node, boot, ledger.as_deref(), now) {
             AgentStep::Idle => self.check_sentinel(node),
-            AgentStep::AwaitKubelet => Next::Return(Outcome::RequeueAfter(POLL_INTERVAL)),
+            AgentStep::AwaitKubelet => Next::Return(Action::requeue_after(POLL_INTERVAL)),
             AgentStep::RemoveOrder => {
                 let note = "A reboot order without a grant was removed".to_owned();
-                let event = event(EventType::Warning, "RebootOrderDiscarded", note);
+                let event = Event::warning("RebootOrderDiscarded", ACTION, note);
                 Next::Write(NodePatch::remove_order(), Some(event))
             }
             AgentStep::CleanUp => Next::Write(NodePatch::clean_up(node), None),
             AgentStep::Claim(id) => {
                 let note = format!("Node {} is drained, then rebooted", node.name);
-                let event = event(EventType::Normal, "RebootStarted", note);
+                let event = Event::normal("RebootStarted", ACTION, note);
                 Next::Write(NodePatch::claim(node, &id, boot, now), Some(event))
             }
             AgentStep::Drain { progress, grant } => self.drain(node, &progress, &grant).await?,
-            AgentStep::Reboot(progress) => self.reboot(node, &progress, ledger.as_ref()).await?,
+            AgentStep::Reboot(progress) => self.reboot(node, &progress, ledger.as_deref()).await?,
             AgentStep::End {
                 id,
                 result,
@@ -205,16 +207,16 @@ impl AgentReconciler {
 
     /// Requests a reboot if the sentinel file exists.
     fn check_sentinel(&self, node: &NodeState) -> Next {
-        let Some(sentinel) = &self.options.sentinel else {
-            return Next::Return(Outcome::Done);
+        let Some(sentinel) = &self.agent.sentinel else {
+            return Next::Return(Action::await_change());
         };
         if node.needed().is_none() && sentinel.exists() {
             let reason = format!("{} exists", sentinel.display());
             let patch = NodePatch::request(&reason);
-            let event = event(EventType::Normal, "RebootRequired", reason);
+            let event = Event::normal("RebootRequired", ACTION, reason);
             return Next::Write(patch, Some(event));
         }
-        Next::Return(Outcome::RequeueAfter(POLL_INTERVAL))
+        Next::Return(Action::requeue_after(POLL_INTERVAL))
     }
 
     async fn drain(
@@ -222,20 +224,20 @@ impl AgentReconciler {
         node: &NodeState,
         progress: &RebootProgress,
         grant: &Grant,
-    ) -> Result<Next, Failure> {
+    ) -> Result<Next, Error> {
         let status = match grant.drain.mode {
             DrainMode::None => DrainStatus::default(),
             DrainMode::Evict => {
-                evict_pods(&self.client, &node.name, &grant.drain, &self.metrics).await?
+                evict_pods(self.req.client(), &node.name, &grant.drain, self.metrics).await?
             }
         };
-        let now = self.clock.now();
+        let now = self.req.now();
         Ok(match after_drain(progress, grant, status.remaining, now) {
             DrainDecision::Commit => {
                 let elapsed = now.duration_since(progress.since);
                 self.metrics.observe_drain(elapsed.as_secs_f64());
                 let note = format!("Node {} reboots", node.name);
-                let event = event(EventType::Normal, "Rebooting", note);
+                let event = Event::normal("Rebooting", ACTION, note);
                 Next::Write(NodePatch::commit(progress), Some(event))
             }
             DrainDecision::GiveUp => {
@@ -257,16 +259,16 @@ impl AgentReconciler {
         node: &NodeState,
         progress: &RebootProgress,
         ledger: Option<&RebootLedger>,
-    ) -> Result<Next, Failure> {
-        match self.options.machine.reboot().await {
-            Ok(()) => Ok(Next::Return(Outcome::RequeueAfter(REBOOT_RETRY))),
+    ) -> Result<Next, Error> {
+        match self.agent.machine.reboot().await {
+            Ok(()) => Ok(Next::Return(Action::requeue_after(REBOOT_RETRY))),
             Err(MachineError::Refused(error)) => {
                 warn!(node = node.name, error, "the machine does not reboot");
                 let request = ledger
                     .and_then(|ledger| ledger.grant(&progress.id))
                     .map(|grant| grant.reason.clone())
                     .unwrap_or_default();
-                let now = self.clock.now();
+                let now = self.req.now();
                 Ok(self.end(node, &progress.id, RebootResult::Refused, &request, now))
             }
             // The machine may still reboot: the grant stays, and the reboot is retried.
@@ -289,10 +291,10 @@ impl AgentReconciler {
         let name = &node.name;
         let event = if result == RebootResult::Done {
             let note = format!("Node {name} has rebooted");
-            event(EventType::Normal, "RebootDone", note)
+            Event::normal("RebootDone", ACTION, note)
         } else {
             let note = format!("Node {name} does not reboot: {}", result.as_str());
-            event(EventType::Warning, "RebootGivenUp", note)
+            Event::warning("RebootGivenUp", ACTION, note)
         };
         Next::Write(NodePatch::end(node, id, result, request, now), Some(event))
     }
@@ -310,18 +312,9 @@ fn report_block(node: &NodeState, progress: &RebootProgress, blocked_by: Option<
                 reason,
                 since: progress.since,
             };
-            let event = event(EventType::Warning, reason.as_str(), note);
+            let event = Event::warning(reason.as_str(), ACTION, note);
             Next::Write(NodePatch::set_waiting(&waiting), Some(event))
         }
-        _ => Next::Return(Outcome::RequeueAfter(DRAIN_INTERVAL)),
-    }
-}
-
-fn event(type_: EventType, reason: &str, note: String) -> Note {
-    Note {
-        type_,
-        reason: reason.into(),
-        action: "Reboot".into(),
-        note,
+        _ => Next::Return(Action::requeue_after(DRAIN_INTERVAL)),
     }
 }

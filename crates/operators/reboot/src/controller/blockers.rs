@@ -7,8 +7,9 @@
 
 use std::collections::BTreeSet;
 
+use bellerophon::client::{ReconcileClient, WriteError};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::LabelSelector};
-use kube::{Api, Client, api::ListParams, core::Selector};
+use kube::{api::ListParams, core::Selector};
 use tracing::warn;
 
 use super::{
@@ -17,18 +18,15 @@ use super::{
 };
 use crate::{parsed_policy::ParsedPolicy, policy::Alerts};
 
-/// The page size of lists of pods.
-const PAGE_SIZE: u32 = 500;
-
 /// Evaluates the blockers of all policies.
 ///
 /// # Errors
 /// Pods cannot be listed.
 pub(crate) async fn evaluate(
-    client: &Client,
+    client: &ReconcileClient,
     policies: &[ParsedPolicy],
     nodes: &Nodes,
-) -> Result<ActiveBlockers, kube::Error> {
+) -> Result<ActiveBlockers, WriteError> {
     let mut active = ActiveBlockers::default();
     for policy in policies {
         let is_waiting = nodes
@@ -55,26 +53,17 @@ pub(crate) async fn evaluate(
 
 /// The nodes of running pods that match a selector; `None` if the selector is invalid.
 async fn nodes_with_pods(
-    client: &Client,
+    client: &ReconcileClient,
     selector: &LabelSelector,
-) -> Result<Option<BTreeSet<String>>, kube::Error> {
+) -> Result<Option<BTreeSet<String>>, WriteError> {
     let Ok(selector) = Selector::try_from(selector.clone()) else {
         return Ok(None);
     };
-    let pods = Api::<Pod>::all(client.clone());
-    let mut params = ListParams::default()
-        .labels_from(&selector)
-        .limit(PAGE_SIZE);
-    let mut nodes = BTreeSet::new();
-    loop {
-        let page = pods.list(&params).await?;
-        let running = page.items.iter().filter(|pod| !is_finished(pod));
-        nodes.extend(running.filter_map(|pod| pod.spec.as_ref()?.node_name.clone()));
-        match page.metadata.continue_ {
-            Some(token) if !token.is_empty() => params = params.continue_token(&token),
-            _ => return Ok(Some(nodes)),
-        }
-    }
+    let params = ListParams::default().labels_from(&selector);
+    let pods = client.list::<Pod>(None, &params).await?;
+    let running = pods.iter().filter(|pod| !is_finished(pod));
+    let nodes = running.filter_map(|pod| pod.spec.as_ref()?.node_name.clone());
+    Ok(Some(nodes.collect()))
 }
 
 fn is_finished(pod: &Pod) -> bool {

@@ -3,7 +3,7 @@
 //! Guarantee: gauges have the values of the last reconcile; series of deleted policies and nodes
 //! are removed by the next one.
 
-use bellerophon::Metrics;
+use bellerophon::metrics::Metrics;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},

@@ -17,10 +17,9 @@ mod reconciler; // reads, plans and writes
 #[cfg(test)]
 mod tests; // table tests of the plan
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use bellerophon::{Controller, ObjectKey, Predicate};
-use bellerophon_operator::Setup;
+use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::Node;
 
 pub(crate) use self::reconciler::{is_conflict, is_not_found};
@@ -32,32 +31,27 @@ use crate::{
     state::NodeState,
 };
 
-/// The controller. It grants its own node last. Every event enqueues the key of the ledger, so that
-/// one reconcile at a time plans for the whole cluster.
-pub fn controller(setup: &Setup, prefix: AnnotationPrefix, own_node: Option<String>) -> Controller {
-    let ledgers = setup.cluster_informer::<RebootLedger>();
-    let policies = setup.cluster_informer::<RebootPolicy>();
-    let nodes = setup.cluster_informer::<Node>();
-    let options = setup.options(crate::OPERATOR.name);
-    let reconciler = Arc::new(RebootReconciler {
-        client: setup.client.clone(),
-        clock: setup.clock,
-        events: setup.recorder(crate::OPERATOR.name),
-        nodes: nodes.lister(),
-        policies: policies.lister(),
+/// Adds the controller to a Manager. It grants its own node last. Every event enqueues the key of
+/// the ledger, so that one reconcile at a time plans for the whole cluster.
+pub fn controller(mgr: &mut Manager, prefix: AnnotationPrefix, own_node: Option<String>) {
+    let reconciler = RebootReconciler {
+        nodes: mgr.lister(),
+        policies: mgr.lister(),
         own_node,
         prefix: prefix.clone(),
-        metrics: RebootMetrics::register(&options.metrics),
+        metrics: RebootMetrics::register(mgr.metrics()),
         state: Mutex::default(),
-    });
+    };
     // Kubelets update the status of their Nodes every few minutes without a relevant change.
-    let is_relevant =
-        Predicate::changed(move |old: &Node, new: &Node| NodeState::is_changed(old, new, &prefix));
-    Controller::of(&ledgers)
-        .watches_if(&nodes, is_relevant, |_| vec![ObjectKey::cluster(LEDGER)])
-        .watches_if(&policies, Predicate::generation_changed(), |_| {
-            vec![ObjectKey::cluster(LEDGER)]
-        })
-        .with_options(options)
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
+    let is_relevant = Predicate::on_update(move |old: &Node, new: &Node| {
+        NodeState::is_changed(old, new, &prefix)
+    });
+    mgr.controller::<RebootLedger>()
+        .watches::<Node>(|_| vec![ObjectKey::cluster(LEDGER)])
+        .predicate(is_relevant)
+        .watches::<RebootPolicy>(|_| vec![ObjectKey::cluster(LEDGER)])
+        .predicate(Predicate::generation_changed())
+        .name(crate::OPERATOR.name)
+        .with_options(crate::controller_options())
+        .reconcile(reconciler);
 }

@@ -3,10 +3,11 @@
 //! Guarantee: a status is written only if it differs from the current one.
 
 use bellerophon::{
-    ConditionStatus, Failure, Lister, ObjectKey, SetCondition, Writes, set_condition,
+    client::{ReconcileClient, WriteError},
+    conditions::{ConditionStatus, ConditionUpdate, set_status_condition},
+    prelude::*,
 };
 use jiff::Timestamp;
-use kube::{Api, Client};
 
 use super::{plan::PoolReport, reconciler::is_not_found};
 use crate::policy::{RebootPolicy, RebootPolicyStatus};
@@ -16,13 +17,11 @@ use crate::policy::{RebootPolicy, RebootPolicyStatus};
 /// # Errors
 /// A request fails.
 pub(crate) async fn write(
-    client: &Client,
-    writes: &Writes,
+    client: &ReconcileClient,
     policies: &Lister<RebootPolicy>,
     reports: &[PoolReport],
     now: Timestamp,
-) -> Result<(), Failure> {
-    let api = Api::<RebootPolicy>::all(client.clone());
+) -> Result<(), WriteError> {
     for report in reports {
         let Some(policy) = policies.get(&ObjectKey::cluster(&report.policy)) else {
             continue;
@@ -32,15 +31,11 @@ pub(crate) async fn write(
         if desired == current {
             continue;
         }
-        let updated = RebootPolicy {
-            status: Some(desired),
-            ..(*policy).clone()
-        };
-        match writes.apply_status(&api, &updated).await {
+        match client.apply_status(&*policy, &desired).await {
             Ok(_) => {}
             // The policy was deleted.
-            Err(error) if is_not_found(&error.source) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) if is_not_found(&error) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -52,39 +47,25 @@ fn desired_status(
     now: Timestamp,
 ) -> RebootPolicyStatus {
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let is_valid = report.invalid.is_none();
     let lost = format!("{} nodes did not come back", report.lost);
     let mut conditions = current.conditions.clone();
-    for (type_, holds, reason, message) in [
-        (
-            "BreakerOpen",
-            report.breaker_open,
-            if report.breaker_open {
-                "NodesLost"
-            } else {
-                "NodesComeBack"
-            },
-            lost.as_str(),
-        ),
-        (
-            "Valid",
-            is_valid,
-            if is_valid { "Read" } else { "Unreadable" },
-            report.invalid.as_deref().unwrap_or_default(),
-        ),
-    ] {
-        let condition = SetCondition {
-            type_,
-            status: if holds {
-                ConditionStatus::True
-            } else {
-                ConditionStatus::False
-            },
-            reason,
-            message,
+    let breaker = if report.breaker_open {
+        ConditionUpdate::new("BreakerOpen", ConditionStatus::True, "NodesLost")
+    } else {
+        ConditionUpdate::new("BreakerOpen", ConditionStatus::False, "NodesComeBack")
+    };
+    let valid = match &report.invalid {
+        None => ConditionUpdate::new("Valid", ConditionStatus::True, "Read"),
+        Some(message) => {
+            ConditionUpdate::new("Valid", ConditionStatus::False, "Unreadable").message(message)
+        }
+    };
+    for update in [breaker.message(lost), valid] {
+        let update = ConditionUpdate {
             observed_generation: report.generation,
+            ..update
         };
-        set_condition(&mut conditions, &condition, now);
+        set_status_condition(&mut conditions, update, now);
     }
     RebootPolicyStatus {
         observed_generation: report.generation,

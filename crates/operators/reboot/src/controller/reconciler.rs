@@ -12,16 +12,10 @@ use std::{
     time::Duration,
 };
 
-use bellerophon::{
-    EventRecorder, EventType, Failure, Lister, Note, ObjectKey, Outcome, ReconcileResult, Request,
-    WallClock, Writes,
-};
+use bellerophon::{client::WriteError, prelude::*};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
-use kube::{
-    Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
+use kube::api::{ListParams, Patch};
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
@@ -60,9 +54,6 @@ const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
 /// Reconciles the ledger, which stands for the whole cluster.
 pub(crate) struct RebootReconciler {
-    pub(crate) client: Client,
-    pub(crate) clock: WallClock,
-    pub(crate) events: EventRecorder,
     pub(crate) nodes: Lister<Node>,
     pub(crate) policies: Lister<RebootPolicy>,
     /// The node that this controller runs on, if known.
@@ -82,41 +73,40 @@ pub(crate) struct ReconcilerState {
     last_alert_query: Option<Instant>,
 }
 
-impl RebootReconciler {
-    pub(crate) async fn reconcile(
-        self: Arc<Self>,
-        request: Request<RebootLedger>,
-    ) -> ReconcileResult {
-        if request.key.name() != LEDGER {
-            return Ok(Outcome::Done);
+impl Reconciler<RebootLedger> for RebootReconciler {
+    async fn reconcile(&self, req: Request<RebootLedger>) -> Result<Action, Error> {
+        if req.key().name() != LEDGER {
+            return Ok(Action::await_change());
         }
         let last_reconcile = self.state().last_reconcile;
         if let Some(last) = last_reconcile {
             sleep_until(last + RECONCILE_INTERVAL_MIN).await;
         }
         self.state().last_reconcile = Some(Instant::now());
-        let Some(ledger) = request.object.clone() else {
-            return self.create_ledger(request.writes()).await;
+        let Some(ledger) = req.object() else {
+            return create_ledger(&req).await;
         };
-        self.write_alert_requests(request.writes()).await?;
-        let (nodes, plan) = self.plan(&ledger).await?;
-        self.apply(request.writes(), &nodes, plan).await
+        self.write_alert_requests(&req).await?;
+        let (nodes, plan) = self.plan(&req, ledger).await?;
+        self.apply(&req, &nodes, plan).await
     }
+}
 
-    /// Creates the ledger of a new cluster.
-    async fn create_ledger(&self, writes: &Writes) -> ReconcileResult {
-        let ledger = RebootLedger::new(LEDGER, RebootLedgerSpec::default());
-        match self.ledgers().create(&PostParams::default(), &ledger).await {
-            Ok(created) => writes.wrote(&created),
-            // Another controller created it.
-            Err(error) if is_conflict(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(Outcome::RequeueAfter(CONFLICT_DELAY))
+/// Creates the ledger of a new cluster.
+async fn create_ledger(req: &Request<RebootLedger>) -> Result<Action, Error> {
+    let ledger = RebootLedger::new(LEDGER, RebootLedgerSpec::default());
+    match req.client().create(&ledger).await {
+        Ok(_) => {}
+        // Another controller created it.
+        Err(error) if is_conflict(&error) => {}
+        Err(error) => return Err(error.into()),
     }
+    Ok(Action::requeue_after(CONFLICT_DELAY))
+}
 
+impl RebootReconciler {
     /// Writes the requests of alerts. The events of the Nodes enqueue the next reconcile.
-    async fn write_alert_requests(&self, writes: &Writes) -> Result<(), Failure> {
+    async fn write_alert_requests(&self, req: &Request<RebootLedger>) -> Result<(), Error> {
         let policies = self.cached_policies();
         let last_query = self.state().last_alert_query;
         let is_recent = last_query.is_some_and(|last| last.elapsed() < ALERT_INTERVAL);
@@ -125,19 +115,23 @@ impl RebootReconciler {
         }
         self.state().last_alert_query = Some(Instant::now());
         let nodes = self.cached_nodes();
-        let requests = alert_requests(&policies, &nodes, self.clock.now()).await;
-        self.update_nodes(writes, &nodes, requests).await?;
+        let requests = alert_requests(&policies, &nodes, req.now()).await;
+        self.update_nodes(req, &nodes, requests).await?;
         Ok(())
     }
 
     /// Observes the cluster and plans.
-    async fn plan(&self, ledger: &RebootLedger) -> Result<(Nodes, Plan), Failure> {
+    async fn plan(
+        &self,
+        req: &Request<RebootLedger>,
+        ledger: &RebootLedger,
+    ) -> Result<(Nodes, Plan), Error> {
         let mut nodes = self.cached_nodes();
         let mut policies = self.cached_policies();
         let mut blockers = ActiveBlockers::default();
         let ready_since = self.state().ready_since.clone();
         let completed = completed_grants(&ObservedState {
-            now: self.clock.now(),
+            now: req.now(),
             nodes: &nodes,
             ledger,
             policies: &policies,
@@ -147,8 +141,9 @@ impl RebootReconciler {
         });
         // A slot is released only on a Node that is newer than the ledger.
         let reads = stream::iter(completed).map(|grant| async move {
-            let node = self.api_nodes().get_opt(&grant.node).await?;
-            Ok::<_, kube::Error>((grant.node, node))
+            let key = ObjectKey::cluster(&grant.node);
+            let node = req.client().get::<Node>(&key).await?;
+            Ok::<_, WriteError>((grant.node, node))
         });
         let reads: Vec<_> = reads
             .buffer_unordered(CONCURRENCY_MAX)
@@ -166,12 +161,12 @@ impl RebootReconciler {
         }
         // A lowered limit or a paused pool must apply even if the cache is stale.
         if nodes.values().any(|node| node.needed().is_some()) {
-            let listed = self.api_policies().list(&ListParams::default()).await?;
-            policies = ParsedPolicy::parse_all(&listed.items);
-            blockers = blockers::evaluate(&self.client, &policies, &nodes).await?;
+            let listed = req.client().list(None, &ListParams::default()).await?;
+            policies = ParsedPolicy::parse_all(listed.iter().map(|policy| &**policy));
+            blockers = blockers::evaluate(req.client(), &policies, &nodes).await?;
         }
         let plan = plan(&ObservedState {
-            now: self.clock.now(),
+            now: req.now(),
             nodes: &nodes,
             ledger,
             policies: &policies,
@@ -182,64 +177,66 @@ impl RebootReconciler {
         Ok((nodes, plan))
     }
 
-    async fn apply(&self, writes: &Writes, nodes: &Nodes, plan: Plan) -> ReconcileResult {
+    async fn apply(
+        &self,
+        req: &Request<RebootLedger>,
+        nodes: &Nodes,
+        plan: Plan,
+    ) -> Result<Action, Error> {
         let is_pending = plan.is_pending();
         let cached = self.policies.list();
         let has_alert_requests = cached
             .iter()
             .any(|policy| policy.spec.requests.alerts.is_some());
-        let mut is_complete = self.update_nodes(writes, nodes, plan.updates).await?;
+        let mut is_complete = self.update_nodes(req, nodes, plan.updates).await?;
         if let Some(desired) = &plan.ledger {
-            let params = PostParams::default();
-            match self.ledgers().replace(LEDGER, &params, desired).await {
-                Ok(written) => writes.wrote(&written),
+            match req.client().update(desired).await {
+                Ok(_) => {}
                 // Another controller wrote the ledger: no grant of this plan exists.
                 Err(error) if is_conflict(&error) => {
-                    return Ok(Outcome::RequeueAfter(CONFLICT_DELAY));
+                    return Ok(Action::requeue_after(CONFLICT_DELAY));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        is_complete &= self.update_nodes(writes, nodes, plan.announcements).await?;
+        is_complete &= self.update_nodes(req, nodes, plan.announcements).await?;
         self.state().ready_since = plan.ready_since;
         self.metrics.set_reports(&plan.reports);
-        let now = self.clock.now();
-        policy_status::write(&self.client, writes, &self.policies, &plan.reports, now).await?;
+        let now = req.now();
+        policy_status::write(req.client(), &self.policies, &plan.reports, now).await?;
         Ok(if !is_complete {
-            Outcome::RequeueAfter(CONFLICT_DELAY)
+            Action::requeue_after(CONFLICT_DELAY)
         } else if is_pending {
-            Outcome::RequeueAfter(PENDING_INTERVAL)
+            Action::requeue_after(PENDING_INTERVAL)
         } else if has_alert_requests {
-            Outcome::RequeueAfter(ALERT_INTERVAL)
+            Action::requeue_after(ALERT_INTERVAL)
         } else {
-            Outcome::Done
+            Action::await_change()
         })
     }
 
     /// Patches Nodes. Returns `false` if one of them had changed or was deleted.
     async fn update_nodes(
         &self,
-        writes: &Writes,
+        req: &Request<RebootLedger>,
         nodes: &Nodes,
         updates: Vec<NodeUpdate>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, Error> {
         let results = stream::iter(updates).map(|update| async move {
             let Some(node) = nodes.get(&update.node) else {
                 return Ok(true);
             };
             let patch = Patch::Merge(update.patch.to_merge_patch(node));
-            let patched = self
-                .api_nodes()
-                .patch(&node.name, &PatchParams::default(), &patch)
-                .await;
-            match patched {
-                Ok(patched) => {
-                    writes.wrote(&patched);
-                    self.record(node, update.event);
+            match req.client().patch(&node.target(), &patch).await {
+                Ok(_) => {
+                    if let Some(event) = update.event {
+                        let event = self.event(node, event);
+                        req.recorder().event(reference(node), event);
+                    }
                     Ok(true)
                 }
                 Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(false),
-                Err(error) => Err(Failure::from(error)),
+                Err(error) => Err(Error::from(error)),
             }
         });
         results
@@ -248,43 +245,27 @@ impl RebootReconciler {
             .await
     }
 
-    fn record(&self, node: &NodeState, event: Option<NodeEvent>) {
+    /// The Event of a change, which is also counted.
+    fn event(&self, node: &NodeState, event: NodeEvent) -> Event {
         let name = &node.name;
-        let (type_, reason, action, note) = match event {
-            None => return,
-            Some(NodeEvent::Granted { id }) => {
+        match event {
+            NodeEvent::Granted { id } => {
                 info!(node = name, grant = id, "reboot granted");
                 let request = node.needed().unwrap_or_default();
                 let note = format!("Node {name} may reboot: {request}");
-                (EventType::Normal, "RebootGranted", "Grant", note)
+                Event::normal("RebootGranted", "Grant", note)
             }
-            Some(NodeEvent::Ended { result }) => {
+            NodeEvent::Ended { result } => {
                 self.metrics.count_ended(result);
                 let note = format!("Node {name} did not reboot, and its slot is released");
-                (EventType::Warning, result.as_str(), "TakeBack", note)
+                Event::warning(result.as_str(), "TakeBack", note)
             }
-            Some(NodeEvent::Requested { reason }) => {
-                (EventType::Normal, "RebootRequired", "Request", reason)
-            }
-            Some(NodeEvent::Waiting { reason }) => {
+            NodeEvent::Requested { reason } => Event::normal("RebootRequired", "Request", reason),
+            NodeEvent::Waiting { reason } => {
                 let note = format!("{}: {}", reason.as_str(), reason.message());
-                (EventType::Normal, "RebootWaiting", "Wait", note)
+                Event::normal("RebootWaiting", "Wait", note)
             }
-        };
-        let regarding = ObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Node".into()),
-            name: Some(name.clone()),
-            uid: Some(node.uid.clone()),
-            ..ObjectReference::default()
-        };
-        let event = Note {
-            type_,
-            reason: reason.into(),
-            action: action.into(),
-            note,
-        };
-        self.events.event_about(regarding, event);
+        }
     }
 
     /// All nodes of the cache. Those with an unchanged resource version are not parsed again.
@@ -309,28 +290,28 @@ impl RebootReconciler {
         ParsedPolicy::parse_all(policies.iter().map(|policy| &**policy))
     }
 
-    fn api_policies(&self) -> Api<RebootPolicy> {
-        Api::all(self.client.clone())
-    }
-
-    fn api_nodes(&self) -> Api<Node> {
-        Api::all(self.client.clone())
-    }
-
-    fn ledgers(&self) -> Api<RebootLedger> {
-        Api::all(self.client.clone())
-    }
-
     fn state(&self) -> std::sync::MutexGuard<'_, ReconcilerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a write was rejected because of a concurrent one.
-pub(crate) fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
+/// A Node as the subject of an Event.
+fn reference(node: &NodeState) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Node".into()),
+        name: Some(node.name.clone()),
+        uid: Some(node.uid.clone()),
+        ..ObjectReference::default()
+    }
 }
 
-pub(crate) fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
+/// Whether a write was rejected because of a concurrent one.
+pub(crate) fn is_conflict(error: &WriteError) -> bool {
+    error.status().is_some_and(|status| status.code == 409)
+}
+
+/// Whether the object, or the resource itself, does not exist.
+pub(crate) fn is_not_found(error: &WriteError) -> bool {
+    error.status().is_some_and(|status| status.code == 404)
 }
