@@ -15,7 +15,9 @@ use bellerophon_testkit::{OperatorUnderTest, RequestLog};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::fixture::{Monitor, RebootFixture, policy, request_all, run_agents, run_controller};
+use crate::fixture::{
+    Monitor, RebootFixture, policy, reboot_agents, reboot_controller, request_all,
+};
 
 /// The default number of nodes.
 const NODES: usize = 5000;
@@ -53,8 +55,8 @@ fn main() {
         let monitor = Monitor::start(&fixture.cluster, limit);
         let wall_start = std::time::Instant::now();
         let virtual_start = Instant::now();
-        let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-        let agents = OperatorUnderTest::start(run_agents, &fixture.agents);
+        let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+        let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
         request_all(&fixture.cluster).await;
         // Thousands of nodes change too often to evaluate a condition after every watch event.
         while !fixture.is_idle().await {

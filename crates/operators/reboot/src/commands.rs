@@ -6,18 +6,24 @@
 //! Guarantees: no command takes a slot; a release ends the grant on its Node first, so that an
 //! agent that has not rebooted its machine yet does not.
 
-use bellerophon::ObjectKey;
-use bellerophon::client::{ReconcileClient, WriteError};
+use std::sync::Arc;
+
+use bellerophon::{
+    ObjectKey,
+    client::{ReconcileClient, WriteError},
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::Client;
-use kube::api::{ListParams, ObjectMeta, Patch};
-use kube::core::PartialObjectMeta;
+use kube::{
+    Client,
+    api::{ListParams, Patch},
+};
 use serde_json::json;
 use thiserror::Error;
 
 use crate::{
     annotations::{AnnotationPrefix, NEEDED, PAUSED, RebootResult, Stage, sanitize_reason},
+    controller::{is_conflict, is_not_found},
     ledger::{Grant, LEDGER, RebootLedger},
     state::{NodePatch, NodeState},
 };
@@ -85,8 +91,11 @@ impl RebootCommands {
     /// # Errors
     /// A request fails.
     pub async fn status(&self) -> Result<Vec<NodeRebootStatus>, CommandError> {
-        // Also without the CRD.
-        let ledger = self.ledger().await?;
+        let ledger = match self.ledger().await {
+            // The CRD does not exist either.
+            Err(error) if is_not_found(&error) => None,
+            response => response?,
+        };
         let nodes = self
             .client
             .list::<Node>(None, &ListParams::default())
@@ -129,11 +138,10 @@ impl RebootCommands {
     /// The node holds no slot, or a request fails.
     pub async fn release(&self, node: &str, now: Timestamp) -> Result<(), CommandError> {
         for attempt in 0..ATTEMPTS_MAX {
-            let ledger = self.ledger().await?;
+            let ledger = self.ledger().await?.map(Arc::unwrap_or_clone);
             let grant = ledger
                 .as_ref()
                 .and_then(|ledger| grant_of(ledger, node).cloned());
-            let ledger = ledger.map(|ledger| RebootLedger::clone(&ledger));
             let Some((mut ledger, grant)) = ledger.zip(grant) else {
                 // After the first attempt ended the grant, the controller may have removed it.
                 return if attempt == 0 {
@@ -147,7 +155,7 @@ impl RebootCommands {
             }
             ledger.release(&grant.id, now);
             match self.client.update(&ledger).await {
-                Err(error) if error.is_conflict() => continue,
+                Err(error) if is_conflict(&error) => continue,
                 response => return response.map(drop).map_err(CommandError::from),
             }
         }
@@ -174,9 +182,9 @@ impl RebootCommands {
         }
         let patch = NodePatch::end(&node, &id, RebootResult::Released, "", now);
         let patch = Patch::Merge(patch.to_merge_patch(&node));
-        match self.client.patch(&node_named(name), &patch).await {
+        match self.client.patch(&node.target(), &patch).await {
             Ok(_) => Ok(true),
-            Err(error) if error.is_conflict() || error.is_not_found() => Ok(false),
+            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -189,8 +197,10 @@ impl RebootCommands {
     ) -> Result<(), CommandError> {
         let key = self.prefix.key(annotation);
         let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
-        match self.client.patch(&node_named(node), &patch).await {
-            Err(error) if error.is_not_found() => Err(CommandError::NodeNotFound(node.to_owned())),
+        let mut target = Node::default();
+        target.metadata.name = Some(node.to_owned());
+        match self.client.patch(&target, &patch).await {
+            Err(error) if is_not_found(&error) => Err(CommandError::NodeNotFound(node.to_owned())),
             response => response.map(drop).map_err(CommandError::from),
         }
     }
@@ -199,21 +209,8 @@ impl RebootCommands {
         NodeState::new(node, &self.prefix)
     }
 
-    async fn ledger(&self) -> Result<Option<std::sync::Arc<RebootLedger>>, WriteError> {
-        self.client
-            .get::<RebootLedger>(&ObjectKey::cluster(LEDGER))
-            .await
-    }
-}
-
-/// A Node by its name, for a patch.
-fn node_named(name: &str) -> PartialObjectMeta<Node> {
-    PartialObjectMeta {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..PartialObjectMeta::default()
+    async fn ledger(&self) -> Result<Option<Arc<RebootLedger>>, WriteError> {
+        self.client.get(&ObjectKey::cluster(LEDGER)).await
     }
 }
 

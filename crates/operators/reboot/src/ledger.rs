@@ -31,12 +31,13 @@ pub(crate) const GRANTS_MAX: usize = 1000;
 /// The grants of a cluster.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
-    derive = "Kind",
     group = "reboot.bellerophon.io",
     version = "v1alpha1",
     kind = "RebootLedger",
     plural = "rebootledgers",
     derive = "PartialEq",
+    derive = "Kind",
+    crates(serde_json = "bellerophon_operator::crd_json"),
     doc = "The RebootLedger has the grants of all nodes. Only the reboot controller writes it.",
     printcolumn(name = "Issued", type_ = "integer", json_path = ".spec.issued"),
     printcolumn(name = "Nodes", type_ = "string", json_path = ".spec.grants[*].node"),

@@ -50,16 +50,21 @@ pub use policy::{
 pub use simulated::simulated_agents;
 pub use window::{Day, Window};
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use bellerophon::manager::Manager;
+use bellerophon::{controller::ControllerOptions, manager::Manager};
 use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, Switches, allow};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
+use thiserror::Error;
 
 /// The API group of the CRDs.
 const GROUP: &str = "reboot.bellerophon.io";
+
+/// How long controller and agents wait for their caches. A reboot can make the API server
+/// unreachable for a long time, and a process that exits then only delays its work.
+const CACHE_SYNC_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The description of the controller.
 pub const OPERATOR: Operator = Operator {
@@ -84,6 +89,13 @@ pub const OPERATOR: Operator = Operator {
     feature_switches: &[],
     setup: setup_controller,
 };
+
+fn setup_controller(mgr: &mut Manager, _switches: &Switches) {
+    match prefix() {
+        Ok(prefix) => controller(mgr, prefix, std::env::var("NODE_NAME").ok()),
+        Err(error) => mgr.setup_error(error.to_string()),
+    }
+}
 
 /// The description of the agent.
 pub const AGENT: Operator = Operator {
@@ -110,25 +122,21 @@ pub const AGENT: Operator = Operator {
     setup: setup_agent,
 };
 
-fn setup_controller(mgr: &mut Manager, _switches: &Switches) {
-    match prefix() {
-        Ok(prefix) => controller(mgr, prefix, std::env::var("NODE_NAME").ok()),
-        Err(error) => mgr.setup_error(error.to_string()),
-    }
-}
-
 fn setup_agent(mgr: &mut Manager, _switches: &Switches) {
-    let agent = prefix().and_then(|prefix| Ok((prefix, agent_from_environment()?)));
-    match agent {
+    let setup = prefix().and_then(|prefix| Ok((prefix, agent_from_environment()?)));
+    match setup {
         Ok((prefix, agent)) => agents(mgr, &prefix, vec![agent]),
         Err(error) => mgr.setup_error(error.to_string()),
     }
 }
 
-/// An environment variable of the operator is missing or invalid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct EnvironmentError(String);
+/// The options of both controllers.
+fn controller_options() -> ControllerOptions {
+    ControllerOptions {
+        cache_sync_timeout: Some(CACHE_SYNC_TIMEOUT),
+        ..ControllerOptions::default()
+    }
+}
 
 /// The name of the admission policy and its binding.
 const OWN_NODE: &str = "reboot-agent-own-node";
@@ -179,6 +187,20 @@ fn own_node_binding() -> Value {
     })
 }
 
+/// An environment variable is missing or invalid.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum EnvironmentError {
+    /// The annotation prefix is invalid.
+    #[error("REBOOT_PREFIX is {0:?}, which is not a DNS subdomain such as reboot.example.com")]
+    Prefix(String),
+    /// The agent's node is unknown.
+    #[error("NODE_NAME is not set; set it to the name of the agent's node")]
+    NodeName,
+    /// The command that reboots the machine is empty.
+    #[error("REBOOT_COMMAND is empty; set it to a command, or leave it unset")]
+    Command,
+}
+
 /// The annotation prefix of the environment variable `REBOOT_PREFIX`, or the default.
 ///
 /// # Errors
@@ -187,27 +209,15 @@ pub fn prefix() -> Result<AnnotationPrefix, EnvironmentError> {
     let Ok(text) = std::env::var("REBOOT_PREFIX") else {
         return Ok(AnnotationPrefix::default());
     };
-    AnnotationPrefix::parse(&text).ok_or_else(|| {
-        EnvironmentError(format!(
-            "REBOOT_PREFIX is {text:?}, which is not a DNS subdomain such as reboot.example.com"
-        ))
-    })
+    AnnotationPrefix::parse(&text).ok_or(EnvironmentError::Prefix(text))
 }
 
 /// The agent of the environment variables `NODE_NAME`, `REBOOT_COMMAND` (default: logind) and
 /// `REBOOT_SENTINEL`.
 fn agent_from_environment() -> Result<AgentOptions, EnvironmentError> {
-    let invalid = |message: &str| EnvironmentError(message.to_owned());
-    let node = std::env::var("NODE_NAME");
-    let node =
-        node.map_err(|_| invalid("NODE_NAME is not set; set it to the name of the agent's node"))?;
+    let node = std::env::var("NODE_NAME").map_err(|_| EnvironmentError::NodeName)?;
     let machine: Arc<dyn Machine> = match std::env::var("REBOOT_COMMAND") {
-        Ok(line) => {
-            let command = Command::parse(&line);
-            Arc::new(command.ok_or_else(|| {
-                invalid("REBOOT_COMMAND is empty; set it to a command, or leave it unset")
-            })?)
-        }
+        Ok(line) => Arc::new(Command::parse(&line).ok_or(EnvironmentError::Command)?),
         Err(_) => Arc::new(Logind::default()),
     };
     Ok(AgentOptions {

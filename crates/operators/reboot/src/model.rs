@@ -133,7 +133,7 @@ struct Machine {
 /// One random rollout.
 struct Rollout {
     seed: u64,
-    rng: Rng,
+    entropy: Rng,
     time: i64,
     server: Server,
     machines: BTreeMap<String, Machine>,
@@ -148,14 +148,14 @@ fn boot_id(machine: u32, boot: u32) -> String {
 
 impl Rollout {
     fn new(seed: u64) -> Self {
-        let rng = Rng::seeded(seed);
-        let count = 2 + rng.below(5);
+        let entropy = Rng::seeded(seed);
+        let count = 2 + entropy.below(5);
         let mut nodes = BTreeMap::new();
         let mut machines = BTreeMap::new();
         for number in 0..count {
             let name = format!("n{number}");
             let number = u32::try_from(number).expect("a small number");
-            let cordoned_before = rng.below(8) == 0;
+            let cordoned_before = entropy.below(8) == 0;
             let mut node = NodeState {
                 name: name.clone(),
                 uid: format!("u-{name}"),
@@ -165,14 +165,14 @@ impl Rollout {
                 unschedulable: cordoned_before,
                 ..NodeState::default()
             };
-            if rng.below(6) == 0 {
+            if entropy.below(6) == 0 {
                 node.labels.insert(
                     "node-role.kubernetes.io/control-plane".into(),
                     String::new(),
                 );
             }
             nodes.insert(name.clone(), node);
-            let clock_skew = i64::try_from(rng.below(7200)).expect("a small number") - 3600;
+            let clock_skew = i64::try_from(entropy.below(7200)).expect("a small number") - 3600;
             let machine = Machine {
                 boot: 0,
                 down_until: None,
@@ -180,9 +180,9 @@ impl Rollout {
                 reboots: 0,
                 requests: 0,
                 cordoned_before,
-                pods: usize::try_from(rng.below(4)).expect("a small number"),
+                pods: usize::try_from(entropy.below(4)).expect("a small number"),
                 reported: true,
-                clock_skew: if rng.below(2) == 0 { 0 } else { clock_skew },
+                clock_skew: if entropy.below(2) == 0 { 0 } else { clock_skew },
                 cached: None,
                 pending: None,
             };
@@ -199,10 +199,10 @@ impl Rollout {
             spec: RebootLedgerSpec::default(),
         };
         let max_unavailable =
-            IntOrString::Int(1 + i32::try_from(rng.below(3)).expect("a small number"));
+            IntOrString::Int(1 + i32::try_from(entropy.below(3)).expect("a small number"));
         let spec = RebootPolicySpec {
             max_unavailable,
-            count_cordoned: rng.below(2) == 0,
+            count_cordoned: entropy.below(2) == 0,
             ..RebootPolicySpec::default()
         };
         let server = Server {
@@ -213,7 +213,7 @@ impl Rollout {
         };
         let mut rollout = Self {
             seed,
-            rng,
+            entropy,
             time: 1_000_000,
             server,
             machines,
@@ -227,7 +227,7 @@ impl Rollout {
     }
 
     fn chance(&self, one_in: u64) -> bool {
-        self.rng.below(one_in) == 0
+        self.entropy.below(one_in) == 0
     }
 
     /// As [`chance`](Self::chance), while faults are injected.
@@ -255,7 +255,7 @@ impl Rollout {
     }
 
     fn run(mut self) -> usize {
-        let steps = 60 + self.rng.below(240);
+        let steps = 60 + self.entropy.below(240);
         for _ in 0..steps {
             self.step();
         }
@@ -310,8 +310,8 @@ impl Rollout {
     }
 
     fn step(&mut self) {
-        self.time += i64::try_from(self.rng.below(20)).expect("a small number");
-        match self.rng.below(10) {
+        self.time += i64::try_from(self.entropy.below(20)).expect("a small number");
+        match self.entropy.below(10) {
             0..=2 => self.run_controller(usize::from(self.fault(3))),
             3..=5 => self.on_random_node(Self::run_agent),
             6 => self.on_random_node(Self::run_kubelet),
@@ -323,7 +323,7 @@ impl Rollout {
 
     fn on_random_node(&mut self, action: fn(&mut Self, &str)) {
         let names: Vec<String> = self.machines.keys().cloned().collect();
-        let index = self.rng.below(names.len() as u64);
+        let index = self.entropy.below(names.len() as u64);
         let name = &names[usize::try_from(index).expect("a small number")];
         action(self, name);
     }
@@ -540,7 +540,7 @@ impl Rollout {
         let Some(mut machine) = self.machines.remove(name) else {
             return;
         };
-        match self.rng.below(12) {
+        match self.entropy.below(12) {
             // A power failure: a new boot ID without a grant.
             0 => self.shut_down(&mut machine),
             // The agent crashes.
@@ -568,9 +568,9 @@ impl Rollout {
     }
 
     fn change_policy_or_request(&mut self) {
-        match self.rng.below(6) {
+        match self.entropy.below(6) {
             0 => {
-                let limit = i32::try_from(self.rng.below(4)).expect("a small number");
+                let limit = i32::try_from(self.entropy.below(4)).expect("a small number");
                 self.server.policy.spec.max_unavailable = IntOrString::Int(limit);
             }
             1 => self.server.policy.spec.paused = !self.server.policy.spec.paused,

@@ -16,13 +16,14 @@ use crate::window::Window;
 /// How the nodes of a pool reboot.
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
-    derive = "Kind",
     group = "reboot.bellerophon.io",
     version = "v1alpha1",
     kind = "RebootPolicy",
     plural = "rebootpolicies",
     shortname = "rbp",
     derive = "PartialEq",
+    derive = "Kind",
+    crates(serde_json = "bellerophon_operator::crd_json"),
     status = "RebootPolicyStatus",
     doc = "A RebootPolicy limits how many nodes of a pool are unavailable, and when they reboot.",
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
@@ -102,6 +102,17 @@ impl NodeState {
             is_terminating: node.metadata.deletion_timestamp.is_some(),
             annotations: parsed,
             prefix: prefix.clone(),
+        }
+    }
+
+    /// A Node of this name, as the target of a patch.
+    pub(crate) fn target(&self) -> Node {
+        Node {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                ..ObjectMeta::default()
+            },
+            ..Node::default()
         }
     }
 

@@ -12,8 +12,9 @@ use std::{
     time::Duration,
 };
 
+use bellerophon::manager::ManagerOptions;
 use bellerophon_apiserver::ApiServer;
-use bellerophon_operator::{RunOptions, define, manager};
+use bellerophon_operator::{Switches, define, manager};
 use bellerophon_secsynch::{OPERATOR, OWNER_UID, SecSynch};
 use futures_util::{StreamExt as _, TryStreamExt as _, pin_mut, stream};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -56,12 +57,10 @@ async fn run_operator(kubeconfig: &Path) -> Result<(), BenchError> {
         &KubeConfigOptions::default(),
     )
     .await?;
-    let manager = manager(
-        Client::try_from(config)?,
-        &[OPERATOR],
-        RunOptions::default(),
-    )?;
-    Ok(manager.run_until_signal().await?)
+    let client = Client::try_from(config)?;
+    let options = ManagerOptions::default();
+    let mgr = manager(client, &[OPERATOR], &Switches::default(), options);
+    Ok(mgr.run().await?)
 }
 
 async fn measure() -> Result<(), BenchError> {

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
     namespaced,
     derive = "PartialEq",
     derive = "Kind",
+    crates(serde_json = "bellerophon_operator::crd_json"),
     status = "SecSynchStatus",
     doc = "A SecSynch keeps copies of a Secret in other namespaces up to date.",
     printcolumn(name = "Secret", type_ = "string", json_path = ".spec.secretName"),

@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use bellerophon::manager::{Manager, ManagerOptions};
 use bellerophon_secsynch::{ALLOW_TO, OPERATOR, OWNER_UID, SecSynch, SecSynchStatus};
 use bellerophon_testkit::{
-    Account, OperatorFixture, OperatorFuture, OperatorUnderTest, TestCluster,
-    converges_after_any_crash, converges_after_failover, converges_under_any_fault, wait_until,
+    Account, OperatorFixture, TestCluster, converges_after_any_crash, converges_after_failover,
+    converges_under_any_fault, wait_until,
 };
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
@@ -13,17 +14,15 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 const FIXTURE: OperatorFixture = OperatorFixture::new(OPERATOR);
 
-fn run(client: Client, stop: CancellationToken) -> OperatorFuture {
-    FIXTURE.run(client, stop)
-}
-
 /// With the behaviour of the tutorial.
-fn run_without_consent(client: Client, stop: CancellationToken) -> OperatorFuture {
-    FIXTURE.run_with_feature_switches(&["secsynch-without-consent"], client, stop)
+const WITHOUT_CONSENT: OperatorFixture =
+    FIXTURE.with_feature_switches(&["secsynch-without-consent"]);
+
+fn operator(client: Client, options: ManagerOptions) -> Manager {
+    FIXTURE.manager(client, options)
 }
 
 /// A cluster with the namespaces `src`, `a`, `b` and `team-c`, and the operator's account.
@@ -317,7 +316,7 @@ async fn source_must_consent_to_a_synch_in_another_namespace() {
     merge_patch(&source, &allow_to(None)).await;
     wait_for_copies(&cluster, &[]).await;
     operator.stop().await;
-    let operator = OperatorUnderTest::start(run_without_consent, &account);
+    let operator = WITHOUT_CONSENT.start(&account);
     wait_for_copies(&cluster, &["a=one", "b=one"]).await;
     operator.stop().await;
     cluster.stop().await;
@@ -411,20 +410,19 @@ const WRITES: usize = 5;
 
 #[tokio::test(start_paused = true)]
 async fn converges_after_a_crash_at_any_write() {
-    let crashes = converges_after_any_crash(run, cluster_with_synch, settled).await;
+    let crashes = converges_after_any_crash(operator, cluster_with_synch, settled).await;
     assert_eq!(crashes, WRITES);
 }
 
 #[tokio::test(start_paused = true)]
 async fn converges_under_every_fault() {
-    converges_under_any_fault(run, cluster_with_synch, settled).await;
+    converges_under_any_fault(operator, cluster_with_synch, settled).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn standby_replica_completes_the_work_of_the_leader() {
-    let run_replica = |identity, client, stop| FIXTURE.run_replica(identity, client, stop);
     let lease = OPERATOR.name;
-    let failovers = converges_after_failover(run_replica, lease, cluster_with_synch, settled).await;
+    let failovers = converges_after_failover(operator, lease, cluster_with_synch, settled).await;
     assert_eq!(failovers, WRITES);
 }
 

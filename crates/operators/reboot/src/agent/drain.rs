@@ -7,8 +7,10 @@
 //! precondition, so that a pod of the same name on another node is never evicted; mirror pods, pods
 //! of DaemonSets and finished pods are skipped, as by `kubectl drain`.
 
-use bellerophon::client::{ReconcileClient, WriteError};
-use bellerophon::owner::controller_of;
+use bellerophon::{
+    client::{ReconcileClient, WriteError},
+    owner::controller_of,
+};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt as _, api::ListParams};
@@ -43,9 +45,9 @@ pub(crate) async fn evict_pods(
     metrics: &AgentMetrics,
 ) -> Result<DrainStatus, WriteError> {
     let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
-    let pods = client.list::<Pod>(None, &params).await?;
-    let evicted = pods.into_iter().filter(|pod| is_evicted(pod, drain));
-    let results = stream::iter(evicted)
+    let mut pods = client.list::<Pod>(None, &params).await?;
+    pods.retain(|pod| is_evicted(pod, drain));
+    let results = stream::iter(pods)
         .map(|pod| async move { evict(client, &pod, drain, metrics).await })
         .buffer_unordered(CONCURRENCY_MAX);
     results
@@ -90,38 +92,39 @@ async fn evict(
     if pod.metadata.deletion_timestamp.is_some() {
         return Ok(EvictionResult::Terminating);
     }
-    let grace_period = drain
-        .grace_period_seconds
-        .and_then(|seconds| u32::try_from(seconds).ok());
     let mut eviction = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": { "name": pod.name_any(), "namespace": pod.namespace() },
-        "deleteOptions": { "preconditions": { "uid": pod.uid() } },
+        "metadata": {"name": pod.name_any(), "namespace": pod.namespace()},
+        "deleteOptions": {"preconditions": {"uid": pod.uid()}},
     });
-    if let Some(seconds) = grace_period {
+    if let Some(seconds) = drain.grace_period_seconds
+        && let Ok(seconds) = u32::try_from(seconds)
+    {
         eviction["deleteOptions"]["gracePeriodSeconds"] = json!(seconds);
     }
-    let evicted = client.subresource("eviction").create(pod, &eviction).await;
-    let (result, label) = match evicted {
-        Ok(_) => (EvictionResult::Terminating, "evicted"),
-        Err(error) => match error.status() {
-            // 409: the precondition failed, since another pod has the name by now.
-            Some(status) if matches!(status.code, 404 | 409) => (EvictionResult::Gone, "gone"),
-            Some(status) if status.code == 429 => (
-                EvictionResult::Blocked(block_message(status, pod)),
-                "blocked",
-            ),
-            // The eviction API fails if more than one PodDisruptionBudget selects a pod.
-            Some(status) if status.code == 500 => (
-                EvictionResult::Blocked(block_message(status, pod)),
-                "failed",
-            ),
-            Some(status) if status.code == 403 && is_namespace_terminating(status) => {
-                (EvictionResult::Terminating, "going")
-            }
-            _ => return Err(error),
-        },
+    let response = client.subresource("eviction").create(pod, &eviction).await;
+    let Err(error) = response else {
+        metrics.count_eviction("evicted");
+        return Ok(EvictionResult::Terminating);
+    };
+    let Some(status) = error.status() else {
+        return Err(error);
+    };
+    let (result, label) = match status.code {
+        // 409: the precondition failed, since another pod has the name by now.
+        404 | 409 => (EvictionResult::Gone, "gone"),
+        429 => (
+            EvictionResult::Blocked(block_message(status, pod)),
+            "blocked",
+        ),
+        // The eviction API fails if more than one PodDisruptionBudget selects a pod.
+        500 => (
+            EvictionResult::Blocked(block_message(status, pod)),
+            "failed",
+        ),
+        403 if is_namespace_terminating(status) => (EvictionResult::Terminating, "going"),
+        _ => return Err(error),
     };
     metrics.count_eviction(label);
     Ok(result)

@@ -16,13 +16,10 @@ mod tests; // table tests of the next step
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use bellerophon::client::ReconcileClient;
-use bellerophon::events::EventType;
-use bellerophon::informer::{InformerOptions, SharedInformer};
-use bellerophon::prelude::*;
+use bellerophon::{informer::InformerOptions, prelude::*};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::Patch;
+use kube::{ResourceExt as _, api::Patch};
 use tracing::{info, warn};
 
 use self::{
@@ -36,6 +33,7 @@ pub use self::{
 };
 use crate::{
     annotations::{AnnotationPrefix, GrantId, RebootProgress, RebootResult, WaitReason, Waiting},
+    controller::{is_conflict, is_not_found},
     ledger::{Grant, LEDGER, RebootLedger},
     policy::DrainMode,
     state::{NodePatch, NodeState},
@@ -53,6 +51,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// The requeue delay after a conflict.
 const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
+/// The action of every Event.
+const ACTION: &str = "Reboot";
+
 /// The maximum number of steps of one reconcile; the protocol has six.
 const STEPS_MAX: usize = 10;
 
@@ -66,50 +67,69 @@ pub struct AgentOptions {
     pub sentinel: Option<PathBuf>,
 }
 
-/// Adds the controller of agents. A single agent, as on a real machine, watches only its own Node;
-/// several, as of simulated machines, share one informer.
+/// Adds a controller with these agents to a Manager. Each agent reconciles only its own Node; one
+/// agent watches only that.
 pub fn agents(mgr: &mut Manager, prefix: &AnnotationPrefix, agents: Vec<AgentOptions>) {
+    let concurrency = agents.len();
+    let nodes = match agents.as_slice() {
+        [agent] => mgr.informer(InformerOptions::fields(format!(
+            "metadata.name={}",
+            agent.node
+        ))),
+        _ => mgr.informer(InformerOptions::default()),
+    };
     let metrics = AgentMetrics::new();
     metrics.register(mgr.metrics());
-    let nodes: SharedInformer<Node> = mgr.informer(match agents.as_slice() {
-        [agent] => InformerOptions::fields(format!("metadata.name={}", agent.node)),
-        _ => InformerOptions::default(),
-    });
-    let concurrency = agents.len();
+    let by_node = agents.into_iter().map(|agent| (agent.node.clone(), agent));
+    let agents: Arc<BTreeMap<String, AgentOptions>> = Arc::new(by_node.collect());
     let reconciler = AgentReconciler {
+        agents: agents.clone(),
         metrics,
         prefix: prefix.clone(),
-        agents: agents
-            .into_iter()
-            .map(|agent| (agent.node.clone(), agent))
-            .collect(),
     };
+    let has_agent = Predicate::filter(move |node: &Node| agents.contains_key(&node.name_any()));
     let prefix = prefix.clone();
+    let is_changed = Predicate::on_update(move |old: &Node, new: &Node| {
+        NodeState::is_changed(old, new, &prefix)
+    });
     mgr.controller::<Node>()
         .informer(&nodes)
-        .predicate(Predicate::on_update(move |old, new| {
-            NodeState::is_changed(old, new, &prefix)
-        }))
+        .predicate(has_agent)
+        .predicate(is_changed)
         .name(crate::AGENT.name)
-        // An agent that waits for its machine delays no other one.
+        .with_options(crate::controller_options())
         .concurrency(concurrency)
         .reconcile(reconciler);
 }
 
-/// Reconciles the Nodes of agents.
+/// Reconciles the Nodes that have an agent in this process.
 struct AgentReconciler {
+    /// The agents by the name of their Node.
+    agents: Arc<BTreeMap<String, AgentOptions>>,
     metrics: AgentMetrics,
     prefix: AnnotationPrefix,
-    /// By the name of their Node.
-    agents: BTreeMap<String, AgentOptions>,
 }
 
-/// One agent during one reconcile of its Node.
+impl Reconciler<Node> for AgentReconciler {
+    async fn reconcile(&self, req: Request<Node>) -> Result<Action, Error> {
+        let agent = self.agents.get(req.key().name());
+        let Some((node, agent)) = req.object().zip(agent) else {
+            return Ok(Action::await_change());
+        };
+        let run = AgentRun {
+            req: &req,
+            agent,
+            metrics: &self.metrics,
+        };
+        run.take_steps(node, &self.prefix).await
+    }
+}
+
+/// One reconcile of one agent.
 struct AgentRun<'a> {
-    client: &'a ReconcileClient,
-    options: &'a AgentOptions,
-    metrics: &'a AgentMetrics,
     req: &'a Request<Node>,
+    agent: &'a AgentOptions,
+    metrics: &'a AgentMetrics,
 }
 
 /// What follows a step.
@@ -120,31 +140,21 @@ enum Next {
     Return(Action),
 }
 
-impl Reconciler<Node> for AgentReconciler {
-    async fn reconcile(&self, req: Request<Node>) -> Result<Action, Error> {
-        let agent = self.agents.get(req.key().name());
-        let (Some(object), Some(options)) = (req.object(), agent) else {
-            return Ok(Action::await_change());
-        };
-        let Some(boot) = options.machine.boot_id()? else {
+impl AgentRun<'_> {
+    async fn take_steps(&self, object: &Node, prefix: &AnnotationPrefix) -> Result<Action, Error> {
+        let Some(boot) = self.agent.machine.boot_id()? else {
             return Ok(Action::requeue_after(POLL_INTERVAL));
         };
-        let run = AgentRun {
-            client: req.client(),
-            options,
-            metrics: &self.metrics,
-            req: &req,
-        };
-        let mut node = NodeState::new(object, &self.prefix);
+        let mut node = NodeState::new(object, prefix);
         for _ in 0..STEPS_MAX {
-            let (patch, event) = match run.step(&node, &boot).await? {
+            let (patch, event) = match self.step(&node, &boot).await? {
                 Next::Return(action) => return Ok(action),
                 Next::Write(patch, event) => (patch, event),
             };
             let patch = Patch::Merge(patch.to_merge_patch(&node));
-            let written = match req.client().patch(object, &patch).await {
+            let written = match self.req.client().patch(&node.target(), &patch).await {
                 Ok(written) => written.object()?,
-                Err(error) if error.is_conflict() || error.is_not_found() => {
+                Err(error) if is_conflict(&error) || is_not_found(&error) => {
                     return Ok(Action::requeue_after(CONFLICT_DELAY));
                 }
                 Err(error) => return Err(error.into()),
@@ -156,23 +166,19 @@ impl Reconciler<Node> for AgentReconciler {
                     note = event.note,
                     "recorded an event"
                 );
-                req.recorder().event(object, event);
+                self.req.recorder().event(object, event);
             }
-            node = NodeState::new(&written, &self.prefix);
+            node = NodeState::new(&written, prefix);
         }
         Ok(Action::requeue_after(CONFLICT_DELAY))
     }
-}
 
-impl AgentRun<'_> {
     async fn step(&self, node: &NodeState, boot: &str) -> Result<Next, Error> {
-        let ledger = match needs_ledger(node) {
-            true => {
-                self.client
-                    .get::<RebootLedger>(&ObjectKey::cluster(LEDGER))
-                    .await?
-            }
-            false => None,
+        let ledger = if needs_ledger(node) {
+            let key = ObjectKey::cluster(LEDGER);
+            self.req.client().get::<RebootLedger>(&key).await?
+        } else {
+            None
         };
         let now = self.req.now();
         Ok(match next_step(node, boot, ledger.as_deref(), now) {
@@ -180,13 +186,13 @@ impl AgentRun<'_> {
             AgentStep::AwaitKubelet => Next::Return(Action::requeue_after(POLL_INTERVAL)),
             AgentStep::RemoveOrder => {
                 let note = "A reboot order without a grant was removed".to_owned();
-                let event = event(EventType::Warning, "RebootOrderDiscarded", note);
+                let event = Event::warning("RebootOrderDiscarded", ACTION, note);
                 Next::Write(NodePatch::remove_order(), Some(event))
             }
             AgentStep::CleanUp => Next::Write(NodePatch::clean_up(node), None),
             AgentStep::Claim(id) => {
                 let note = format!("Node {} is drained, then rebooted", node.name);
-                let event = event(EventType::Normal, "RebootStarted", note);
+                let event = Event::normal("RebootStarted", ACTION, note);
                 Next::Write(NodePatch::claim(node, &id, boot, now), Some(event))
             }
             AgentStep::Drain { progress, grant } => self.drain(node, &progress, &grant).await?,
@@ -201,13 +207,13 @@ impl AgentRun<'_> {
 
     /// Requests a reboot if the sentinel file exists.
     fn check_sentinel(&self, node: &NodeState) -> Next {
-        let Some(sentinel) = &self.options.sentinel else {
+        let Some(sentinel) = &self.agent.sentinel else {
             return Next::Return(Action::await_change());
         };
         if node.needed().is_none() && sentinel.exists() {
             let reason = format!("{} exists", sentinel.display());
             let patch = NodePatch::request(&reason);
-            let event = event(EventType::Normal, "RebootRequired", reason);
+            let event = Event::normal("RebootRequired", ACTION, reason);
             return Next::Write(patch, Some(event));
         }
         Next::Return(Action::requeue_after(POLL_INTERVAL))
@@ -222,7 +228,7 @@ impl AgentRun<'_> {
         let status = match grant.drain.mode {
             DrainMode::None => DrainStatus::default(),
             DrainMode::Evict => {
-                evict_pods(self.client, &node.name, &grant.drain, self.metrics).await?
+                evict_pods(self.req.client(), &node.name, &grant.drain, self.metrics).await?
             }
         };
         let now = self.req.now();
@@ -231,7 +237,7 @@ impl AgentRun<'_> {
                 let elapsed = now.duration_since(progress.since);
                 self.metrics.observe_drain(elapsed.as_secs_f64());
                 let note = format!("Node {} reboots", node.name);
-                let event = event(EventType::Normal, "Rebooting", note);
+                let event = Event::normal("Rebooting", ACTION, note);
                 Next::Write(NodePatch::commit(progress), Some(event))
             }
             DrainDecision::GiveUp => {
@@ -254,7 +260,7 @@ impl AgentRun<'_> {
         progress: &RebootProgress,
         ledger: Option<&RebootLedger>,
     ) -> Result<Next, Error> {
-        match self.options.machine.reboot().await {
+        match self.agent.machine.reboot().await {
             Ok(()) => Ok(Next::Return(Action::requeue_after(REBOOT_RETRY))),
             Err(MachineError::Refused(error)) => {
                 warn!(node = node.name, error, "the machine does not reboot");
@@ -285,10 +291,10 @@ impl AgentRun<'_> {
         let name = &node.name;
         let event = if result == RebootResult::Done {
             let note = format!("Node {name} has rebooted");
-            event(EventType::Normal, "RebootDone", note)
+            Event::normal("RebootDone", ACTION, note)
         } else {
             let note = format!("Node {name} does not reboot: {}", result.as_str());
-            event(EventType::Warning, "RebootGivenUp", note)
+            Event::warning("RebootGivenUp", ACTION, note)
         };
         Next::Write(NodePatch::end(node, id, result, request, now), Some(event))
     }
@@ -306,16 +312,9 @@ fn report_block(node: &NodeState, progress: &RebootProgress, blocked_by: Option<
                 reason,
                 since: progress.since,
             };
-            let event = event(EventType::Warning, reason.as_str(), note);
+            let event = Event::warning(reason.as_str(), ACTION, note);
             Next::Write(NodePatch::set_waiting(&waiting), Some(event))
         }
         _ => Next::Return(Action::requeue_after(DRAIN_INTERVAL)),
-    }
-}
-
-fn event(type_: EventType, reason: &str, note: String) -> Event {
-    Event {
-        type_,
-        ..Event::normal(reason, "Reboot", note)
     }
 }

@@ -22,6 +22,7 @@ use std::sync::Mutex;
 use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::Node;
 
+pub(crate) use self::reconciler::{is_conflict, is_not_found};
 use self::{metrics::RebootMetrics, reconciler::RebootReconciler};
 use crate::{
     annotations::AnnotationPrefix,
@@ -30,8 +31,8 @@ use crate::{
     state::NodeState,
 };
 
-/// The controller. It grants its own node last. Every event enqueues the key of the ledger, so that
-/// one reconcile at a time plans for the whole cluster.
+/// Adds the controller to a Manager. It grants its own node last. Every event enqueues the key of
+/// the ledger, so that one reconcile at a time plans for the whole cluster.
 pub fn controller(mgr: &mut Manager, prefix: AnnotationPrefix, own_node: Option<String>) {
     let reconciler = RebootReconciler {
         nodes: mgr.lister(),
@@ -51,5 +52,6 @@ pub fn controller(mgr: &mut Manager, prefix: AnnotationPrefix, own_node: Option<
         .watches::<RebootPolicy>(|_| vec![ObjectKey::cluster(LEDGER)])
         .predicate(Predicate::generation_changed())
         .name(crate::OPERATOR.name)
+        .with_options(crate::controller_options())
         .reconcile(reconciler);
 }

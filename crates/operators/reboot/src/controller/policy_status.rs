@@ -2,12 +2,14 @@
 //!
 //! Guarantee: a status is written only if it differs from the current one.
 
-use bellerophon::client::ReconcileClient;
-use bellerophon::conditions::{ConditionStatus, ConditionUpdate, set_status_condition};
-use bellerophon::prelude::*;
+use bellerophon::{
+    client::{ReconcileClient, WriteError},
+    conditions::{ConditionStatus, ConditionUpdate, set_status_condition},
+    prelude::*,
+};
 use jiff::Timestamp;
 
-use super::plan::PoolReport;
+use super::{plan::PoolReport, reconciler::is_not_found};
 use crate::policy::{RebootPolicy, RebootPolicyStatus};
 
 /// Writes the status of every policy that changed.
@@ -19,7 +21,7 @@ pub(crate) async fn write(
     policies: &Lister<RebootPolicy>,
     reports: &[PoolReport],
     now: Timestamp,
-) -> Result<(), Error> {
+) -> Result<(), WriteError> {
     for report in reports {
         let Some(policy) = policies.get(&ObjectKey::cluster(&report.policy)) else {
             continue;
@@ -32,8 +34,8 @@ pub(crate) async fn write(
         match client.apply_status(&*policy, &desired).await {
             Ok(_) => {}
             // The policy was deleted.
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error.into()),
+            Err(error) if is_not_found(&error) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -45,36 +47,25 @@ fn desired_status(
     now: Timestamp,
 ) -> RebootPolicyStatus {
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let is_valid = report.invalid.is_none();
     let lost = format!("{} nodes did not come back", report.lost);
     let mut conditions = current.conditions.clone();
-    for (type_, holds, reason, message) in [
-        (
-            "BreakerOpen",
-            report.breaker_open,
-            if report.breaker_open {
-                "NodesLost"
-            } else {
-                "NodesComeBack"
-            },
-            lost.as_str(),
-        ),
-        (
-            "Valid",
-            is_valid,
-            if is_valid { "Read" } else { "Unreadable" },
-            report.invalid.as_deref().unwrap_or_default(),
-        ),
-    ] {
-        let status = match holds {
-            true => ConditionStatus::True,
-            false => ConditionStatus::False,
-        };
-        let condition = ConditionUpdate {
+    let breaker = if report.breaker_open {
+        ConditionUpdate::new("BreakerOpen", ConditionStatus::True, "NodesLost")
+    } else {
+        ConditionUpdate::new("BreakerOpen", ConditionStatus::False, "NodesComeBack")
+    };
+    let valid = match &report.invalid {
+        None => ConditionUpdate::new("Valid", ConditionStatus::True, "Read"),
+        Some(message) => {
+            ConditionUpdate::new("Valid", ConditionStatus::False, "Unreadable").message(message)
+        }
+    };
+    for update in [breaker.message(lost), valid] {
+        let update = ConditionUpdate {
             observed_generation: report.generation,
-            ..ConditionUpdate::new(type_, status, reason).message(message)
+            ..update
         };
-        set_status_condition(&mut conditions, condition, now);
+        set_status_condition(&mut conditions, update, now);
     }
     RebootPolicyStatus {
         observed_generation: report.generation,

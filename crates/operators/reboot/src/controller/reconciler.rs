@@ -12,12 +12,10 @@ use std::{
     time::Duration,
 };
 
-use bellerophon::client::{ReconcileClient, WriteError};
-use bellerophon::prelude::*;
+use bellerophon::{client::WriteError, prelude::*};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
-use kube::api::{ListParams, ObjectMeta, Patch};
-use kube::core::PartialObjectMeta;
+use kube::api::{ListParams, Patch};
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
@@ -86,7 +84,7 @@ impl Reconciler<RebootLedger> for RebootReconciler {
         }
         self.state().last_reconcile = Some(Instant::now());
         let Some(ledger) = req.object() else {
-            return create_ledger(req.client()).await;
+            return create_ledger(&req).await;
         };
         self.write_alert_requests(&req).await?;
         let (nodes, plan) = self.plan(&req, ledger).await?;
@@ -95,13 +93,15 @@ impl Reconciler<RebootLedger> for RebootReconciler {
 }
 
 /// Creates the ledger of a new cluster.
-async fn create_ledger(client: &ReconcileClient) -> Result<Action, Error> {
+async fn create_ledger(req: &Request<RebootLedger>) -> Result<Action, Error> {
     let ledger = RebootLedger::new(LEDGER, RebootLedgerSpec::default());
-    match client.create(&ledger).await {
+    match req.client().create(&ledger).await {
+        Ok(_) => {}
         // Another controller created it.
-        Err(error) if !error.is_already_exists() && !error.is_conflict() => Err(error.into()),
-        _ => Ok(Action::requeue_after(CONFLICT_DELAY)),
+        Err(error) if is_conflict(&error) => {}
+        Err(error) => return Err(error.into()),
     }
+    Ok(Action::requeue_after(CONFLICT_DELAY))
 }
 
 impl RebootReconciler {
@@ -126,7 +126,6 @@ impl RebootReconciler {
         req: &Request<RebootLedger>,
         ledger: &RebootLedger,
     ) -> Result<(Nodes, Plan), Error> {
-        let client = req.client();
         let mut nodes = self.cached_nodes();
         let mut policies = self.cached_policies();
         let mut blockers = ActiveBlockers::default();
@@ -142,7 +141,8 @@ impl RebootReconciler {
         });
         // A slot is released only on a Node that is newer than the ledger.
         let reads = stream::iter(completed).map(|grant| async move {
-            let node = client.get::<Node>(&ObjectKey::cluster(&grant.node)).await?;
+            let key = ObjectKey::cluster(&grant.node);
+            let node = req.client().get::<Node>(&key).await?;
             Ok::<_, WriteError>((grant.node, node))
         });
         let reads: Vec<_> = reads
@@ -161,11 +161,9 @@ impl RebootReconciler {
         }
         // A lowered limit or a paused pool must apply even if the cache is stale.
         if nodes.values().any(|node| node.needed().is_some()) {
-            let listed = client
-                .list::<RebootPolicy>(None, &ListParams::default())
-                .await?;
+            let listed = req.client().list(None, &ListParams::default()).await?;
             policies = ParsedPolicy::parse_all(listed.iter().map(|policy| &**policy));
-            blockers = blockers::evaluate(client, &policies, &nodes).await?;
+            blockers = blockers::evaluate(req.client(), &policies, &nodes).await?;
         }
         let plan = plan(&ObservedState {
             now: req.now(),
@@ -195,7 +193,7 @@ impl RebootReconciler {
             match req.client().update(desired).await {
                 Ok(_) => {}
                 // Another controller wrote the ledger: no grant of this plan exists.
-                Err(error) if error.is_conflict() => {
+                Err(error) if is_conflict(&error) => {
                     return Ok(Action::requeue_after(CONFLICT_DELAY));
                 }
                 Err(error) => return Err(error.into()),
@@ -204,8 +202,8 @@ impl RebootReconciler {
         is_complete &= self.update_nodes(req, nodes, plan.announcements).await?;
         self.state().ready_since = plan.ready_since;
         self.metrics.set_reports(&plan.reports);
-        let client = req.client();
-        policy_status::write(client, &self.policies, &plan.reports, req.now()).await?;
+        let now = req.now();
+        policy_status::write(req.client(), &self.policies, &plan.reports, now).await?;
         Ok(if !is_complete {
             Action::requeue_after(CONFLICT_DELAY)
         } else if is_pending {
@@ -229,12 +227,15 @@ impl RebootReconciler {
                 return Ok(true);
             };
             let patch = Patch::Merge(update.patch.to_merge_patch(node));
-            match req.client().patch(&node_named(&node.name), &patch).await {
+            match req.client().patch(&node.target(), &patch).await {
                 Ok(_) => {
-                    self.record(req, node, update.event);
+                    if let Some(event) = update.event {
+                        let event = self.event(node, event);
+                        req.recorder().event(reference(node), event);
+                    }
                     Ok(true)
                 }
-                Err(error) if error.is_conflict() || error.is_not_found() => Ok(false),
+                Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(false),
                 Err(error) => Err(Error::from(error)),
             }
         });
@@ -244,37 +245,27 @@ impl RebootReconciler {
             .await
     }
 
-    fn record(&self, req: &Request<RebootLedger>, node: &NodeState, event: Option<NodeEvent>) {
+    /// The Event of a change, which is also counted.
+    fn event(&self, node: &NodeState, event: NodeEvent) -> Event {
         let name = &node.name;
-        let event = match event {
-            None => return,
-            Some(NodeEvent::Granted { id }) => {
+        match event {
+            NodeEvent::Granted { id } => {
                 info!(node = name, grant = id, "reboot granted");
                 let request = node.needed().unwrap_or_default();
                 let note = format!("Node {name} may reboot: {request}");
                 Event::normal("RebootGranted", "Grant", note)
             }
-            Some(NodeEvent::Ended { result }) => {
+            NodeEvent::Ended { result } => {
                 self.metrics.count_ended(result);
                 let note = format!("Node {name} did not reboot, and its slot is released");
                 Event::warning(result.as_str(), "TakeBack", note)
             }
-            Some(NodeEvent::Requested { reason }) => {
-                Event::normal("RebootRequired", "Request", reason)
-            }
-            Some(NodeEvent::Waiting { reason }) => {
+            NodeEvent::Requested { reason } => Event::normal("RebootRequired", "Request", reason),
+            NodeEvent::Waiting { reason } => {
                 let note = format!("{}: {}", reason.as_str(), reason.message());
                 Event::normal("RebootWaiting", "Wait", note)
             }
-        };
-        let regarding = ObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Node".into()),
-            name: Some(name.clone()),
-            uid: Some(node.uid.clone()),
-            ..ObjectReference::default()
-        };
-        req.recorder().event(regarding, event);
+        }
     }
 
     /// All nodes of the cache. Those with an unchanged resource version are not parsed again.
@@ -304,13 +295,23 @@ impl RebootReconciler {
     }
 }
 
-/// A Node by its name, for a patch.
-fn node_named(name: &str) -> PartialObjectMeta<Node> {
-    PartialObjectMeta {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..PartialObjectMeta::default()
+/// A Node as the subject of an Event.
+fn reference(node: &NodeState) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Node".into()),
+        name: Some(node.name.clone()),
+        uid: Some(node.uid.clone()),
+        ..ObjectReference::default()
     }
+}
+
+/// Whether a write was rejected because of a concurrent one.
+pub(crate) fn is_conflict(error: &WriteError) -> bool {
+    error.status().is_some_and(|status| status.code == 409)
+}
+
+/// Whether the object, or the resource itself, does not exist.
+pub(crate) fn is_not_found(error: &WriteError) -> bool {
+    error.status().is_some_and(|status| status.code == 404)
 }

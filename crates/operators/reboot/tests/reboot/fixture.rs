@@ -6,14 +6,17 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use bellerophon::{Entropy, ManagerOptions, WallClock};
+use bellerophon::{
+    clock::Clock,
+    manager::{Manager, ManagerOptions},
+};
 use bellerophon_cluster::Nodes;
-use bellerophon_operator::{RunOptions, manager_of, permissions_of, run_until};
+use bellerophon_operator::{Switches, manager, permissions_of};
 use bellerophon_reboot::{
     AGENT, AnnotationPrefix, IN_PROGRESS, NEEDED, NOW, OPERATOR, RebootLedger, agents,
     simulated_agents,
 };
-use bellerophon_testkit::{Account, OperatorFuture, TestCluster, wait_until};
+use bellerophon_testkit::{Account, TestCluster, wait_until};
 use futures_util::{StreamExt as _, pin_mut};
 use jiff::SignedDuration;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node, policy::v1::PodDisruptionBudget};
@@ -25,13 +28,6 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-/// The wall clocks of a test.
-#[derive(Clone, Copy)]
-struct Clocks {
-    cluster: WallClock,
-    agents: WallClock,
-}
-
 thread_local! {
     /// The simulated nodes of the test's cluster, which agents reboot. Each test has one thread.
     static NODES: RefCell<Option<Nodes>> = const { RefCell::new(None) };
@@ -40,8 +36,8 @@ thread_local! {
     static REBOOTS: RefCell<BTreeSet<(String, Option<String>)>> =
         const { RefCell::new(BTreeSet::new()) };
 
-    /// A clock read from the system at the start of a run would be behind by all virtual time.
-    static CLOCKS: Cell<Option<Clocks>> = const { Cell::new(None) };
+    /// The clock of agents. Default: that of the cluster.
+    static AGENT_CLOCK: Cell<Option<Clock>> = const { Cell::new(None) };
 }
 
 /// The number of boots in which an agent rebooted the node.
@@ -52,10 +48,7 @@ pub(crate) fn reboots_of(node: &str) -> usize {
 /// Sets the clock skew of agents that are started from now on.
 pub(crate) fn set_agent_clock_skew(cluster: &TestCluster, seconds: i64) {
     let skewed = cluster.clock.now() + SignedDuration::from_secs(seconds);
-    CLOCKS.set(Some(Clocks {
-        cluster: cluster.clock,
-        agents: WallClock::starting_at(skewed),
-    }));
+    AGENT_CLOCK.set(Some(Clock::starting_at(skewed)));
 }
 
 /// A cluster with the CRDs, and the accounts of controller and agents.
@@ -71,10 +64,7 @@ impl RebootFixture {
         cluster.install_crds((OPERATOR.crds)()).await;
         NODES.with_borrow_mut(|nodes| *nodes = cluster.cluster().nodes().cloned());
         REBOOTS.with_borrow_mut(BTreeSet::clear);
-        CLOCKS.set(Some(Clocks {
-            cluster: cluster.clock,
-            agents: cluster.clock,
-        }));
+        AGENT_CLOCK.set(None);
         let controller = cluster
             .service_account("reboot", &permissions_of(&OPERATOR))
             .await;
@@ -153,33 +143,9 @@ pub(crate) fn is_cordoned(node: &Node) -> bool {
     spec.and_then(|spec| spec.unschedulable) == Some(true)
 }
 
-fn clocks() -> Clocks {
-    CLOCKS.get().expect("the test has a cluster")
-}
-
-/// The options of a run with the clock of the cluster.
-pub(crate) fn options() -> RunOptions {
-    options_with(clocks().cluster)
-}
-
-fn options_with(clock: WallClock) -> RunOptions {
-    RunOptions {
-        manager: ManagerOptions {
-            entropy: Entropy::seeded(3),
-            clock,
-            ..Default::default()
-        },
-        ..Default::default()
-    }
-}
-
-/// Runs the controller.
-pub(crate) fn run_controller(client: Client, stop: CancellationToken) -> OperatorFuture {
-    Box::pin(async move {
-        run_until(stop, client, &[OPERATOR], options())
-            .await
-            .map_err(|error| error.to_string())
-    })
+/// A Manager that runs the controller.
+pub(crate) fn reboot_controller(client: Client, options: ManagerOptions) -> Manager {
+    manager(client, &[OPERATOR], &Switches::default(), options)
 }
 
 /// The simulated nodes of the test's cluster.
@@ -188,41 +154,44 @@ pub(crate) fn simulated_nodes() -> Nodes {
     nodes.expect("the test has a cluster")
 }
 
-/// Runs an agent for each node.
-pub(crate) fn run_agents(client: Client, stop: CancellationToken) -> OperatorFuture {
-    run_agents_with_prefix(AnnotationPrefix::default(), client, stop)
+/// A Manager that runs an agent for each node.
+pub(crate) fn reboot_agents(client: Client, options: ManagerOptions) -> Manager {
+    reboot_agents_with_prefix(&AnnotationPrefix::default(), client, options)
 }
 
-/// Runs an agent for each node, with an annotation prefix.
-pub(crate) fn run_agents_with_prefix(
-    prefix: AnnotationPrefix,
+/// As [`reboot_agents`], with an annotation prefix.
+pub(crate) fn reboot_agents_with_prefix(
+    prefix: &AnnotationPrefix,
     client: Client,
-    stop: CancellationToken,
-) -> OperatorFuture {
+    options: ManagerOptions,
+) -> Manager {
     let nodes = simulated_nodes();
-    Box::pin(async move {
-        let boot_ids = nodes.clone();
-        let machines = nodes.clone();
-        let boot_id = move |node: &str| boot_ids.boot_id(node);
-        let reboot = move |node: &str| {
-            let boot_id = machines.boot_id(node)?;
-            REBOOTS.with_borrow_mut(|reboots| reboots.insert((node.to_owned(), boot_id)));
-            machines.reboot(node)
-        };
-        let options = simulated_agents(nodes.names(), boot_id, reboot);
-        let manager = manager_of(client, options_with(clocks().agents), |setup| {
-            Ok(agents(setup, &prefix, options))
-        })
-        .map_err(|error| error.to_string())?;
-        manager.run(stop).await.map_err(|error| error.to_string())
-    })
+    let boot_ids = nodes.clone();
+    let machines = nodes.clone();
+    let boot_id = move |node: &str| boot_ids.boot_id(node);
+    let reboot = move |node: &str| {
+        let boot_id = machines.boot_id(node)?;
+        REBOOTS.with_borrow_mut(|reboots| reboots.insert((node.to_owned(), boot_id)));
+        machines.reboot(node)
+    };
+    let agent_options = simulated_agents(nodes.names(), boot_id, reboot);
+    let options = ManagerOptions {
+        clock: AGENT_CLOCK.get().unwrap_or(options.clock),
+        ..options
+    };
+    let mut mgr = Manager::new(client, options);
+    agents(&mut mgr, prefix, agent_options);
+    mgr
 }
 
-/// Runs controller and agents as one program.
-pub(crate) fn run_both(client: Client, stop: CancellationToken) -> OperatorFuture {
-    let controller = run_controller(client.clone(), stop.clone());
-    let agents = run_agents(client, stop);
-    Box::pin(async move { tokio::try_join!(controller, agents).map(|_| ()) })
+/// A Manager that runs controller and agents as one program, each with its own caches.
+pub(crate) fn reboot_controller_and_agents(client: Client, options: ManagerOptions) -> Manager {
+    let agents = reboot_agents(client.clone(), options.clone());
+    let mut mgr = reboot_controller(client, options);
+    mgr.add("agents", async move |stop: CancellationToken| {
+        Ok(agents.run_until(stop.cancelled_owned()).await?)
+    });
+    mgr
 }
 
 pub(crate) fn policy(spec: Value) -> Value {

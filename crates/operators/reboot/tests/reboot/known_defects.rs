@@ -4,28 +4,27 @@
 
 use std::time::Duration;
 
-use bellerophon_operator::manager_of;
+use bellerophon::manager::{Manager, ManagerOptions};
 use bellerophon_reboot::{
     AnnotationPrefix, IN_PROGRESS, LAST, NEEDED, RebootLedger, agents, commands::RebootCommands,
     simulated_agents,
 };
-use bellerophon_testkit::{OperatorFuture, OperatorUnderTest, wait_until};
+use bellerophon_testkit::{OperatorUnderTest, wait_until};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use crate::fixture::{
-    Monitor, RebootFixture, annotation, budget, has_no_grants, is_cordoned, options, policy,
-    request, request_all, run_agents, run_controller, simulated_nodes,
+    Monitor, RebootFixture, annotation, budget, has_no_grants, is_cordoned, policy, reboot_agents,
+    reboot_controller, request, request_all, simulated_nodes,
 };
 
 /// kured: an agent that cannot read its lock at its start exits, and its node stays cordoned.
 #[tokio::test(start_paused = true)]
 async fn agent_started_without_an_api_server_completes_its_reboot() {
     let fixture = RebootFixture::new(2).await;
-    let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let first = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let first = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     request(&fixture.cluster, "node-1").await;
     let nodes = fixture.cluster.all::<Node>();
     wait_until(&nodes, "the node reboots", |nodes| {
@@ -34,7 +33,7 @@ async fn agent_started_without_an_api_server_completes_its_reboot() {
     .await;
     first.kill().await;
     fixture.agents.disconnect(Duration::from_secs(30 * 60));
-    let second = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let second = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     fixture.cluster.advance(Duration::from_secs(29 * 60)).await;
     let node = nodes.get("node-1").await.expect("the node exists");
     assert!(is_cordoned(&node));
@@ -85,8 +84,8 @@ async fn pod_recreated_on_another_node_is_not_evicted() {
     })
     .await;
     let former_node = node_of(&scheduled).expect("the pod has a node");
-    let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let agents = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     request(&fixture.cluster, &former_node).await;
     let nodes = fixture.cluster.all::<Node>();
     wait_until(&nodes, "the budget blocks the eviction", |nodes| {
@@ -114,8 +113,8 @@ async fn pod_recreated_on_another_node_is_not_evicted() {
 async fn only_node_of_a_cluster_reboots() {
     let fixture = RebootFixture::new(1).await;
     let monitor = Monitor::start(&fixture.cluster, 1);
-    let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let agents = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     request_all(&fixture.cluster).await;
     fixture.wait_until_idle().await;
     assert_eq!(monitor.stop().reboots, 1);
@@ -124,28 +123,24 @@ async fn only_node_of_a_cluster_reboots() {
     fixture.cluster.stop().await;
 }
 
-/// Runs agents whose machines refuse to reboot.
-fn run_agents_without_reboot(client: Client, stop: CancellationToken) -> OperatorFuture {
+/// A Manager that runs agents whose machines refuse to reboot.
+fn agents_without_reboot(client: Client, options: ManagerOptions) -> Manager {
     let nodes = simulated_nodes();
-    Box::pin(async move {
-        let boot_ids = nodes.clone();
-        let boot_id = move |node: &str| boot_ids.boot_id(node).map_err(|error| error.to_string());
-        let refuse = |_: &str| Err("inhibited by an upgrade".to_owned());
-        let agent_options = simulated_agents(nodes.names(), boot_id, refuse);
-        let manager = manager_of(client, options(), |setup| {
-            Ok(agents(setup, &AnnotationPrefix::default(), agent_options))
-        });
-        let manager = manager.map_err(|error| error.to_string())?;
-        manager.run(stop).await.map_err(|error| error.to_string())
-    })
+    let boot_ids = nodes.clone();
+    let boot_id = move |node: &str| boot_ids.boot_id(node).map_err(|error| error.to_string());
+    let refuse = |_: &str| Err("inhibited by an upgrade".to_owned());
+    let agent_options = simulated_agents(nodes.names(), boot_id, refuse);
+    let mut mgr = Manager::new(client, options);
+    agents(&mut mgr, &AnnotationPrefix::default(), agent_options);
+    mgr
 }
 
 /// FLUO 19: a machine that does not reboot is not reported. The tutorial: its request is lost.
 #[tokio::test(start_paused = true)]
 async fn refused_reboot_is_reported_and_requested_again() {
     let fixture = RebootFixture::new(2).await;
-    let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let agents = OperatorUnderTest::start(run_agents_without_reboot, &fixture.agents);
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(agents_without_reboot, &fixture.agents);
     request(&fixture.cluster, "node-1").await;
     let nodes = fixture.cluster.all::<Node>();
     let nodes = wait_until(&nodes, "the agent gives up", |nodes| {
@@ -180,8 +175,8 @@ async fn administrator_sees_and_releases_a_slot() {
         .cluster
         .apply(policy(json!({"maxUnavailable": 1})))
         .await;
-    let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let agents = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     let commands = RebootCommands::new(fixture.cluster.client.clone(), AnnotationPrefix::default());
     commands
         .request("node-1", "kernel")

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeSet, io::Write as _, time::Duration};
 
-use bellerophon::Entropy;
+use bellerophon::clock::Rng;
 use bellerophon_reboot::LAST;
 use bellerophon_testkit::{Account, Fault, OperatorUnderTest};
 use k8s_openapi::api::core::v1::Node;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::fixture::{
     Monitor, RebootFixture, annotation, budget, cordon, deployment, is_cordoned, policy,
-    reboots_of, request_all, run_agents, run_controller, set_agent_clock_skew,
+    reboot_agents, reboot_controller, reboots_of, request_all, set_agent_clock_skew,
 };
 
 /// The default number of seeds.
@@ -54,7 +54,7 @@ fn rollouts_with_random_faults_keep_every_guarantee() {
 
 /// Runs one rollout. Returns the number of reboots by agents.
 async fn rollout(seed: u64) -> usize {
-    let random = Entropy::seeded(seed);
+    let random = Rng::seeded(seed);
     let fixture = RebootFixture::new(3 + random.below(3) as usize).await;
     let cluster = &fixture.cluster;
     let names = fixture.nodes().names();
@@ -70,8 +70,8 @@ async fn rollout(seed: u64) -> usize {
     }
     set_agent_clock_skew(cluster, random.below(7200) as i64 - 3600);
     let monitor = Monitor::start(cluster, LIMIT as usize);
-    let start_controller = || OperatorUnderTest::start(run_controller, &fixture.controller);
-    let start_agents = || OperatorUnderTest::start(run_agents, &fixture.agents);
+    let start_controller = || OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let start_agents = || OperatorUnderTest::start(reboot_agents, &fixture.agents);
     let mut controllers = vec![start_controller()];
     let mut agents = start_agents();
     request_all(cluster).await;
@@ -155,17 +155,17 @@ async fn rollout(seed: u64) -> usize {
     names.iter().map(|node| reboots_of(node)).sum()
 }
 
-fn random_seconds(random: &Entropy, limit: u64) -> Duration {
+fn random_seconds(random: &Rng, limit: u64) -> Duration {
     Duration::from_secs(random.below(limit))
 }
 
 /// Injects one of the faults, or none.
-fn inject_random(account: &Account, random: &Entropy) {
+fn inject_random(account: &Account, random: &Rng) {
     let index = random.below(Fault::ALL.len() as u64 + 1) as usize;
     account.inject(Fault::ALL.get(index).copied());
 }
 
-fn random_policy(random: &Entropy) -> serde_json::Value {
+fn random_policy(random: &Rng) -> serde_json::Value {
     let max_unavailable = 1 + random.below(LIMIT);
     let settle_seconds = random.below(20);
     let timeout_seconds = 30 + random.below(300);

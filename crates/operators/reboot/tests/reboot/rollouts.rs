@@ -2,23 +2,21 @@
 
 use std::time::Duration;
 
-use bellerophon_operator::{manager_of, permissions_of};
+use bellerophon::manager::{Manager, ManagerOptions};
+use bellerophon_operator::permissions_of;
 use bellerophon_reboot::{
     AGENT, AnnotationPrefix, CORDONED, IN_PROGRESS, LAST, LEDGER, NEEDED, NOW, OPERATOR,
     RebootLedger, RebootPolicy, WAITING, commands::RebootCommands, controller,
 };
-use bellerophon_testkit::{
-    OperatorFuture, OperatorUnderTest, TestCluster, converges_after_any_crash, wait_until,
-};
+use bellerophon_testkit::{OperatorUnderTest, TestCluster, converges_after_any_crash, wait_until};
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use crate::fixture::{
     Monitor, RebootFixture, annotate, annotation, boot_ids, budget, cordon, deployment,
-    is_cordoned, options, policy, request, request_all, run_agents, run_agents_with_prefix,
-    run_both, run_controller, wait_until_idle,
+    is_cordoned, policy, reboot_agents, reboot_agents_with_prefix, reboot_controller,
+    reboot_controller_and_agents, request, request_all, wait_until_idle,
 };
 
 /// The maximum number of unavailable nodes, without further settings.
@@ -38,8 +36,8 @@ async fn nodes_reboot_one_at_a_time_within_disruption_budgets() {
     fixture.wait_until_available("web", 3).await;
     let before = boot_ids(cluster).await;
     let monitor = Monitor::start(cluster, 1);
-    let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let agents = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     request_all(cluster).await;
     fixture.wait_until_idle().await;
     let after = boot_ids(cluster).await;
@@ -69,21 +67,18 @@ fn other_prefix() -> AnnotationPrefix {
     AnnotationPrefix::parse("maintenance.example.com").expect("a valid prefix")
 }
 
-fn run_controller_with_other_prefix(client: Client, stop: CancellationToken) -> OperatorFuture {
-    let manager = manager_of(client, options(), |setup| {
-        Ok(vec![controller(setup, other_prefix(), None)])
-    });
-    let manager = manager.expect("a manager");
-    Box::pin(async move { manager.run(stop).await.map_err(|error| error.to_string()) })
+fn controller_with_other_prefix(client: Client, options: ManagerOptions) -> Manager {
+    let mut mgr = Manager::new(client, options);
+    controller(&mut mgr, other_prefix(), None);
+    mgr
 }
 
 #[tokio::test(start_paused = true)]
 async fn annotations_of_another_prefix_are_ignored() {
     let fixture = RebootFixture::new(2).await;
-    let controller =
-        OperatorUnderTest::start(run_controller_with_other_prefix, &fixture.controller);
+    let controller = OperatorUnderTest::start(controller_with_other_prefix, &fixture.controller);
     let agents = OperatorUnderTest::start(
-        |client, stop| run_agents_with_prefix(other_prefix(), client, stop),
+        |client, options| reboot_agents_with_prefix(&other_prefix(), client, options),
         &fixture.agents,
     );
     RebootCommands::new(fixture.cluster.client.clone(), other_prefix())
@@ -119,8 +114,8 @@ async fn every_permission_is_used_and_none_is_missing() {
         .await;
     fixture.cluster.apply(deployment("web", 2)).await;
     fixture.wait_until_available("web", 2).await;
-    let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let agents = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     request_all(&fixture.cluster).await;
     fixture.wait_until_idle().await;
     for (account, operator) in [(&fixture.controller, OPERATOR), (&fixture.agents, AGENT)] {
@@ -146,8 +141,8 @@ async fn timed_out_drain_names_the_budget_and_releases_the_slot() {
         .apply(budget("web", json!({"maxUnavailable": 0})))
         .await;
     fixture.wait_until_available("web", 1).await;
-    let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let agents = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     request_all(cluster).await;
     let nodes = cluster.all::<Node>();
     wait_until(&nodes, "a node reports the budget", |nodes| {
@@ -189,8 +184,8 @@ async fn timed_out_drain_names_the_budget_and_releases_the_slot() {
 async fn forged_and_repeated_orders_reboot_nothing() {
     let fixture = RebootFixture::new(2).await;
     let cluster = &fixture.cluster;
-    let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let agents = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     request(cluster, "node-1").await;
     fixture.wait_until_idle().await;
     let before = boot_ids(cluster).await;
@@ -241,8 +236,8 @@ async fn lost_node_keeps_its_slot_until_it_is_deleted() {
         "drain": {"timeoutSeconds": 60},
     });
     cluster.apply(policy(spec)).await;
-    let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let agents = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     request(cluster, "node-1").await;
     let nodes = cluster.all::<Node>();
     wait_until(&nodes, "node-1 reboots", |nodes| {
@@ -293,8 +288,8 @@ async fn lost_node_keeps_its_slot_until_it_is_deleted() {
 async fn node_cordoned_by_others_stays_cordoned() {
     let fixture = RebootFixture::new(2).await;
     cordon(&fixture.cluster, "node-2").await;
-    let controller = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let agents = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     request(&fixture.cluster, "node-2").await;
     fixture.wait_until_idle().await;
     let nodes = fixture.cluster.all::<Node>();
@@ -312,9 +307,9 @@ async fn two_active_controllers_respect_the_limit() {
     let spec = json!({"maxUnavailable": 2, "settleSeconds": 5});
     fixture.cluster.apply(policy(spec)).await;
     let monitor = Monitor::start(&fixture.cluster, 2);
-    let first = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let second = OperatorUnderTest::start(run_controller, &fixture.controller);
-    let agents = OperatorUnderTest::start(run_agents, &fixture.agents);
+    let first = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let second = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
     request_all(&fixture.cluster).await;
     fixture.wait_until_idle().await;
     let observations = monitor.stop();
@@ -355,7 +350,7 @@ async fn converges_after_a_crash_at_any_write() {
             .count();
         format!("{states:?}, {reboots} reboots")
     };
-    let crashes = converges_after_any_crash(run_both, setup, settled).await;
+    let crashes = converges_after_any_crash(reboot_controller_and_agents, setup, settled).await;
     assert!(
         crashes >= 10,
         "a rollout of two nodes has more than {crashes} writes"
