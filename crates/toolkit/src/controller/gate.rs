@@ -223,116 +223,107 @@ mod tests {
         ("Pod".into(), ObjectKey::namespaced("a", name))
     }
 
+    fn owner() -> ObjectKey {
+        ObjectKey::namespaced("a", "owner")
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn key_is_held_until_its_last_write_shows_up() {
-        let (mut gate, owner, now) = (
-            Gate::default(),
-            ObjectKey::namespaced("a", "owner"),
-            Instant::now(),
-        );
-        assert!(gate.wrote(&owner, pod("x"), Awaited::Version(7), now));
-        assert!(gate.wrote(&owner, pod("y"), Awaited::Gone, now));
-        assert!(gate.held_until(&owner, now).is_some());
-        assert!(
-            gate.saw(&pod("x"), Seen::Version(6)).is_empty(),
-            "older than the write"
-        );
-        assert!(
-            gate.saw(&pod("x"), Seen::Version(8)).is_empty(),
-            "y is still there"
-        );
-        assert!(
-            gate.saw(&pod("y"), Seen::Version(9)).is_empty(),
-            "y is still there"
-        );
-        assert_eq!(
-            gate.saw(&pod("y"), Seen::Gone { at: None }),
-            std::slice::from_ref(&owner)
-        );
-        assert_eq!(gate.held_until(&owner, now), None);
+    async fn key_is_held_until_the_cache_shows_its_last_write() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        assert!(gate.wrote(&owner(), pod("x"), Awaited::Version(7), now));
+        assert!(gate.wrote(&owner(), pod("y"), Awaited::Gone, now));
+        assert!(gate.held_until(&owner(), now).is_some());
+        let nobody: [ObjectKey; 0] = [];
+        let freed = gate.saw(&pod("x"), Seen::Version(6));
+        assert_eq!(freed, nobody, "older than the write");
+        let freed = gate.saw(&pod("x"), Seen::Version(8));
+        assert_eq!(freed, nobody, "y still exists");
+        let freed = gate.saw(&pod("y"), Seen::Version(9));
+        assert_eq!(freed, nobody, "y still exists");
+        let freed = gate.saw(&pod("y"), Seen::Gone { at: None });
+        assert_eq!(freed, [owner()]);
+        assert_eq!(gate.held_until(&owner(), now), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_the_writer_is_held() {
-        let (mut gate, now) = (Gate::default(), Instant::now());
-        gate.wrote(
-            &ObjectKey::cluster("one"),
-            pod("x"),
-            Awaited::Version(7),
-            now,
-        );
-        assert_eq!(gate.held_until(&ObjectKey::cluster("two"), now), None);
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        gate.wrote(&owner(), pod("x"), Awaited::Version(7), now);
+        assert_eq!(gate.held_until(&ObjectKey::cluster("other"), now), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn deleted_object_is_not_waited_for() {
-        let (mut gate, owner, now) = (Gate::default(), ObjectKey::cluster("owner"), Instant::now());
-        gate.wrote(&owner, pod("x"), Awaited::Version(7), now);
+    async fn deletion_after_the_write_frees_the_key() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        gate.wrote(&owner(), pod("x"), Awaited::Version(7), now);
         gate.saw(&pod("x"), Seen::Gone { at: Some(8) });
-        assert_eq!(gate.held_until(&owner, now), None);
+        assert_eq!(gate.held_until(&owner(), now), None);
     }
 
-    /// The second write used to be waited for in place of the first one, so that its writer went on too early.
+    /// The second write used to replace the first one, so that its writer was freed too early.
     #[tokio::test(start_paused = true)]
     async fn two_writers_of_one_object_each_wait_for_their_write() {
-        let (mut gate, now) = (Gate::default(), Instant::now());
-        let (one, two) = (ObjectKey::cluster("one"), ObjectKey::cluster("two"));
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        let one = ObjectKey::cluster("one");
+        let two = ObjectKey::cluster("two");
         gate.wrote(&one, pod("x"), Awaited::Version(7), now);
         gate.wrote(&two, pod("x"), Awaited::Version(9), now);
-        assert!(gate.held_until(&one, now).is_some() && gate.held_until(&two, now).is_some());
+        assert!(gate.held_until(&one, now).is_some());
+        assert!(gate.held_until(&two, now).is_some());
         assert_eq!(gate.saw(&pod("x"), Seen::Version(8)), [one]);
         assert_eq!(gate.saw(&pod("x"), Seen::Version(9)), [two]);
     }
 
-    /// The deletion's event used to let the key through before the cache had the new object.
+    /// The event of the deletion used to free the key before the cache had the new object.
     #[tokio::test(start_paused = true)]
-    async fn object_made_again_is_awaited_past_its_deletion() {
-        let (mut gate, owner, now) = (Gate::default(), ObjectKey::cluster("owner"), Instant::now());
-        gate.wrote(&owner, pod("x"), Awaited::Gone, now);
-        gate.wrote(&owner, pod("x"), Awaited::Version(9), now);
+    async fn recreated_object_is_awaited_past_its_deletion() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        gate.wrote(&owner(), pod("x"), Awaited::Gone, now);
+        gate.wrote(&owner(), pod("x"), Awaited::Version(9), now);
         gate.saw(&pod("x"), Seen::Gone { at: Some(8) });
         assert!(
-            gate.held_until(&owner, now).is_some(),
-            "the new one is not there yet"
+            gate.held_until(&owner(), now).is_some(),
+            "the new object is not cached yet"
         );
-        assert_eq!(gate.saw(&pod("x"), Seen::Version(9)), [owner]);
+        assert_eq!(gate.saw(&pod("x"), Seen::Version(9)), [owner()]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_in_another_order_wait_for_the_newest() {
-        let (mut gate, owner, now) = (Gate::default(), ObjectKey::cluster("owner"), Instant::now());
-        gate.wrote(&owner, pod("x"), Awaited::Version(9), now);
-        gate.wrote(&owner, pod("x"), Awaited::Version(7), now);
+    async fn responses_in_another_order_wait_for_the_newest_version() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        gate.wrote(&owner(), pod("x"), Awaited::Version(9), now);
+        gate.wrote(&owner(), pod("x"), Awaited::Version(7), now);
         gate.saw(&pod("x"), Seen::Version(8));
-        assert!(gate.held_until(&owner, now).is_some());
+        assert!(gate.held_until(&owner(), now).is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn gate_gives_up_after_its_time() {
-        let (mut gate, owner, now) = (Gate::default(), ObjectKey::cluster("owner"), Instant::now());
-        gate.wrote(&owner, pod("x"), Awaited::Version(7), now);
-        assert_eq!(gate.held_until(&owner, now), Some(now + WAIT_MAX));
-        assert_eq!(gate.held_until(&owner, now + WAIT_MAX), None);
+    async fn key_is_freed_after_the_longest_wait() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        gate.wrote(&owner(), pod("x"), Awaited::Version(7), now);
+        assert_eq!(gate.held_until(&owner(), now), Some(now + WAIT_MAX));
+        assert_eq!(gate.held_until(&owner(), now + WAIT_MAX), None);
         assert!(gate.saw(&pod("x"), Seen::Version(7)).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_gate_lets_through() {
-        let (mut gate, now) = (Gate::default(), Instant::now());
+    async fn full_gate_holds_no_further_key() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
         for i in 0..AWAITED_MAX {
-            gate.wrote(
-                &ObjectKey::cluster(i.to_string()),
-                pod(&i.to_string()),
-                Awaited::Version(7),
-                now,
-            );
+            let name = i.to_string();
+            let key = ObjectKey::cluster(&name);
+            gate.wrote(&key, pod(&name), Awaited::Version(7), now);
         }
-        assert!(!gate.wrote(
-            &ObjectKey::cluster("late"),
-            pod("late"),
-            Awaited::Version(7),
-            now
-        ));
-        assert_eq!(gate.held_until(&ObjectKey::cluster("late"), now), None);
+        let late = ObjectKey::cluster("late");
+        assert!(!gate.wrote(&late, pod("late"), Awaited::Version(7), now));
+        assert_eq!(gate.held_until(&late, now), None);
     }
 }
