@@ -288,7 +288,7 @@ impl Description<'_> {
         let options = options.or(&mgr.options().controller);
 
         let queue = WorkQueue::new(QueueOptions {
-            rate_limit: options.rate_limit.clone().unwrap_or_default(),
+            rate_limit: options.rate_limit.unwrap_or_default(),
             rng: mgr.rng().clone(),
             observer: Some(mgr.metrics().queue_observer(&name)),
         });

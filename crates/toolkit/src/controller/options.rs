@@ -47,7 +47,7 @@ impl ControllerOptions {
         Self {
             concurrency: self.concurrency.or(base.concurrency),
             fairness: self.fairness.or(base.fairness),
-            rate_limit: self.rate_limit.or_else(|| base.rate_limit.clone()),
+            rate_limit: self.rate_limit.or(base.rate_limit),
             reconcile_timeout: self.reconcile_timeout.or(base.reconcile_timeout),
             cache_sync_timeout: self.cache_sync_timeout.or(base.cache_sync_timeout),
             resync_period: self.resync_period.or(base.resync_period),

@@ -26,8 +26,11 @@ pub(crate) struct IndexFn {
     pub(crate) name: &'static str,
     /// The type of the function: two equal ones are one index.
     pub(crate) identity: TypeId,
-    pub(crate) function: Arc<dyn Fn(&dyn Any) -> Vec<String> + Send + Sync>,
+    pub(crate) function: ValuesFn,
 }
+
+/// The values of an object.
+type ValuesFn = Arc<dyn Fn(&dyn Any) -> Vec<String> + Send + Sync>;
 
 /// The number of an index in its store.
 pub(crate) type IndexId = usize;

@@ -26,8 +26,10 @@ use crate::{
 pub(crate) enum TransformFn {
     None,
     StripManagedFields,
-    Function(Arc<dyn Fn(&mut dyn Any) + Send + Sync>),
+    Function(ModifyFn),
 }
+
+type ModifyFn = Arc<dyn Fn(&mut dyn Any) + Send + Sync>;
 
 /// One page of a list, decoded.
 #[derive(Debug)]
