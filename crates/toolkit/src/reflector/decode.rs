@@ -175,8 +175,8 @@ impl Decoder {
         }
     }
 
-    /// The JSON with `apiVersion` and `kind`, which servers omit in the items of a list. Objects of a
-    /// type that does not know its kind are identified by them.
+    /// The JSON with `apiVersion` and `kind`, which servers omit in the items of a list. Objects of
+    /// a type that does not know its kind are identified by them.
     fn with_types<'a>(&self, json: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
         let Some(types) = &self.types else {
             return json;
