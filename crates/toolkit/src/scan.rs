@@ -1,7 +1,8 @@
-//! Scan: finds a few members of an object's JSON without decoding it.
-//! In: the bytes of one object. Out: where its labels, its version and the rest of [`Outline`] are.
-//! Holds: nothing is copied or allocated; bytes that are no JSON are refused or misread, and never panic, so whoever uses
-//! an outline has decoded the same bytes, or is about to.
+//! Scan: finds members of an object's JSON without decoding it.
+//! In: the bytes of one object. Out: the positions of its labels, its version and the rest of
+//! [`Outline`].
+//! Guarantees: nothing is copied or allocated. Malformed JSON is an error or leads to wrong
+//! positions, but never to a panic: callers decode the same bytes as well.
 
 use std::ops::Range;
 
@@ -145,8 +146,8 @@ impl Scanner<'_> {
         self.json.get(self.at).copied().ok_or(NotJson)
     }
 
-    fn take(&mut self, wanted: u8) -> Result<(), NotJson> {
-        if self.peek()? != wanted {
+    fn take(&mut self, expected: u8) -> Result<(), NotJson> {
+        if self.peek()? != expected {
             return Err(NotJson);
         }
         self.at += 1;
@@ -191,7 +192,8 @@ impl Scanner<'_> {
     }
 
     fn nested(&mut self) -> Result<Range<usize>, NotJson> {
-        let (start, mut depth) = (self.at, 0_usize);
+        let start = self.at;
+        let mut depth = 0_usize;
         loop {
             match self.here()? {
                 b'"' => {
