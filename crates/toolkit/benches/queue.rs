@@ -1,13 +1,13 @@
 //! The work queue in the shapes of client-go's own benchmarks.
 //!
-//! Run: `cargo bench -p bellerophon --bench queue [-- PART OF A SHAPE]`. One row for each shape and type
-//! of key: keys per second, best and median of five, and the processor time per key of all threads with
-//! the setup, which depends less on other load than wall time does. The last columns are client-go's
-//! queue, best of five immediately before, if Go can build it, and the ratio.
+//! Run: `cargo bench -p bellerophon --bench queue [-- PART OF A SHAPE]`. One row for each shape and
+//! type of key: keys per second, best and median of five, and the processor time per key of all
+//! threads with the setup, which depends less on other load than wall time does. The last columns
+//! are client-go's queue, best of five immediately before, if Go can build it, and the ratio.
 //!
 //! Texts are what client-go's own benchmarks queue: copied without reference counting, as Go copies
-//! strings. Object keys are what a controller queues; in Go they are `types.NamespacedName`. Tasks are
-//! compared with goroutines, threads with goroutines that are locked to a thread.
+//! strings. Object keys are what a controller queues; in Go they are `types.NamespacedName`. Tasks
+//! are compared with goroutines, threads with goroutines that are locked to a thread.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,

@@ -1,6 +1,6 @@
 //! A controller with an owned kind, an index and a finalizer: each ConfigMap with the label
-//! `account` gets a Secret, the accounts of a team are found by an index, and a ledger outside of the
-//! cluster is cleaned up before an account is removed.
+//! `account` gets a Secret, the accounts of a team are found by an index, and a ledger outside of
+//! the cluster is cleaned up before an account is removed.
 //!
 //! Run: `cargo run -p bellerophon --example accounts` (on an embedded API server, with a sample
 //! object) or `cargo run -p bellerophon --example accounts -- --kubeconfig FILE` (on any cluster,

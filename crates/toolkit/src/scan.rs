@@ -1,7 +1,8 @@
-//! Scan: finds a few members of an object's JSON without decoding it.
-//! In: the bytes of one object. Out: where its labels, its version and the rest of [`Outline`] are.
-//! Holds: nothing is copied or allocated; bytes that are no JSON are refused or misread, and never panic, so whoever uses
-//! an outline has decoded the same bytes, or is about to.
+//! Scan: finds members of an object's JSON without decoding it.
+//! In: the bytes of one object. Out: the positions of its labels, its version and the rest of
+//! [`Outline`].
+//! Guarantees: nothing is copied or allocated. Malformed JSON is an error or leads to wrong
+//! positions, but never to a panic: callers decode the same bytes as well.
 
 use std::ops::Range;
 
@@ -145,8 +146,8 @@ impl Scanner<'_> {
         self.json.get(self.at).copied().ok_or(NotJson)
     }
 
-    fn take(&mut self, wanted: u8) -> Result<(), NotJson> {
-        if self.peek()? != wanted {
+    fn take(&mut self, expected: u8) -> Result<(), NotJson> {
+        if self.peek()? != expected {
             return Err(NotJson);
         }
         self.at += 1;
@@ -191,7 +192,8 @@ impl Scanner<'_> {
     }
 
     fn nested(&mut self) -> Result<Range<usize>, NotJson> {
-        let (start, mut depth) = (self.at, 0_usize);
+        let start = self.at;
+        let mut depth = 0_usize;
         loop {
             match self.here()? {
                 b'"' => {
@@ -216,10 +218,10 @@ mod tests {
 
     use super::*;
 
-    /// What is found, in the order uid, version, labels; then what is left without managedFields.
+    /// Uid, version and labels; then the JSON without managedFields.
     fn print(json: &str) -> String {
         let Ok(outline) = Outline::of(json.as_bytes()) else {
-            return "nonsense".into();
+            return "not JSON".into();
         };
         let text = |range: Option<Range<usize>>| range.map_or("-", |range| &json[range]).to_owned();
         let mut left = json.to_owned();
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_found_wherever_they_stand() {
+    fn members_are_found_at_any_position() {
         let cases = [
             (
                 r#"{"metadata":{"uid":"u","resourceVersion":"7","labels":{"a":"b"}}}"#,
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_leave_with_one_comma() {
+    fn managed_fields_are_removed_with_one_comma() {
         let cases = [
             (
                 r#"{"metadata":{"managedFields":[{"f:a":{"k:{\"b\":\"]\"}":{}}}]},"spec":1}"#,
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_json_is_refused() {
         for json in [
             "",
             "{",
@@ -305,7 +307,7 @@ mod tests {
             r#"{"a":"\"#,
             r#"{"a":}"#,
         ] {
-            assert_eq!(print(json), "nonsense", "{json}");
+            assert_eq!(print(json), "not JSON", "{json}");
         }
     }
 
@@ -334,27 +336,55 @@ mod tests {
 
     proptest! {
         #[test]
-        fn outline_agrees_with_a_decoder(mut object in prop::collection::btree_map("[a-z]{0,3}", json(), 0..3), metadata in prop::collection::btree_map("uid|labels|managedFields|[a-z\"\\\\]{0,3}", json(), 0..5), pretty: bool) {
-            object.insert("metadata".into(), serde_json::Value::Object(metadata.into_iter().collect()));
+        fn outline_agrees_with_a_decoder(
+            mut object in prop::collection::btree_map("[a-z]{0,3}", json(), 0..3),
+            metadata in prop::collection::btree_map(
+                "uid|labels|managedFields|[a-z\"\\\\]{0,3}", json(), 0..5
+            ),
+            pretty: bool,
+        ) {
+            let metadata = serde_json::Value::Object(metadata.into_iter().collect());
+            object.insert("metadata".into(), metadata);
             let mut object = serde_json::Value::Object(object.into_iter().collect());
-            let text = if pretty { serde_json::to_string_pretty(&object) } else { serde_json::to_string(&object) }.expect("it is JSON");
+            let text = match pretty {
+                true => serde_json::to_string_pretty(&object),
+                false => serde_json::to_string(&object),
+            };
+            let text = text.expect("it is JSON");
             let outline = Outline::of(text.as_bytes()).expect("it is JSON");
-            let read = |range: &Option<Range<usize>>| range.clone().map(|range| serde_json::from_str(&text[range]).expect("a value"));
+            let read = |range: &Option<Range<usize>>| {
+                let text = range.clone().map(|range| &text[range]);
+                text.map(|text| serde_json::from_str(text).expect("a value"))
+            };
             for (name, range) in [("uid", &outline.uid), ("labels", &outline.labels)] {
-                let wanted = object["metadata"].get(name).filter(|value| !value.is_null()).cloned();
-                prop_assert_eq!(read(range), wanted);
+                let found = object["metadata"].get(name);
+                let expected = found.filter(|value| !value.is_null()).cloned();
+                prop_assert_eq!(read(range), expected);
             }
             let mut left = text.clone();
-            outline.managed_fields.into_iter().for_each(|range| left.replace_range(range, ""));
-            object["metadata"].as_object_mut().expect("an object").remove("managedFields");
-            prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&left).expect("still JSON"), object);
+            if let Some(range) = outline.managed_fields {
+                left.replace_range(range, "");
+            }
+            let metadata = object["metadata"].as_object_mut().expect("an object");
+            metadata.remove("managedFields");
+            let left: serde_json::Value = serde_json::from_str(&left).expect("still JSON");
+            prop_assert_eq!(left, object);
         }
 
         #[test]
-        fn scan_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64), text in "[{}\\[\\]\",:\\\\a ]{0,40}") {
-            let _ = Outline::of(&bytes);
-            let _ = Outline::of(text.as_bytes());
-            let _ = Outline::of(format!("{{\"metadata\":{text}").as_bytes());
+        fn scan_of_any_bytes_stays_within_them(
+            bytes in prop::collection::vec(any::<u8>(), 0..64),
+            text in "[{}\\[\\]\",:\\\\a ]{0,40}",
+        ) {
+            let nested = format!("{{\"metadata\":{text}");
+            for json in [&bytes[..], text.as_bytes(), nested.as_bytes()] {
+                let outline = Outline::of(json).unwrap_or_default();
+                let values = [outline.uid, outline.resource_version, outline.labels];
+                let found = values.into_iter().chain([outline.managed_fields]).flatten();
+                for range in found {
+                    prop_assert!(json.get(range).is_some());
+                }
+            }
         }
     }
 }

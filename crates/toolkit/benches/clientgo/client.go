@@ -83,7 +83,7 @@ func client(name, kubeconfig string) error {
 	return nil
 }
 
-// fill caches with all pods, and may tell a handler of each.
+// fill caches with all pods, and may deliver each to a handler.
 func fill(ctx context.Context, factory informers.SharedInformerFactory, transform cache.TransformFunc, withHandler bool) error {
 	informer := factory.Core().V1().Pods().Informer()
 	if transform != nil {
@@ -163,7 +163,7 @@ func processor() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// memory is what the kernel says under a name, in KiB.
+// memory is a number of KiB in /proc/self/status.
 func memory(name string) (int, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -20,7 +20,7 @@ func main() {
 	case len(os.Args) == 4 && os.Args[1] == "client":
 		err = client(os.Args[2], os.Args[3])
 	default:
-		err = fmt.Errorf("%s says nothing to do", os.Args)
+		err = fmt.Errorf("unknown arguments %s", os.Args)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -151,7 +151,7 @@ func hold(ownThread bool) {
 	}
 }
 
-// take works on one key, and says false once the queue is shut down and empty.
+// take processes one key, and returns false once the queue is shut down and empty.
 func take[T comparable](queue workqueue.TypedInterface[T]) bool {
 	key, shutDown := queue.Get()
 	if !shutDown {

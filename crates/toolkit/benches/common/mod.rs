@@ -23,8 +23,8 @@ pub(crate) fn client_go() -> Option<PathBuf> {
 /// systems without `/proc`.
 pub(crate) fn processor_time() -> Option<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // User and system time are the 14th and 15th field. The second field is the name in parentheses,
-    // which may contain spaces.
+    // User and system time are the 14th and 15th field. The second field is the name in
+    // parentheses, which may contain spaces.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
     Some(Duration::from_millis(10 * (ticks()? + ticks()?)))

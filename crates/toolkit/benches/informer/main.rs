@@ -1,11 +1,11 @@
 //! Caches and controllers, measured: `cargo bench -p bellerophon --bench informer`.
 //!
 //! A server with objects runs in its own process, and each client in another one, so that CPU and
-//! memory are measured separately. Clients of this toolkit, of kube-runtime and, if Go is installed, of
-//! client-go run one after the other on the same server. Shapes without a server, those of client-go's
-//! own benchmarks, run in this process. Prints tables; a word after `--` selects one of them: `sync`,
-//! `reconcile`, `readers`, `updates`. `serve FILE` keeps a server running and writes its kubeconfig to
-//! the file, for measurements of other clients.
+//! memory are measured separately. Clients of this toolkit, of kube-runtime and, if Go is
+//! installed, of client-go run one after the other on the same server. Shapes without a server,
+//! those of client-go's own benchmarks, run in this process. Prints tables; a word after `--`
+//! selects one of them: `sync`, `reconcile`, `readers`, `updates`. `serve FILE` keeps a server
+//! running and writes its kubeconfig to the file, for measurements of other clients.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,

@@ -13,7 +13,8 @@ const CONFIG_MAP_NAMESPACES: usize = 10;
 /// Concurrent writers.
 const WRITERS: usize = 16;
 
-/// Two containers with three variables each, resources, ports, four labels, an owner, a node and a status.
+/// Two containers with three variables each, resources, ports, four labels, an owner, a node and a
+/// status.
 pub(crate) fn pod(i: usize) -> Result<Pod, serde_json::Error> {
     let container = |name: &str, port: u16| {
         json!({

@@ -1,6 +1,6 @@
-//! Labels: a selector held against labels as they stand in JSON.
+//! Labels: matches selectors against labels in JSON.
 //! In: a selector, prepared once. Out: whether labels match.
-//! Holds: the same answer as decoded labels give; labels that need no unescaping cost no allocation.
+//! Guarantees: the result is that of decoded labels; labels without escapes cost no allocation.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +45,8 @@ fn holds(expression: &Expression, labels: &[u8]) -> bool {
         Expression::NotIn(key, values) => {
             value_of(key, labels).is_none_or(|value| !values.contains(value))
         }
-        Expression::Equal(key, wanted) => value_of(key, labels) == Some(wanted),
-        Expression::NotEqual(key, refused) => value_of(key, labels) != Some(refused),
+        Expression::Equal(key, value) => value_of(key, labels) == Some(value),
+        Expression::NotEqual(key, value) => value_of(key, labels) != Some(value),
         Expression::Exists(key) => value_of(key, labels).is_some(),
         Expression::DoesNotExist(key) => value_of(key, labels).is_none(),
     }
@@ -54,7 +54,8 @@ fn holds(expression: &Expression, labels: &[u8]) -> bool {
 
 /// The value of a label; the last one if it is written twice, as in a decoder.
 fn value_of<'a>(key: &str, labels: &'a [u8]) -> Option<&'a str> {
-    let (mut members, mut found) = (Members::of(labels, 0).ok()?, None);
+    let mut members = Members::of(labels, 0).ok()?;
+    let mut found = None;
     while let Ok(Some(member)) = members.next() {
         if &labels[member.key] == key.as_bytes() {
             found = labels[member.value]

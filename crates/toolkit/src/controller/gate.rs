@@ -1,10 +1,12 @@
-//! Gate: a controller does not act on a cache older than its own last write.
+//! Read-your-writes gate: a controller does not act on a cache older than its own last write.
 //!
-//! In: writes it made, changes it was told. Out: whether a key may be reconciled, and which key may go on.
-//! Holds: a key with a write its caches have not shown yet is not reconciled, for at most [`WAIT_MAX`]; at most
-//! [`AWAITED_MAX`] writes are remembered. Past either bound the gate lets through: late is better than never.
+//! In: writes of the controller, changes of its caches. Out: whether a key may be reconciled, and
+//! which keys are freed.
+//! Guarantees: a key with a write that its caches do not show yet is not reconciled, for at most
+//! [`WAIT_MAX`]; at most [`AWAITED_MAX`] writes are awaited. Beyond either bound keys are
+//! reconciled, because a late reconcile is better than none.
 //!
-//! Pure: the time is passed in.
+//! Pure: the time is a parameter.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,13 +16,13 @@ use tokio::time::Instant;
 
 use crate::ObjectKey;
 
-/// How long a key is held back for a write that does not show up.
+/// How long a key is held back for a write that its caches do not show.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How many unseen writes are remembered; further ones are not waited for.
+/// Writes that are awaited at most; further ones are not.
 pub(super) const AWAITED_MAX: usize = 10_000;
 
-/// An object that was written, and the cache that has to show it.
+/// The name of the cache that has to show a write, and the object that was written.
 pub(super) type Written = (Arc<str>, ObjectKey);
 
 /// What the cache must show.
@@ -48,14 +50,15 @@ impl Awaited {
     fn is_shown_by(self, seen: Seen) -> bool {
         match (self, seen) {
             (Self::Version(awaited), Seen::Version(seen)) => seen >= awaited,
-            // What went before the write was made is another object of that name.
+            // A deletion before the write was that of another object of this name.
             (Self::Version(awaited), Seen::Gone { at }) => at.is_none_or(|at| at >= awaited),
             (Self::Gone, Seen::Gone { .. }) => true,
             (Self::Gone, Seen::Version(_)) => false,
         }
     }
 
-    /// What is awaited after one more write. Answers may come in another order than the writes were made in.
+    /// What is awaited after one more write. Responses may arrive in another order than the writes
+    /// were made.
     fn and_then(self, later: Self) -> Self {
         match (self, later) {
             (Self::Version(one), Self::Version(other)) => Self::Version(one.max(other)),
@@ -70,21 +73,22 @@ struct Wait {
     until: Instant,
 }
 
-/// What is awaited, and who is held back for it.
+/// What is awaited, and the keys that are held back for it.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    /// Who waits for each object that was written. Nobody waits for an object twice, and no map is empty.
+    /// The keys that wait for each object that was written. No map is empty.
     waits: HashMap<Written, BTreeMap<ObjectKey, Wait>>,
-    /// The objects each key waits for; exactly the pairs of `waits`.
+    /// The objects that each key waits for: exactly the pairs of `waits`.
     by_key: HashMap<ObjectKey, HashSet<Written>>,
-    /// How many such pairs there are.
+    /// The number of those pairs.
     len: usize,
-    /// Keys that were refused and want to be woken. Each has an entry in `by_key`.
+    /// Keys that were held back and are enqueued once they are freed. Each has an entry in
+    /// `by_key`.
     held: HashSet<ObjectKey>,
 }
 
 impl Gate {
-    /// Remembers a write. Says whether it is waited for.
+    /// Records a write. Returns whether it is awaited.
     pub(super) fn wrote(
         &mut self,
         reconciling: &ObjectKey,
@@ -117,7 +121,8 @@ impl Gate {
         true
     }
 
-    /// Notes what the cache shows of an object. Returns the keys that were held back and may now go on.
+    /// Records what a cache shows of an object. Returns the keys that were held back and are freed
+    /// now.
     pub(super) fn saw(&mut self, written: &Written, seen: Seen) -> Vec<ObjectKey> {
         let shown =
             |(key, wait): (&ObjectKey, &Wait)| wait.awaited.is_shown_by(seen).then(|| key.clone());
@@ -146,7 +151,8 @@ impl Gate {
             .collect()
     }
 
-    /// Notes what the cache shows of an object, for a key whose turn it is. What nobody can tell is not waited for.
+    /// Records what a cache shows of an object, for one key. A write is not awaited if `seen` is
+    /// `None`, because versions cannot be compared.
     pub(super) fn looked(&mut self, key: &ObjectKey, written: &Written, seen: Option<Seen>) {
         let wait = self.waits.get(written).and_then(|waits| waits.get(key));
         if wait.is_some_and(|wait| seen.is_none_or(|seen| wait.awaited.is_shown_by(seen))) {
@@ -155,7 +161,8 @@ impl Gate {
         debug_assert!(self.is_consistent());
     }
 
-    /// Until when the key must be held back; `None` lets it through. Waits that took too long are given up.
+    /// Until when the key must be held back; `None` if it may be reconciled. Waits that took too
+    /// long are ended.
     pub(super) fn held_until(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
         let late: Vec<_> = self
             .by_key
@@ -165,7 +172,12 @@ impl Gate {
             .cloned()
             .collect();
         for written in &late {
-            tracing::warn!(key = %key, cache = %written.0, object = %written.1, "a write did not show up in the cache in time, going on without");
+            tracing::warn!(
+                %key,
+                cache = %written.0,
+                object = %written.1,
+                "the cache does not show a write in time, reconciling nevertheless"
+            );
             self.end(written, key);
         }
         let until = self
@@ -223,116 +235,107 @@ mod tests {
         ("Pod".into(), ObjectKey::namespaced("a", name))
     }
 
+    fn owner() -> ObjectKey {
+        ObjectKey::namespaced("a", "owner")
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn key_is_held_until_its_last_write_shows_up() {
-        let (mut gate, owner, now) = (
-            Gate::default(),
-            ObjectKey::namespaced("a", "owner"),
-            Instant::now(),
-        );
-        assert!(gate.wrote(&owner, pod("x"), Awaited::Version(7), now));
-        assert!(gate.wrote(&owner, pod("y"), Awaited::Gone, now));
-        assert!(gate.held_until(&owner, now).is_some());
-        assert!(
-            gate.saw(&pod("x"), Seen::Version(6)).is_empty(),
-            "older than the write"
-        );
-        assert!(
-            gate.saw(&pod("x"), Seen::Version(8)).is_empty(),
-            "y is still there"
-        );
-        assert!(
-            gate.saw(&pod("y"), Seen::Version(9)).is_empty(),
-            "y is still there"
-        );
-        assert_eq!(
-            gate.saw(&pod("y"), Seen::Gone { at: None }),
-            std::slice::from_ref(&owner)
-        );
-        assert_eq!(gate.held_until(&owner, now), None);
+    async fn key_is_held_until_the_cache_shows_its_last_write() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        assert!(gate.wrote(&owner(), pod("x"), Awaited::Version(7), now));
+        assert!(gate.wrote(&owner(), pod("y"), Awaited::Gone, now));
+        assert!(gate.held_until(&owner(), now).is_some());
+        let nobody: [ObjectKey; 0] = [];
+        let freed = gate.saw(&pod("x"), Seen::Version(6));
+        assert_eq!(freed, nobody, "older than the write");
+        let freed = gate.saw(&pod("x"), Seen::Version(8));
+        assert_eq!(freed, nobody, "y still exists");
+        let freed = gate.saw(&pod("y"), Seen::Version(9));
+        assert_eq!(freed, nobody, "y still exists");
+        let freed = gate.saw(&pod("y"), Seen::Gone { at: None });
+        assert_eq!(freed, [owner()]);
+        assert_eq!(gate.held_until(&owner(), now), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_the_writer_is_held() {
-        let (mut gate, now) = (Gate::default(), Instant::now());
-        gate.wrote(
-            &ObjectKey::cluster("one"),
-            pod("x"),
-            Awaited::Version(7),
-            now,
-        );
-        assert_eq!(gate.held_until(&ObjectKey::cluster("two"), now), None);
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        gate.wrote(&owner(), pod("x"), Awaited::Version(7), now);
+        assert_eq!(gate.held_until(&ObjectKey::cluster("other"), now), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn deleted_object_is_not_waited_for() {
-        let (mut gate, owner, now) = (Gate::default(), ObjectKey::cluster("owner"), Instant::now());
-        gate.wrote(&owner, pod("x"), Awaited::Version(7), now);
+    async fn deletion_after_the_write_frees_the_key() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        gate.wrote(&owner(), pod("x"), Awaited::Version(7), now);
         gate.saw(&pod("x"), Seen::Gone { at: Some(8) });
-        assert_eq!(gate.held_until(&owner, now), None);
+        assert_eq!(gate.held_until(&owner(), now), None);
     }
 
-    /// The second write used to be waited for in place of the first one, so that its writer went on too early.
+    /// The second write used to replace the first one, so that its writer was freed too early.
     #[tokio::test(start_paused = true)]
     async fn two_writers_of_one_object_each_wait_for_their_write() {
-        let (mut gate, now) = (Gate::default(), Instant::now());
-        let (one, two) = (ObjectKey::cluster("one"), ObjectKey::cluster("two"));
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        let one = ObjectKey::cluster("one");
+        let two = ObjectKey::cluster("two");
         gate.wrote(&one, pod("x"), Awaited::Version(7), now);
         gate.wrote(&two, pod("x"), Awaited::Version(9), now);
-        assert!(gate.held_until(&one, now).is_some() && gate.held_until(&two, now).is_some());
+        assert!(gate.held_until(&one, now).is_some());
+        assert!(gate.held_until(&two, now).is_some());
         assert_eq!(gate.saw(&pod("x"), Seen::Version(8)), [one]);
         assert_eq!(gate.saw(&pod("x"), Seen::Version(9)), [two]);
     }
 
-    /// The deletion's event used to let the key through before the cache had the new object.
+    /// The event of the deletion used to free the key before the cache had the new object.
     #[tokio::test(start_paused = true)]
-    async fn object_made_again_is_awaited_past_its_deletion() {
-        let (mut gate, owner, now) = (Gate::default(), ObjectKey::cluster("owner"), Instant::now());
-        gate.wrote(&owner, pod("x"), Awaited::Gone, now);
-        gate.wrote(&owner, pod("x"), Awaited::Version(9), now);
+    async fn recreated_object_is_awaited_past_its_deletion() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        gate.wrote(&owner(), pod("x"), Awaited::Gone, now);
+        gate.wrote(&owner(), pod("x"), Awaited::Version(9), now);
         gate.saw(&pod("x"), Seen::Gone { at: Some(8) });
         assert!(
-            gate.held_until(&owner, now).is_some(),
-            "the new one is not there yet"
+            gate.held_until(&owner(), now).is_some(),
+            "the new object is not cached yet"
         );
-        assert_eq!(gate.saw(&pod("x"), Seen::Version(9)), [owner]);
+        assert_eq!(gate.saw(&pod("x"), Seen::Version(9)), [owner()]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_in_another_order_wait_for_the_newest() {
-        let (mut gate, owner, now) = (Gate::default(), ObjectKey::cluster("owner"), Instant::now());
-        gate.wrote(&owner, pod("x"), Awaited::Version(9), now);
-        gate.wrote(&owner, pod("x"), Awaited::Version(7), now);
+    async fn responses_in_another_order_wait_for_the_newest_version() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        gate.wrote(&owner(), pod("x"), Awaited::Version(9), now);
+        gate.wrote(&owner(), pod("x"), Awaited::Version(7), now);
         gate.saw(&pod("x"), Seen::Version(8));
-        assert!(gate.held_until(&owner, now).is_some());
+        assert!(gate.held_until(&owner(), now).is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn gate_gives_up_after_its_time() {
-        let (mut gate, owner, now) = (Gate::default(), ObjectKey::cluster("owner"), Instant::now());
-        gate.wrote(&owner, pod("x"), Awaited::Version(7), now);
-        assert_eq!(gate.held_until(&owner, now), Some(now + WAIT_MAX));
-        assert_eq!(gate.held_until(&owner, now + WAIT_MAX), None);
+    async fn key_is_freed_after_the_longest_wait() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
+        gate.wrote(&owner(), pod("x"), Awaited::Version(7), now);
+        assert_eq!(gate.held_until(&owner(), now), Some(now + WAIT_MAX));
+        assert_eq!(gate.held_until(&owner(), now + WAIT_MAX), None);
         assert!(gate.saw(&pod("x"), Seen::Version(7)).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_gate_lets_through() {
-        let (mut gate, now) = (Gate::default(), Instant::now());
+    async fn full_gate_holds_no_further_key() {
+        let mut gate = Gate::default();
+        let now = Instant::now();
         for i in 0..AWAITED_MAX {
-            gate.wrote(
-                &ObjectKey::cluster(i.to_string()),
-                pod(&i.to_string()),
-                Awaited::Version(7),
-                now,
-            );
+            let name = i.to_string();
+            let key = ObjectKey::cluster(&name);
+            gate.wrote(&key, pod(&name), Awaited::Version(7), now);
         }
-        assert!(!gate.wrote(
-            &ObjectKey::cluster("late"),
-            pod("late"),
-            Awaited::Version(7),
-            now
-        ));
-        assert_eq!(gate.held_until(&ObjectKey::cluster("late"), now), None);
+        let late = ObjectKey::cluster("late");
+        assert!(!gate.wrote(&late, pod("late"), Awaited::Version(7), now));
+        assert_eq!(gate.held_until(&late, now), None);
     }
 }

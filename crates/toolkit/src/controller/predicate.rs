@@ -209,26 +209,26 @@ mod tests {
     use super::*;
 
     /// `uid/version/generation/label/annotation`.
-    fn pod(form: &str) -> Pod {
-        let part: Vec<_> = form.split('/').collect();
+    fn pod(text: &str) -> Pod {
+        let part: Vec<_> = text.split('/').collect();
         let mut pod = Pod::default();
         pod.metadata.uid = Some(part[0].into());
         pod.metadata.resource_version = Some(part[1].into());
         pod.metadata.generation = Some(part[2].parse().unwrap());
         pod.metadata.labels = Some([("app".to_string(), part[3].to_string())].into());
-        pod.metadata.annotations = Some([("note".to_string(), part[4].to_string())].into());
+        pod.metadata.annotations = Some([("checked".to_string(), part[4].to_string())].into());
         pod
     }
 
     #[test]
-    fn updates_pass_for_their_reason_only() {
+    fn updates_pass_by_what_they_change() {
         let in_x = || {
             Predicate::<Pod>::label_selector(Selector::from_iter([(
                 "app".to_string(),
                 "x".to_string(),
             )]))
         };
-        let cases: [(&str, Predicate<Pod>, &str, &str, bool); 13] = [
+        let cases: [(&str, Predicate<Pod>, &str, &str, bool); 16] = [
             (
                 "generation",
                 Predicate::generation_changed(),
@@ -308,6 +308,27 @@ mod tests {
                 "u/2/1/y/n",
                 false,
             ),
+            (
+                "deletions",
+                Predicate::deletions(),
+                "u/1/1/x/n",
+                "u/2/2/y/m",
+                false,
+            ),
+            (
+                "deletions or generation",
+                Predicate::deletions().or(Predicate::generation_changed()),
+                "u/1/1/x/n",
+                "u/2/2/x/n",
+                true,
+            ),
+            (
+                "deletions and generation",
+                Predicate::deletions().and(Predicate::generation_changed()),
+                "u/1/1/x/n",
+                "u/2/2/x/n",
+                false,
+            ),
         ];
         for (why, predicate, old, new, passes) in cases {
             assert_eq!(
@@ -315,6 +336,29 @@ mod tests {
                 passes,
                 "{why}: {old} -> {new}"
             );
+        }
+    }
+
+    #[test]
+    fn additions_pass_by_the_filter_alone() {
+        let cases: [(&str, Predicate<Pod>, bool); 5] = [
+            ("generation", Predicate::generation_changed(), true),
+            ("filter", Predicate::filter(|_: &Pod| false), false),
+            ("deletions", Predicate::deletions(), false),
+            (
+                "either",
+                Predicate::deletions().or(Predicate::labels_changed()),
+                true,
+            ),
+            (
+                "both",
+                Predicate::deletions().and(Predicate::labels_changed()),
+                false,
+            ),
+        ];
+        for (why, predicate, passes) in cases {
+            let passed = predicate.erased.passes_add(&pod("u/1/1/x/n"));
+            assert_eq!(passed, passes, "{why}");
         }
     }
 }

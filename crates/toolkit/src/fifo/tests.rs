@@ -21,8 +21,8 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("n", name)
 }
 
-/// `+a5` applies, `-a` deletes, `=5:a5,b6` lists, `^5` is a bookmark; `!` before a listed name marks
-/// an undecodable object.
+/// `+a5` applies, `-a` deletes, `=5:a5,b6` lists, `^5` is a bookmark; `!` before a listed name
+/// marks an undecodable object.
 fn change(text: &str) -> Change {
     let (verb, rest) = text.split_at(1);
     let parse = |text: &str| object(&text[..1], text[1..].parse().expect("a version"));

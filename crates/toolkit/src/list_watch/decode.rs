@@ -69,12 +69,12 @@ pub(super) fn event(line: &Bytes) -> Option<Result<WatchEvent, ListWatchError>> 
     }
 }
 
-/// Makes an event of the JSON of an object.
-type NewEvent = fn(Bytes) -> WatchEvent;
+/// Makes the event of an object.
+type ToEvent = fn(Bytes) -> WatchEvent;
 
 /// Splits a line that is written as servers write it, which nearly all are, without parsing it.
-fn split(line: &[u8]) -> Option<(NewEvent, &[u8])> {
-    const BEGINNINGS: [(&[u8], NewEvent); 3] = [
+fn split(line: &[u8]) -> Option<(ToEvent, &[u8])> {
+    const BEGINNINGS: [(&[u8], ToEvent); 3] = [
         (br#"{"type":"ADDED","object":"#, WatchEvent::Applied),
         (br#"{"type":"MODIFIED","object":"#, WatchEvent::Applied),
         (br#"{"type":"DELETED","object":"#, WatchEvent::Deleted),
@@ -83,7 +83,7 @@ fn split(line: &[u8]) -> Option<(NewEvent, &[u8])> {
     let line = line.strip_suffix(b"\n")?;
     let line = line.trim_ascii_end().strip_suffix(b"}")?;
     let split =
-        |(beginning, event): &(&[u8], NewEvent)| Some((*event, line.strip_prefix(*beginning)?));
+        |(beginning, event): &(&[u8], ToEvent)| Some((*event, line.strip_prefix(*beginning)?));
     BEGINNINGS.iter().find_map(split)
 }
 

@@ -1,7 +1,8 @@
 //! A scripted API server of one namespace, for tests.
-//! In: writes and faults of a test. Out: lists and watches as a Kubernetes API server responds to them.
-//! Guarantees: versions only grow; a watch sends every change after its version in order, or that the
-//! version was compacted.
+//! In: writes and faults of a test. Out: lists and watches as a Kubernetes API server responds to
+//! them.
+//! Guarantees: versions only grow; a watch sends every change after its version in order, or that
+//! the version was compacted.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -415,7 +415,8 @@ impl Manager {
     }
 }
 
-/// Adds the condition that the caches are synced, which a Manager fulfils some time after its start.
+/// Adds the condition that the caches are synced, which a Manager fulfils some time after its
+/// start.
 fn cache_check(health: &Health) -> Arc<AtomicBool> {
     let synced = Arc::new(AtomicBool::new(false));
     let is_synced = synced.clone();

@@ -1,12 +1,13 @@
-//! Signals: a person or the kubelet wants the process to end.
+//! Signals: a user or the kubelet ends the process.
 //!
 //! In: SIGINT (Ctrl-C) and SIGTERM. Out: one return per signal.
-//! Holds: a signal between two waits is not lost; where signals cannot be heard, waiting never ends.
+//! Guarantees: a signal between two waits is not lost; if signals cannot be received, the wait never
+//! ends.
 
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Listens from its making on.
+/// Receives signals from its construction on.
 #[cfg(unix)]
 pub(super) struct Signals(Option<(Signal, Signal)>);
 
@@ -38,7 +39,7 @@ impl Signals {
     }
 }
 
-/// Listens while somebody waits.
+/// Receives signals during [`Signals::next`] only.
 #[cfg(not(unix))]
 pub(super) struct Signals;
 

@@ -33,8 +33,9 @@ use queue::QueueFamilies;
 
 /// A registry of metrics. Clones share one registry.
 ///
-/// A [`Manager`](crate::manager::Manager) registers the metrics of its informers, queues, controllers, event
-/// recorders and client, and serves them on `/metrics`. Several Managers may share one registry.
+/// A [`Manager`](crate::manager::Manager) registers the metrics of its informers, queues,
+/// controllers, event recorders and client, and serves them on `/metrics`. Several Managers may
+/// share one registry.
 ///
 /// ```
 /// use bellerophon::metrics::Metrics;

@@ -32,6 +32,8 @@ pub(crate) enum TransformFn {
     Function(ModifyFn),
 }
 
+type ModifyFn = Arc<dyn Fn(&mut dyn Any) + Send + Sync>;
+
 /// One page of a list, decoded.
 #[derive(Debug)]
 pub(super) struct ReceivedPage {
@@ -176,8 +178,8 @@ impl Decoder {
         }
     }
 
-    /// The JSON with `apiVersion` and `kind`, which servers omit in the items of a list. Objects of a
-    /// type that does not know its kind are identified by them.
+    /// The JSON with `apiVersion` and `kind`, which servers omit in the items of a list. Objects of
+    /// a type that does not know its kind are identified by them.
     fn with_types<'a>(&self, json: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
         let Some(types) = &self.types else {
             return json;

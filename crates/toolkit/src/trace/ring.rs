@@ -35,10 +35,10 @@ pub struct TraceBatch {
 
 /// A bounded ring buffer of [trace records](TraceRecord). Clones share one buffer.
 ///
-/// All controllers of a [`Manager`](crate::manager::Manager) record into its trace; several Managers may
-/// share one, and the sequence numbers order the records of all of them. Recording never waits;
-/// when the buffer is full, the oldest record is overwritten. [`Trace::off`] costs one comparison
-/// per record.
+/// All controllers of a [`Manager`](crate::manager::Manager) record into its trace; several
+/// Managers may share one, and the sequence numbers order the records of all of them. Recording
+/// never waits; when the buffer is full, the oldest record is overwritten. [`Trace::off`] costs one
+/// comparison per record.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {

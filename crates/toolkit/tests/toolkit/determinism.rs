@@ -2,8 +2,8 @@
 //! others.
 //!
 //! Two processes elect a leader, watch through a faulty connection, reconcile with failures and
-//! back-off, write children and record events. Each run has its own thread, so that hash keys differ
-//! between runs; what depended on them would show.
+//! back-off, write children and record events. Each run has its own thread, so that hash keys
+//! differ between runs; what depended on them would show.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -91,8 +91,8 @@ impl EventHandler<ConfigMap> for Holds {
     fn on_delete(&self, _: Tombstone<ConfigMap>) {}
 }
 
-/// Dropping the last handle used to deadlock if a handler of that informer held a handle of the same
-/// factory.
+/// Dropping the last handle used to deadlock if a handler of that informer held a handle of the
+/// same factory.
 #[tokio::test]
 async fn handler_may_hold_an_informer_of_the_same_factory() {
     let server = server().await;
@@ -133,8 +133,8 @@ async fn dropped_informer_drops_the_informers_that_its_handlers_hold() {
     informers.stop().await;
 }
 
-/// An informer with its own selection of namespaces used to be aborted: its handlers stayed, with the
-/// handles that they held.
+/// An informer with its own selection of namespaces used to be aborted: its handlers stayed, with
+/// the handles that they held.
 #[tokio::test(start_paused = true)]
 async fn stopped_factory_drops_all_handlers() {
     let server = server().await;

@@ -1,4 +1,5 @@
-//! What the tests share: servers, clients with injected faults, Managers, and a log of what happened.
+//! What the tests share: servers, clients with injected faults, Managers, and a log of what
+//! happened.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};

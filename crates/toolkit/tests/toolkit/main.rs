@@ -8,6 +8,7 @@ mod harness; // servers, faulty clients, Managers, logs
 
 mod client; // reads and writes of a reconcile
 mod controller; // from changes to reconciles
+mod custom_resource; // a kind of the user
 mod determinism; // the same seed, the same requests
 mod dynamic; // kinds known at run time
 mod factory; // informers that come and go

@@ -1,4 +1,5 @@
-//! Lists and watches that the server refuses: forbidden resources, compacted versions, no streaming.
+//! Lists and watches that the server refuses: forbidden resources, compacted versions, no
+//! streaming.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

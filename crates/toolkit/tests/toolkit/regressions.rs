@@ -1,4 +1,5 @@
-//! Defects seen in other libraries. Each test says what used to happen there.
+//! Defects seen in other libraries. The comment of each test describes what used to
+//! happen there.
 //!
 //! An HTTP 410 at the start of a watch that never led to a new list is in `refusals.rs`.
 

@@ -104,8 +104,8 @@ fn streamed_list_continues_as_the_watch() {
     );
 }
 
-/// An undecodable object that was deleted before the end of the list used to count as listed, so that
-/// its earlier state stayed in the cache.
+/// An undecodable object that was deleted before the end of the list used to count as listed, so
+/// that its earlier state stayed in the cache.
 #[test]
 fn object_deleted_during_the_list_is_not_listed() {
     let key = ObjectKey::from_object(&ConfigMap::default());

@@ -192,7 +192,8 @@ async fn write(maps: &Api<ConfigMap>, rng: &Rng, value: String) {
     put(maps, &object).await;
 }
 
-/// Writes while faults are injected; afterwards the cache and the handler have the server's objects.
+/// Writes while faults are injected; afterwards the cache and the handler have the server's
+/// objects.
 async fn history(client: &Client, seed: u64) {
     let rng = Rng::seeded(seed);
     let repaired = CancellationToken::new();

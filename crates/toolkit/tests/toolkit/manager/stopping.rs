@@ -102,7 +102,8 @@ async fn holder(client: &Client) -> Option<String> {
     holder.filter(|holder| !holder.is_empty())
 }
 
-/// A runnable that failed outside of the lease used to abort running reconciles and to keep the lease.
+/// A runnable that failed outside of the lease used to abort running reconciles and to keep the
+/// lease.
 #[tokio::test(start_paused = true)]
 async fn failing_runnable_stops_the_others_in_order() {
     for group in GROUPS {
