@@ -32,9 +32,6 @@ pub(crate) struct IndexFn {
     pub(crate) function: ValuesFn,
 }
 
-/// The values of an object.
-type ValuesFn = Arc<dyn Fn(&dyn Any) -> Vec<String> + Send + Sync>;
-
 /// The number of an index in its store.
 pub(crate) type IndexId = usize;
 

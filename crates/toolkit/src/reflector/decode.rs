@@ -32,8 +32,6 @@ pub(crate) enum TransformFn {
     Function(ModifyFn),
 }
 
-type ModifyFn = Arc<dyn Fn(&mut dyn Any) + Send + Sync>;
-
 /// One page of a list, decoded.
 #[derive(Debug)]
 pub(super) struct ReceivedPage {
