@@ -2,7 +2,7 @@
 //!
 //! In: an object and the name of a finalizer. Out: whether to apply or to clean up.
 //! Guarantees: nothing is created outside before the finalizer is stored; the finalizer is removed
-//! only after the clean-up succeeded; both patches fail if somebody else changed the object.
+//! only after the clean-up succeeded; both patches fail if another client changed the object.
 
 use bellerophon_kinds::Kind;
 use kube::ResourceExt;

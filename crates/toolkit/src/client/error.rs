@@ -24,7 +24,7 @@ pub struct WriteError {
 }
 
 impl WriteError {
-    /// Whether somebody else changed the object: read it again and retry.
+    /// Whether another client changed the object: read it again and retry.
     pub fn is_conflict(&self) -> bool {
         self.has(409, "Conflict")
     }

@@ -173,7 +173,7 @@ impl ReconcileClient {
     }
 
     /// Replaces an object (PUT). The version in its metadata makes the server refuse the update if
-    /// somebody else changed the object.
+    /// another client changed the object.
     ///
     /// # Errors
     /// The server refuses, or the object changed.
@@ -188,7 +188,7 @@ impl ReconcileClient {
     /// with the version it was made from, so that no change of others is lost.
     ///
     /// # Errors
-    /// The server refuses, or somebody else changed the object.
+    /// The server refuses, or another client changed the object.
     pub async fn create_or_update<K: Kind>(
         &self,
         object: &K,
@@ -217,7 +217,7 @@ impl ReconcileClient {
     /// if nothing does.
     ///
     /// # Errors
-    /// The server refuses, or somebody else changed the object.
+    /// The server refuses, or another client changed the object.
     pub async fn patch_from<K: Kind>(
         &self,
         current: &K,
@@ -233,7 +233,7 @@ impl ReconcileClient {
     /// patch of the `status` subresource. No request is sent if nothing does.
     ///
     /// # Errors
-    /// The server refuses, or somebody else changed the object.
+    /// The server refuses, or another client changed the object.
     pub async fn patch_status_from<K: Kind>(
         &self,
         current: &K,

@@ -340,7 +340,7 @@ impl SharedInformerFactory {
             .for_each(|entry| entry.stop.cancel());
         while running.join_next().await.is_some() {}
         stop_selection(selection).await;
-        // Informers that were never started are stopped too, for whoever waits for their sync.
+        // Informers that were never started are stopped too, for callers that wait for their sync.
         // Their handlers may hold handles, and are dropped without the lock.
         let informers = inner.lock().informers();
         for informer in informers {

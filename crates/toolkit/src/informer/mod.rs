@@ -223,7 +223,7 @@ impl<K: Kind> SharedInformer<K> {
     ///
     /// # Errors
     /// The server refuses for a reason that a retry does not resolve, or the informer stopped. The
-    /// informer keeps retrying, so that waiting again makes sense once somebody acted.
+    /// informer keeps retrying, so a later call succeeds once the cause is removed.
     pub async fn wait_for_cache_sync(&self) -> Result<(), SyncError> {
         self.handle.informer.wait_for_cache_sync().await
     }

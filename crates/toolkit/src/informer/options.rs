@@ -200,8 +200,8 @@ impl<K: Kind> Transform<K> {
 /// Makes the source of one namespace, or of all for `None`. It applies selectors itself.
 pub type ListWatchFn = Arc<dyn Fn(Option<&str>) -> Arc<dyn ListWatch> + Send + Sync>;
 
-/// What an informer caches, and how. `None` takes the default, or the setting of whoever requested
-/// the same informer before.
+/// What an informer caches, and how. `None` takes the default, or the setting of an earlier
+/// request for the same informer.
 ///
 /// ```
 /// use bellerophon::informer::{CacheMode, InformerOptions};

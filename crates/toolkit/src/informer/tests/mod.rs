@@ -208,7 +208,7 @@ impl Running {
             .await;
     }
 
-    /// Waits until the cache is synced, also after errors that usually need somebody to act.
+    /// Waits until the cache is synced, also after errors that a retry does not resolve.
     async fn synced_despite_errors(&self) {
         let mut status = self.informer.handle.core().status.subscribe();
         let synced = timeout(WAIT_MAX, status.wait_for(|status| status.synced)).await;
