@@ -19,8 +19,8 @@ const MAX_NODE_SCORE: i64 = 100;
 /// Topology keys and maximum skews of the system default constraints, which apply to pods of a
 /// controller without constraints of their own.
 const SYSTEM_DEFAULT_CONSTRAINTS: [(&str, i64); 2] = [
-    ("topology.kubernetes.io/zone", 3),
-    ("kubernetes.io/hostname", 5),
+    ("kubernetes.io/hostname", 3),
+    ("topology.kubernetes.io/zone", 5),
 ];
 
 /// The weighted sum of all plugin scores, per node. Mirrors `prioritizeNodes`.
