@@ -1,24 +1,30 @@
-//! `cargo xtask types FACTS GO_FACTS PUBLISHED`: generates the API server's table of built-in types.
+//! `cargo xtask types FACTS GO_FACTS PUBLISHED`: generates the API server's table of built-in
+//! types.
 //!
 //! Inputs: three JSON files. Output: `crates/apiserver/src/types/table.rs`.
 //!
 //! Guarantees: the output is deterministic; a fact that the table cannot express is an error.
 //!
-//! FACTS describes every published type: `definitions` maps a name such as `io.k8s.api.core.v1.Pod` to `gvk` (a list of group, version, kind),
-//! `required` (names), `map` (`atomic`) and `fields`, each with its `type` (a name, `[item]`, `{"*": value}` or `type:format`), `list` and `keys`,
-//! `map`, `patch` and `patchKey`, the protobuf number `n` and type `proto`; `proto_inlined` holds the messages that JSON writes inline, and
-//! `proto_only` the messages that have no definition.
+//! FACTS describes every published type. `definitions` maps a name such as `io.k8s.api.core.v1.Pod`
+//! to `gvk` (a list of group, version, kind), `required` (names), `map` (`atomic`) and `fields`. A
+//! field has `type` (a name, `[item]`, `{"*": value}` or `type:format`), `list` and `keys`, `map`,
+//! `patch` and `patchKey`, and the protobuf number `n` and type `proto`. `proto_inlined` has the
+//! messages that are inlined in JSON, `proto_only` the messages without a definition.
 //!
-//! GO_FACTS holds what only the Go types of `k8s.io/api`, `apimachinery`, `apiextensions-apiserver` and `kube-aggregator` know, found by
-//! reflection over every type registered in their schemes and every struct that one reaches (types with an `UnmarshalJSON` of their own left out):
-//! - `types`: by the same names, `order` (the JSON names in the order of the struct, those of embedded structs in their place) and `fields` by JSON
-//!   name, each with `go` (the type's `String()`, a pointer taken off), `elem` (the same of the
-//!   element, for slices and maps), `ptr` (true for a pointer), `omit` (`omitempty`, `omitzero` or both joined by `+`), `embed` (the names of the embedded
-//!   structs on the way to the field) and `default` (the value of a `+default=` marker that is plain JSON or names a constant);
+//! GO_FACTS has what only the Go types of `k8s.io/api`, `apimachinery`, `apiextensions-apiserver`
+//! and `kube-aggregator` contain. It is found by reflection over every type registered in their
+//! schemes and every struct reachable from one, except types with their own `UnmarshalJSON`:
+//! - `types`, by the same names: `order` (the JSON names in the order of the struct, with those of
+//!   embedded structs in their place) and `fields` by JSON name. A field has `go` (the `String()`
+//!   of its type without a pointer), `elem` (the same of the element of a slice or map), `ptr` (true
+//!   for a pointer), `omit` (`omitempty`, `omitzero`, or both joined by `+`), `embed` (the names of
+//!   the embedded structs that contain the field) and `default` (the value of a `+default=` marker
+//!   that is plain JSON or the name of a constant);
 //! - `kinds`: every registered group, version and kind.
 //!
-//! PUBLISHED is what a server of that release answers at `/openapi/v2` (`kubectl get --raw /openapi/v2`). Of it the table takes the values that a
-//! field is limited to (`enum`) and which fields go with which value of another (`x-kubernetes-unions`), and no text.
+//! PUBLISHED is the response of a server of that release at `/openapi/v2`
+//! (`kubectl get --raw /openapi/v2`). The table has its enums (`enum`) and unions
+//! (`x-kubernetes-unions`), and no descriptions.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
@@ -26,10 +32,10 @@ use serde_json::{Map, Value};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// Reads the files and writes the table below `root`.
+/// Reads the files and writes the table.
 ///
 /// # Errors
-/// A file that cannot be read or written, or facts that the table cannot express.
+/// A file cannot be read or written, or the table cannot express a fact.
 pub fn generate(
     root: &Path,
     facts: &Path,
@@ -46,7 +52,7 @@ fn read(path: &Path) -> Result<Value> {
     serde_json::from_slice(&bytes).map_err(|e| format!("{} is not JSON: {e}", path.display()))
 }
 
-/// The facts, and the numbers that the table gives to types.
+/// The facts, and the indexes of types in the table.
 struct Tables<'a> {
     kubernetes: &'a str,
     definitions: &'a Map<String, Value>,
@@ -54,7 +60,7 @@ struct Tables<'a> {
     go: &'a Map<String, Value>,
     published: &'a Map<String, Value>,
     registered: Vec<[&'a str; 3]>,
-    /// Types with fields of their own, in the order of the table.
+    /// Types with fields, in the order of the table.
     ids: BTreeMap<&'a str, usize>,
 }
 
@@ -95,18 +101,19 @@ impl<'a> Tables<'a> {
         for (name, id) in &self.ids {
             if up(name) != package {
                 package = up(name);
-                writeln!(packages, "    ({package:?}, {id}),").expect("a string takes all text");
+                writeln!(packages, "    ({package:?}, {id}),")
+                    .expect("a write to a string succeeds");
             }
             let definition = &self.definitions[*name];
             let rows = self.fields(name, definition)?;
             let go = format!("{}.{}", last_but_one(name), last(name));
             let atomic = definition["map"] == "atomic";
             writeln!(types, "    t({go:?}, {count}, {}, {atomic}),", rows.len())
-                .expect("a string takes all text");
+                .expect("a write to a string succeeds");
             count += rows.len();
             rows.iter().for_each(|row| fields.push_str(row));
             writeln!(order, "    {}", self.order(name, definition)?)
-                .expect("a string takes all text");
+                .expect("a write to a string succeeds");
         }
         let schema = self
             .ids
@@ -151,7 +158,7 @@ impl<'a> Tables<'a> {
         let mut kinds = String::new();
         for ([group, version, kind], id) in &served {
             writeln!(kinds, "    ({group:?}, {version:?}, {kind:?}, {id}),")
-                .expect("a string takes all text");
+                .expect("a write to a string succeeds");
         }
         let mut others: Vec<_> = self
             .registered
@@ -162,7 +169,7 @@ impl<'a> Tables<'a> {
         let mut unserved = String::new();
         for [group, version, kind] in others {
             writeln!(unserved, "    ({group:?}, {version:?}, {kind:?}),")
-                .expect("a string takes all text");
+                .expect("a write to a string succeeds");
         }
         Ok((kinds, unserved))
     }
@@ -182,7 +189,7 @@ impl<'a> Tables<'a> {
                 .collect::<Result<_>>()?;
             let discriminator = union["discriminator"].as_str().unwrap_or_default();
             writeln!(unions, "    ({id}, {discriminator:?}, &{members:?}),")
-                .expect("a string takes all text");
+                .expect("a write to a string succeeds");
         }
         Ok(unions)
     }
@@ -198,7 +205,7 @@ impl<'a> Tables<'a> {
             .collect();
         let rows = fields.iter().map(|(field, facts)| {
             let place = format!("{name}.{field}");
-            // Types that only describe the server itself travel in no Go scheme; of them only what is required is always there.
+            // Types of discovery are in no Go scheme: only their required fields are always set.
             let go = self
                 .go
                 .get(name)
@@ -219,7 +226,7 @@ impl<'a> Tables<'a> {
                 .values(name, field)
                 .map_err(|e| format!("{place}: {e}"))?
             {
-                write!(row, ".one_of(&{values:?})").expect("a string takes all text");
+                write!(row, ".one_of(&{values:?})").expect("a write to a string succeeds");
             }
             row.push_str(",\n");
             Ok(row)
@@ -227,7 +234,7 @@ impl<'a> Tables<'a> {
         rows.collect()
     }
 
-    /// The places of a type's fields, in the order of the Go struct.
+    /// The indexes of a type's fields, in the order of the Go struct.
     fn order(&self, name: &str, definition: &Value) -> Result<String> {
         let none = Map::new();
         let fields = definition["fields"].as_object().unwrap_or(&none);
@@ -268,7 +275,7 @@ impl<'a> Tables<'a> {
             go["go"].as_str().unwrap_or("string")
         );
         if let Some(elem) = go["elem"].as_str() {
-            write!(row, ".of({elem:?})").expect("a string takes all text");
+            write!(row, ".of({elem:?})").expect("a write to a string succeeds");
         }
         let omit = go["omit"].as_str().unwrap_or_default();
         let flags = [
@@ -291,23 +298,24 @@ impl<'a> Tables<'a> {
             .filter_map(Value::as_str)
             .collect();
         if !embedded.is_empty() {
-            write!(row, ".embedded({:?})", embedded.join(".")).expect("a string takes all text");
+            write!(row, ".embedded({:?})", embedded.join("."))
+                .expect("a write to a string succeeds");
         }
         row.push_str(&merge(facts)?);
         if !go["default"].is_null() {
             write!(row, ".default({:?})", go["default"].to_string())
-                .expect("a string takes all text");
+                .expect("a write to a string succeeds");
         }
-        // Protobuf has no place for the names of the kind but around the object.
+        // In protobuf, TypeMeta is outside of the object.
         embedded.retain(|name| *name != "TypeMeta");
         let (inside, number) = self.number(name, facts, owner, &embedded)?;
         if number > 0 {
-            write!(row, ".number(&{inside:?}, {number})").expect("a string takes all text");
+            write!(row, ".number(&{inside:?}, {number})").expect("a write to a string succeeds");
         }
         Ok(row)
     }
 
-    /// The values that a field is limited to, or those that each item of a list or map is.
+    /// The enum of a field, or of the items of a list or map.
     fn values(&self, name: &str, field: &str) -> Result<Option<Vec<&str>>> {
         let Some(schema) = self
             .published
@@ -329,7 +337,8 @@ impl<'a> Tables<'a> {
             .map(Some)
     }
 
-    /// The protobuf number of a field, and those of the inlined messages around it. 0 where there is none.
+    /// The protobuf number of a field, and those of the inlined messages that contain it; 0 if
+    /// there is none.
     fn number(
         &self,
         name: &str,
@@ -379,7 +388,7 @@ impl<'a> Tables<'a> {
         ))
     }
 
-    /// The fields of a protobuf message, wherever the facts keep them.
+    /// The fields of a protobuf message, from all places in the facts.
     fn message(&self, proto: &str) -> Vec<Option<&'a Map<String, Value>>> {
         let definition = self
             .definitions
@@ -435,7 +444,7 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Types that are written in JSON as something else than their fields.
+/// Types with their own JSON representation.
 fn special(name: &str) -> Option<&'static str> {
     Some(match name.strip_prefix("io.k8s.")? {
         "apimachinery.pkg.api.resource.Quantity" => "Quantity",
@@ -469,7 +478,7 @@ fn merge(facts: &Value) -> Result<String> {
         Some("atomic") => row.push_str(".list(ListKind::Atomic)"),
         Some("set") => row.push_str(".list(ListKind::Set)"),
         Some("map") => {
-            write!(row, ".list(ListKind::Map(&{keys:?}))").expect("a string takes all text")
+            write!(row, ".list(ListKind::Map(&{keys:?}))").expect("a write to a string succeeds")
         }
         Some(other) => return Err(format!("unknown list kind {other}")),
     }
@@ -488,7 +497,7 @@ fn merge(facts: &Value) -> Result<String> {
         Some(other) => return Err(format!("unknown patch strategy {other}")),
     };
     let key = facts["patchKey"].as_str().unwrap_or_default();
-    write!(row, ".patch(Patch::{patch}, {key:?})").expect("a string takes all text");
+    write!(row, ".patch(Patch::{patch}, {key:?})").expect("a write to a string succeeds");
     Ok(row)
 }
 
@@ -520,15 +529,19 @@ fn up(name: &str) -> &str {
 fn object<'a>(value: &'a Value, what: &str) -> Result<&'a Map<String, Value>> {
     value
         .as_object()
-        .ok_or_else(|| format!("{what} is no object"))
+        .ok_or_else(|| format!("{what} is not an object"))
 }
 
 fn list<'a>(value: &'a Value, what: &str) -> Result<&'a Vec<Value>> {
-    value.as_array().ok_or_else(|| format!("{what} is no list"))
+    value
+        .as_array()
+        .ok_or_else(|| format!("{what} is not a list"))
 }
 
 fn text<'a>(value: &'a Value, what: &str) -> Result<&'a str> {
-    value.as_str().ok_or_else(|| format!("{what} is no string"))
+    value
+        .as_str()
+        .ok_or_else(|| format!("{what} is not a string"))
 }
 
 fn triple(value: &Value) -> Result<[&str; 3]> {
@@ -569,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fact_of_a_field_reaches_the_table() {
+    fn table_has_every_fact_of_a_field() {
         let fields = json!({
             "a": {"type": ["string"], "list": "map", "keys": ["k"], "patch": "merge", "patchKey": "k", "n": 3},
             "b": {"type": {"*": "io.k8s.apimachinery.pkg.api.resource.Quantity"}, "map": "atomic"},
@@ -578,8 +591,7 @@ mod tests {
             "a": {"go": "[]v1.X", "elem": "v1.X", "omit": "omitempty", "default": "TCP"},
             "b": {"go": "v1.L", "ptr": true, "embed": ["Inner"]},
         });
-        let table =
-            table(fields, json!({"inner": {"n": 2, "t": "Inner"}}), go).expect("good facts");
+        let table = table(fields, json!({"inner": {"n": 2, "t": "Inner"}}), go).expect("a table");
         let expected = [
             r#"f("a", List(Str), "[]v1.X").of("v1.X").omit_empty().required().list(ListKind::Map(&["k"])).patch(Patch::Merge, "k")"#,
             r#".default("\"TCP\"").number(&[], 3).one_of(&["TCP", "UDP"]),"#,
@@ -596,9 +608,9 @@ mod tests {
     }
 
     #[test]
-    fn facts_that_do_not_fit_are_refused() {
+    fn inexpressible_facts_are_errors() {
         let go = json!({"a": {"go": "string"}});
-        for (field, why) in [
+        for (field, expected) in [
             (json!({"type": "no.such.Type"}), "unknown type"),
             (
                 json!({"type": "string", "list": "bag"}),
@@ -609,16 +621,12 @@ mod tests {
                 "unknown patch strategy",
             ),
         ] {
-            let error = table(json!({"a": field}), Value::Null, go.clone()).expect_err("bad facts");
-            assert!(
-                error.contains(why) && error.contains("io.k8s.api.x.v1.A.a"),
-                "{error}"
-            );
+            let error = table(json!({"a": field}), Value::Null, go.clone()).expect_err("an error");
+            assert!(error.contains(expected), "{error}");
+            assert!(error.contains("io.k8s.api.x.v1.A.a"), "{error}");
         }
-        assert!(
-            table(json!({"z": {"type": "string"}}), Value::Null, go)
-                .expect_err("no Go facts")
-                .contains("GO_FACTS lack")
-        );
+        let missing = table(json!({"z": {"type": "string"}}), Value::Null, go);
+        let error = missing.expect_err("an error");
+        assert!(error.contains("GO_FACTS lack"), "{error}");
     }
 }

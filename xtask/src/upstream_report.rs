@@ -1,7 +1,7 @@
 //! The results of the conformance tests.
 //!
-//! Inputs: ginkgo's JSON report, and the list of skipped tests. Outputs: a summary for the terminal,
-//! and a page.
+//! Inputs: ginkgo's JSON report, and the list of skipped tests. Outputs: a summary for the
+//! terminal, and a page.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
