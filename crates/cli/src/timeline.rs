@@ -328,10 +328,10 @@ fn at_version(version: &Option<String>) -> String {
 
 /// Whether the object of a trace event can become related after the event.
 fn can_become_related(event: &TraceEvent) -> bool {
-    use TraceEvent::{Called, Enqueued, Noticed, Wrote};
+    use TraceEvent::{Delivered, Enqueued, SubresourceWritten, Wrote};
     matches!(
         event,
-        Noticed { .. } | Enqueued { .. } | Wrote { .. } | Called { .. }
+        Delivered { .. } | Enqueued { .. } | Wrote { .. } | SubresourceWritten { .. }
     )
 }
 
@@ -339,7 +339,7 @@ fn can_become_related(event: &TraceEvent) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use bellerophon::CauseEvent;
+    use bellerophon::queue::CauseEvent;
 
     use super::*;
 

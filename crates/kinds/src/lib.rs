@@ -13,6 +13,8 @@ mod builtin; // the built-in kinds, by API group
 mod codec; // decode, encode, metadata
 mod external; // types of other crates
 mod partial; // metadata alone, and kinds known at run time
+#[cfg(test)]
+mod tests; // codecs of every sort
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -32,8 +32,8 @@ pub fn from_value(schema: Value) -> Result<JSONSchemaProps, serde_json::Error> {
     });
     let crd = decode::<CustomResourceDefinition>(crd.to_string().as_bytes())?;
     let versions = Arc::unwrap_or_clone(crd).spec.versions;
-    let schemas = versions
+    let mut schemas = versions
         .into_iter()
         .filter_map(|version| version.schema?.open_api_v3_schema);
-    Ok(schemas.last().unwrap_or_default())
+    Ok(schemas.next_back().unwrap_or_default())
 }

@@ -1,20 +1,20 @@
 //! The work queue in the shapes of client-go's own benchmarks.
 //!
-//! Run: `cargo bench -p bellerophon --bench queue [-- PART OF A SHAPE]`. One row for each shape and kind of key: keys a second,
-//! best and median of five, and the processor time of a key over all threads, setting up included, which a busy machine
-//! changes less than the time that passes. The last columns are client-go's queue, best of five just before, where Go can
-//! build it, and how many times as fast this one is.
+//! Run: `cargo bench -p bellerophon --bench queue [-- PART OF A SHAPE]`. One row for each shape and type
+//! of key: keys per second, best and median of five, and the processor time per key of all threads with
+//! the setup, which depends less on other load than wall time does. The last columns are client-go's
+//! queue, best of five immediately before, if Go can build it, and the ratio.
 //!
-//! Texts are what client-go's own benchmarks queue: copied without being counted, as Go copies strings. Object keys are what
-//! a controller queues; their peer is `types.NamespacedName`. The peers of tasks are goroutines, those of threads are
-//! goroutines that each have a thread.
+//! Texts are what client-go's own benchmarks queue: copied without reference counting, as Go copies
+//! strings. Object keys are what a controller queues; in Go they are `types.NamespacedName`. Tasks are
+//! compared with goroutines, threads with goroutines that are locked to a thread.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,
     reason = "a benchmark prints, and measures real time"
 )]
 
-mod common; // client-go, and the processor time of this process
+mod common; // the client-go program, and the processor time of this process
 
 use std::hash::Hash;
 use std::path::Path;
@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bellerophon::{AddOpts, ObjectKey, Priority, WorkQueue};
+use bellerophon::ObjectKey;
+use bellerophon::queue::{AddOpts, Priority, WorkQueue};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::runtime::Builder;
@@ -51,12 +52,13 @@ fn main() {
     shapes("object keys", objects.leak(), client_go.as_deref());
 }
 
-/// Every shape with one kind of key.
+/// Every shape with one type of key.
 fn shapes<T: Key>(kind: &str, keys: &'static [T], client_go: Option<&Path>) {
     let report = |shape: &str, count: usize, run: &dyn Fn() -> Duration| {
         report(kind, shape, client_go, count, run)
     };
-    let (few, delayed_keys) = (&keys[..1000], &keys[..KEYS / 5]);
+    let few = &keys[..1000];
+    let delayed_keys = &keys[..KEYS / 5];
     report(
         "full backlog: add all, then get and done all",
         KEYS,
@@ -68,12 +70,15 @@ fn shapes<T: Key>(kind: &str, keys: &'static [T], client_go: Option<&Path>) {
     report("100 keys in a new queue (`BenchmarkQueue`)", KEYS, &|| {
         again(KEYS / 100, || one_at_a_time(&few[..100]))
     });
-    for (who, crew) in [("tasks", Crew::Tasks), ("threads", Crew::Threads)] {
+    for (who, concurrency) in [
+        ("tasks", Concurrency::Tasks),
+        ("threads", Concurrency::Threads),
+    ] {
         report(&format!("8 {who}: each add, get, done"), KEYS, &|| {
-            everyone(crew, keys)
+            everyone(concurrency, keys)
         });
         report(&format!("8 {who}: 4 add, 4 get and done"), KEYS, &|| {
-            producers_and_consumers(crew, keys)
+            producers_and_consumers(concurrency, keys)
         });
     }
     report(
@@ -86,7 +91,7 @@ fn shapes<T: Key>(kind: &str, keys: &'static [T], client_go: Option<&Path>) {
     });
 }
 
-/// Prints the row of a shape whose runs each handle so many keys.
+/// Prints the row of a shape; each run handles this number of keys.
 fn report(
     kind: &str,
     shape: &str,
@@ -94,7 +99,7 @@ fn report(
     keys: usize,
     run: &dyn Fn() -> Duration,
 ) {
-    // Cargo adds a flag of its own.
+    // Cargo adds its own flag.
     if std::env::args()
         .skip(1)
         .any(|word| !word.starts_with('-') && !shape.contains(&word))
@@ -156,17 +161,17 @@ fn one_at_a_time<T: Key>(keys: &[T]) -> Duration {
     start.elapsed()
 }
 
-/// Who works on a queue at the same time.
+/// What works on a queue concurrently.
 #[derive(Clone, Copy)]
-enum Crew {
-    /// A thread for each.
+enum Concurrency {
+    /// One thread each.
     Threads,
-    /// A task for each, on as many threads as there are processors.
+    /// One task each, on one thread per processor.
     Tasks,
 }
 
-impl Crew {
-    /// How long it takes until all work is done.
+impl Concurrency {
+    /// The time until all work is done.
     fn time(self, work: Vec<BoxFuture<'static, ()>>) -> Duration {
         let runtime = |mut builder: Builder| builder.enable_time().build().expect("a runtime");
         match self {
@@ -190,7 +195,7 @@ impl Crew {
     }
 }
 
-fn everyone<T: Key>(crew: Crew, keys: &'static [T]) -> Duration {
+fn everyone<T: Key>(concurrency: Concurrency, keys: &'static [T]) -> Duration {
     let queue = WorkQueue::default();
     let add_and_take = async |queue: WorkQueue<T>, part: &[T]| {
         for key in part {
@@ -199,7 +204,7 @@ fn everyone<T: Key>(crew: Crew, keys: &'static [T]) -> Duration {
             consume_budget().await;
         }
     };
-    let time = crew.time(
+    let time = concurrency.time(
         keys.chunks(KEYS / 8)
             .map(|part| add_and_take(queue.clone(), part).boxed())
             .collect(),
@@ -208,8 +213,9 @@ fn everyone<T: Key>(crew: Crew, keys: &'static [T]) -> Duration {
     time
 }
 
-fn producers_and_consumers<T: Key>(crew: Crew, keys: &'static [T]) -> Duration {
-    let (queue, adding) = (WorkQueue::default(), Arc::new(AtomicUsize::new(4)));
+fn producers_and_consumers<T: Key>(concurrency: Concurrency, keys: &'static [T]) -> Duration {
+    let queue = WorkQueue::default();
+    let adding = Arc::new(AtomicUsize::new(4));
     let take = async |queue: WorkQueue<T>| {
         while let Some(item) = queue.get().await {
             item.done();
@@ -228,17 +234,16 @@ fn producers_and_consumers<T: Key>(crew: Crew, keys: &'static [T]) -> Duration {
     let adders = keys
         .chunks(KEYS / 4)
         .map(|part| add(queue.clone(), part, adding.clone()).boxed());
-    let time = crew.time(takers.chain(adders).collect());
+    let time = concurrency.time(takers.chain(adders).collect());
     assert_all_done(&queue);
     time
 }
 
 fn assert_all_done<T: Key>(queue: &WorkQueue<T>) {
     let stats = queue.stats();
-    assert_eq!(
-        (stats.adds_total, queue.len(), stats.running),
-        (KEYS as u64, 0, 0)
-    );
+    assert_eq!(stats.adds_total, KEYS as u64);
+    assert_eq!(queue.len(), 0);
+    assert_eq!(stats.processing, 0);
 }
 
 fn priorities<T: Key>(keys: &[T]) -> Duration {

@@ -172,6 +172,7 @@ impl Heartbeat {
             );
             self.record_event(node, EventType::Warning, "Rebooted", message);
         }
+        // The Ready condition was missing, False or Unknown.
         if !current.is_some_and(is_ready) {
             self.record_node_status_event(node, "NodeReady");
         }
@@ -205,6 +206,7 @@ impl Heartbeat {
         let renewal = json!({ "spec": { "renewTime": MicroTime(now) } });
         let renewed = client.patch(&lease, &Patch::Merge(&renewal)).await;
         match renewed {
+            // The first renewal of a node, or the lease was deleted.
             Err(error) if error.is_not_found() => client.create(&lease).await?,
             renewed => renewed?,
         };
@@ -245,6 +247,7 @@ impl Reconciler<Node> for Heartbeat {
     async fn reconcile(&self, req: Request<Node>) -> Result<Action, Error> {
         let name = req.key().name();
         let now = req.now();
+        // Annotations apply to unreachable nodes too: they are how such a node is restored.
         if let Some(node) = req.object() {
             self.apply_annotations(node, now);
         }
@@ -271,6 +274,7 @@ impl Reconciler<Node> for Heartbeat {
                 self.update_node_status(&req, &simulated, node, now).await?;
                 node
             }
+            // A kubelet does not register again while it runs.
             None if simulated.registered => return Ok(Action::await_change()),
             None => {
                 registered = self.register(&req, &simulated, now).await?;

@@ -169,6 +169,7 @@ pub(crate) fn node_status_has_changed(current: &NodeStatus, reported: &NodeStatu
             current.status == reported.status && current.reason == reported.reason
         })
     };
+    // Others may add extended resources.
     let contains = |current: &ResourceList, reported: &ResourceList| {
         reported.iter().flatten().all(|(name, quantity)| {
             current.as_ref().and_then(|current| current.get(name)) == Some(quantity)

@@ -74,6 +74,7 @@ impl SimulatedNode {
             Operation::Reconnect if !self.partitioned => {}
             Operation::Reconnect => {
                 self.partitioned = false;
+                // Both are due as soon as the node reconnects.
                 self.lease_renewed_at = None;
                 self.status_reported_at = None;
             }
@@ -81,6 +82,7 @@ impl SimulatedNode {
     }
 
     pub(crate) fn host_ip(&self) -> Ipv4Addr {
+        // 172.16.0.0/12 is large enough for a million nodes.
         let [_, b, c, d] = self.number.to_be_bytes();
         Ipv4Addr::new(172, 16 + b, c, d)
     }
@@ -95,6 +97,7 @@ impl SimulatedNode {
     }
 
     fn pod_ip(&self, last_octet: u8) -> Ipv4Addr {
+        // One /24 of 10.128.0.0/9 per node.
         let [_, _, c, d] = self.number.to_be_bytes();
         Ipv4Addr::new(10, 128 | c, d, last_octet)
     }
@@ -242,6 +245,7 @@ impl SimulatedNodes {
             .iter()
             .find(|(_, owner)| *owner == uid)
             .map(|(octet, _)| *octet);
+        // The status has the IP that an earlier process allocated.
         let from_status = status_ip
             .and_then(|ip| ip.parse::<Ipv4Addr>().ok())
             .map(|ip| ip.octets()[3])

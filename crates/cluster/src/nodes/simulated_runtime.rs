@@ -80,6 +80,7 @@ impl Runtime for SimulatedRuntime {
             Start::Requested(at) => after(at, simulation.start_delay),
             Start::Found { running_since } => running_since,
         };
+        // Stopped before it was running.
         if let Some(stop) = instance.stop.filter(|stop| stop.requested_at < since) {
             let exit = Exit {
                 started_at: None,
@@ -95,6 +96,7 @@ impl Runtime for SimulatedRuntime {
                 next_change: Some(since),
             };
         }
+        // An instance that was found running has started already.
         if let (Some(failure), Start::Requested(_)) = (simulation.fail, instance.start) {
             return ended(start_failed(failure, since, config));
         }
@@ -206,6 +208,7 @@ fn exit(simulation: &ContainerSimulation, since: Timestamp, stop: Option<Stop>) 
             reason: default_reason(exit_code),
         }
     });
+    // Whichever comes first.
     completed
         .into_iter()
         .chain(stopped)

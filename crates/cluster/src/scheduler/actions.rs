@@ -63,6 +63,7 @@ impl Actions {
             "apiVersion": "v1", "kind": "Binding", "metadata": metadata,
             "target": { "apiVersion": "v1", "kind": "Node", "name": node },
         });
+        // The uid in the binding makes the API server reject another pod of that name.
         let bindings = self.client.subresource("binding");
         match bindings.create(&identity(info), &binding).await {
             Ok(()) => {
@@ -78,6 +79,7 @@ impl Actions {
                 true
             }
             Err(error) => {
+                // A conflict or a missing pod needs no event: the informer delivers the change.
                 if !is_gone_or_conflict(&error) {
                     tracing::warn!(pod = %info.key, node, %error, "binding failed, retrying");
                     self.record_event(
@@ -146,6 +148,7 @@ impl Actions {
         let current_nominated_node = status
             .and_then(|status| status.nominated_node_name.as_deref())
             .filter(|name| !name.is_empty());
+        // While the victims terminate, the pod stays nominated although nothing is preempted now.
         let nomination_is_current = nominated_node == current_nominated_node
             || nominated_node.is_none() && error.keeps_nomination();
         let condition_is_current = current.is_some_and(|current| {
@@ -186,6 +189,7 @@ impl Actions {
             ..Eviction::default()
         };
         for victim in &preemption.victims {
+            // A victim may have been deleted since the scheduling cycle.
             let Some(pod) = self
                 .cached_pod(victim)
                 .filter(|pod| pod.metadata.deletion_timestamp.is_none())

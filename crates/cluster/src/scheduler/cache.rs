@@ -73,6 +73,7 @@ impl NodeInfo {
         self.requested.subtract(&pod.requests);
         self.non_zero_requested.subtract(pod.non_zero_requests);
         if !pod.host_ports.is_empty() {
+            // Ports do not record their pod, so the list is built again.
             self.used_ports = self
                 .pods
                 .iter()
@@ -187,6 +188,7 @@ impl Cache {
                 .and_then(|status| status.allocatable.as_ref()),
         );
         info.node = Some(node);
+        // A slot may exist before its node: an informer can deliver a pod first.
         self.node_count += usize::from(is_new);
         if labels_changed {
             self.topologies.clear();
@@ -278,6 +280,7 @@ impl Cache {
     /// Sets the labels of a namespace; `None` if the namespace was deleted.
     pub(crate) fn set_namespace_labels(&mut self, name: String, labels: Option<Labels>) {
         let changed = match labels {
+            // Counts of selectors with a namespaceSelector depend on these labels.
             Some(labels) => self.namespace_labels.insert(name, labels.clone()) != Some(labels),
             None => self.namespace_labels.remove(&name).is_some(),
         };
@@ -316,6 +319,7 @@ impl Cache {
     pub(crate) fn matching_pods(&mut self, selector: &Arc<PodSelector>) -> &[u32] {
         self.reads += 1;
         if !self.selector_counts.contains_key(&selector.key) {
+            // The only iteration over all pods; from here on `count` keeps the entry up to date.
             let counts = self.count_matching_pods(selector);
             self.evict_least_recently_read_selector();
             self.selector_counts.insert(
@@ -332,6 +336,7 @@ impl Cache {
             .get_mut(&selector.key)
             .expect("the entry was inserted if it was missing");
         entry.last_read = self.reads;
+        // Slots added since the last read have no matching pods yet.
         entry.counts.resize(self.slots.len(), 0);
         &entry.counts
     }
@@ -394,6 +399,7 @@ impl Cache {
                     });
             add_delta(&mut entry.counts, slot, delta);
             entry.total = entry.total.saturating_add_signed(delta);
+            // Filters and scores iterate over all entries, so unused ones are removed.
             if entry.total == 0 {
                 self.symmetric_terms.remove(&key);
             }
@@ -406,6 +412,7 @@ impl Cache {
         }
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.slots.push(NodeInfo::default());
+            // Topologies have one element per slot.
             self.topologies.clear();
             self.slots.len() - 1
         });

@@ -77,6 +77,7 @@ impl EventHandler<Node> for EventHandlers {
     fn on_add(&self, node: &Arc<Node>, _: bool) {
         self.state.update(|state| {
             state.cache.update_node(node.clone());
+            // A new node can resolve every reason.
             state.queue.record_event(UnschedulableReasons::ALL);
         });
     }
@@ -152,6 +153,7 @@ fn resolved_by_node_update(old: &Node, new: &Node) -> UnschedulableReasons {
                 .and_then(|status| status.allocatable.as_ref()),
         )
     };
+    // spec.unschedulable has the same effect as its taint.
     let taints = |node: &Node| {
         node.spec
             .as_ref()

@@ -72,6 +72,8 @@ impl<'a> Filters<'a> {
         let no_pod_matches = affinity
             .iter()
             .all(|matching| matching.counts.iter().all(|count| *count == 0));
+        // Mirrors satisfyPodAffinity: otherwise the first pod of a series with affinity to itself
+        // would never be scheduled.
         let is_first_match = no_pod_matches
             && pending
                 .required_affinity
@@ -169,6 +171,7 @@ impl<'a> Filters<'a> {
         let requests = &self.pending.info.requests;
         let allocatable = &node.allocatable;
         let requested = &node.requested;
+        // The pod itself counts as one.
         let too_many_pods = requested.pods + 1 > allocatable.pods;
         let mut reasons = UnschedulableReasons::TOO_MANY_PODS.when(too_many_pods);
         for (request, allocatable, requested, reason) in [
@@ -221,6 +224,7 @@ impl<'a> Filters<'a> {
     fn pod_topology_spread(&self, slot: usize) -> UnschedulableReasons {
         for limit in &self.spread_limits {
             match limit.matching.at(slot) {
+                // Preemption cannot add a label, so this is a reason of its own.
                 None => return UnschedulableReasons::TOPOLOGY_SPREAD_MISSING_LABEL,
                 Some(matching) if i64::from(matching) > limit.max_matching => {
                     return UnschedulableReasons::TOPOLOGY_SPREAD;
@@ -289,6 +293,7 @@ fn existing_anti_affinity_counts(cache: &mut Cache, pending: &PendingPod) -> Vec
     let anti_affinity = cache
         .symmetric_terms()
         .filter(|existing| existing.term.effect == SymmetricEffect::RequiredAntiAffinity);
+    // Collected first: computing a topology needs the cache mutably.
     let selecting: Vec<_> = anti_affinity
         .filter(|existing| cache.selector_matches(&existing.term.term.selector, &pending.info))
         .map(|existing| {
@@ -355,6 +360,7 @@ fn spread_limits(cache: &mut Cache, pending: &PendingPod) -> Vec<SpreadLimit> {
                 topology: topology.clone(),
                 counts,
             },
+            // Mirrors the skew check: matching + self_match - min_matching <= maxSkew.
             max_matching: min_matching + constraint.max_skew - self_match,
         }
     };

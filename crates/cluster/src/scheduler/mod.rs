@@ -93,7 +93,7 @@ pub(crate) fn setup(mgr: &mut Manager) {
         rng: mgr.rng().clone(),
     };
     mgr.add("scheduler", async move |stop: CancellationToken| {
-        // The cache and the queue must contain every object of the initial lists.
+        // Cycles must not start on a partial cache.
         for registration in registrations {
             let synced = registration.wait_for_cache_sync();
             match stop.run_until_cancelled(synced).await {
@@ -136,6 +136,7 @@ impl Scheduler {
                 (has_ready_pods, state.queue.next_deadline())
             };
             tokio::select! {
+                // Finished actions first: they permit new cycles.
                 biased;
                 () = stop.cancelled() => break,
                 Some(joined) = running.join_next() => {

@@ -46,6 +46,7 @@ pub(crate) fn pdb_violations(
                     allowed.push((budget, disruptions_allowed));
                     allowed.len() - 1
                 });
+            // Earlier victims of the list use up the budget.
             allowed[at].1 -= 1;
             violates |= allowed[at].1 < 0;
         }

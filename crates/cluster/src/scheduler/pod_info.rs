@@ -133,6 +133,7 @@ impl PodInfo {
             .flatten()
             .find(|owner| owner.controller == Some(true));
         let mut requests = pod_requests(spec);
+        // The pod itself counts against the node's `pods` resource.
         requests.pods = 1;
         Self {
             key: ObjectKey::from_object(pod),

@@ -92,6 +92,8 @@ pub(crate) fn preempt(
         .collect();
     let max_candidates =
         (resolvable.len() * MIN_CANDIDATE_NODES_PERCENT / 100).max(MIN_CANDIDATE_NODES);
+    // Mirrors GetOffsetAndNumCandidates: a random start keeps preemption from hitting the same
+    // nodes every time.
     let offset = usize::try_from(inputs.rng.below(resolvable.len() as u64)).unwrap_or_default();
     let mut candidates = Vec::new();
     let mut messages = Vec::new();
@@ -118,6 +120,7 @@ pub(crate) fn preempt(
         }
     }
     let Some(best) = candidates.into_iter().min_by_key(Candidate::cost) else {
+        // Nodes that were not evaluated are those preemption cannot help.
         messages.extend((resolvable.len()..cache.node_count()).map(|_| NOT_HELPFUL.to_owned()));
         return Err(fit_error_message(cache.node_count(), messages));
     };
@@ -144,6 +147,7 @@ fn eligible_to_preempt_others(
         .nominated_node
         .as_deref()
         .and_then(|name| cache.slot_of(name));
+    // A nominated node that became unresolvable permits another preemption.
     let still_resolvable = nominated.filter(|nominated| {
         rejected
             .iter()
@@ -189,6 +193,7 @@ fn select_victims_on_node(
     }
     let run_filters = |cache: &mut Cache| {
         if filters.depends_on_other_nodes() {
+            // The PreFilter state includes the removed pods.
             let filters = Filters::new(cache, pending, volume_selectors);
             run_filters_with_nominated_pods(cache, &filters, pending, volume_selectors, slot)
         } else {

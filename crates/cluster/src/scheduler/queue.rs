@@ -73,6 +73,7 @@ impl SchedulingQueue {
         let mut last_attempt = None;
         if let Some(entry) = self.entries.get_mut(&uid) {
             if matches!(entry.state, State::InFlight) {
+                // The running cycle used the old version; its end decides where the pod goes.
                 entry.pending = Arc::new(pending);
                 entry.updated_in_flight = true;
                 return;
@@ -82,6 +83,8 @@ impl SchedulingQueue {
         }
         self.delete(&uid);
         let gated = pending.gated;
+        // An update may make the pod schedulable, so it leaves the unschedulable pods; the back-off
+        // of earlier attempts still applies.
         let entry = Entry {
             pending: Arc::new(pending),
             state: State::Gated,
@@ -106,6 +109,7 @@ impl SchedulingQueue {
     /// moves the pods that wait for it, as `MoveAllToActiveOrBackoffQueue` does with queueing
     /// hints.
     pub(crate) fn record_event(&mut self, resolves: UnschedulableReasons) {
+        // Most events arrive while no pod waits.
         if !self.unschedulable.is_empty() {
             self.resolved = self.resolved.union(resolves);
         }
@@ -142,6 +146,7 @@ impl SchedulingQueue {
             Arc::make_mut(&mut entry.pending).nominated_node = nominated_node;
         }
         if entry.updated_in_flight {
+            // The update may have resolved the reasons.
             return self.retry(uid, now);
         }
         let until = now + MAX_IN_UNSCHEDULABLE;
@@ -156,6 +161,7 @@ impl SchedulingQueue {
             && matches!(entry.state, State::InFlight)
         {
             if entry.pending.gated {
+                // A gate was added while the pod was in flight.
                 entry.state = State::Gated;
             } else {
                 self.move_to_active_or_backoff(uid, now);

@@ -120,6 +120,7 @@ pub(crate) fn pod_requests(spec: &PodSpec) -> Resources {
     if pod_level.memory > 0 {
         requests.memory = pod_level.memory;
     }
+    // The overhead comes on top of pod-level requests too.
     requests.add(&Resources::from_list(spec.overhead.as_ref()));
     requests
 }
@@ -209,6 +210,7 @@ impl Scale {
     /// The scaled mantissa as numerator and denominator.
     fn fraction(self, mantissa: i128) -> (i128, i128) {
         let power = |exponent: u32| 10_i128.checked_pow(exponent).unwrap_or(i128::MAX);
+        // Quantities above the range saturate instead of wrapping.
         let mantissa = mantissa.saturating_mul(1 << self.twos);
         match u32::try_from(self.tens) {
             Ok(tens) => (mantissa.saturating_mul(power(tens)), 1),
@@ -251,6 +253,7 @@ fn parse(text: &str) -> Option<(i128, Scale)> {
         "Ti" => binary(40),
         "Pi" => binary(50),
         "Ei" => binary(60),
+        // A decimal exponent, such as 1e3. Exponents beyond 30 are rejected.
         _ => decimal(
             suffix
                 .strip_prefix(['e', 'E'])?

@@ -64,6 +64,7 @@ pub(crate) struct Preemption {
 
 /// The number of feasible nodes at which the search ends. Mirrors `numFeasibleNodesToFind`.
 fn num_feasible_nodes_to_find(nodes: usize) -> usize {
+    // Mirrors the adaptive percentageOfNodesToScore: 50 % minus one for every 125 nodes.
     let percentage = 50_usize
         .saturating_sub(nodes / 125)
         .max(MIN_FEASIBLE_NODES_PERCENTAGE_TO_FIND);
@@ -84,6 +85,7 @@ pub(crate) fn schedule_pod(
     if cache.node_count() == 0 {
         return ScheduleResult::Unschedulable(FitError {
             message: "no nodes available to schedule pods".to_owned(),
+            // The reasons are unknown, so any event requeues the pod.
             reasons: UnschedulableReasons::ALL,
             preemption: None,
         });
@@ -136,6 +138,7 @@ pub(crate) fn schedule_pod(
                 preemption,
             })
         }
+        // Scores cannot change the result.
         [only] => scheduled(cache, *only),
         several => {
             let scores = prioritize_nodes(cache, pending, several);
@@ -182,6 +185,7 @@ fn find_nodes_that_fit_pod(
     while visited < slots && feasible.len() < max_feasible {
         let slot = (start + visited) % slots;
         visited += 1;
+        // The slot is free, or its Node object is unknown.
         if cache.node(slot).is_none() {
             continue;
         }

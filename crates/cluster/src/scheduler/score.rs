@@ -59,6 +59,7 @@ fn add_weighted(totals: &mut [i64], weight: i64, scores: Option<Vec<i64>>) {
 /// free shares of CPU and memory.
 fn node_resources_fit_score(pending: &PendingPod, node: &NodeInfo) -> i64 {
     let free_share = |allocatable: i64, requested: i64| {
+        // Defaults for containers without requests can exceed the allocatable of a feasible node.
         if allocatable == 0 || requested > allocatable {
             0
         } else {
@@ -112,6 +113,7 @@ fn taint_toleration_score(pending: &PendingPod, nodes: &[&NodeInfo]) -> Option<V
         )
         .unwrap_or(i64::MAX)
     };
+    // Equal scores of all nodes do not change the order, so the plugin is skipped.
     if nodes.iter().all(|node| node.taints().is_empty()) {
         return None;
     }
@@ -224,6 +226,8 @@ fn soft_constraints(pending: &PendingPod) -> Vec<(TopologyTerm, i64)> {
     let Some(controller_uid) = &pending.info.controller_uid else {
         return Vec::new();
     };
+    // Upstream combines the selectors of matching services and controllers (DefaultSelector); this
+    // selects the pods of the pod's own controller.
     let selector = Arc::new(PodSelector::from_controller(controller_uid));
     SYSTEM_DEFAULT_CONSTRAINTS
         .map(|(topology_key, max_skew)| {

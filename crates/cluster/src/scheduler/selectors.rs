@@ -53,9 +53,11 @@ fn requirement_matches(requirement: &NodeSelectorRequirement, value: Option<&str
     let bound = || number(values.first().map(String::as_str));
     match requirement.operator.as_str() {
         "In" => is_listed(),
+        // Also matches nodes without the label.
         "NotIn" => !is_listed(),
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
+        // Mirrors Requirement.Matches: values that are not integers never match.
         "Gt" => number(value)
             .zip(bound())
             .is_some_and(|(value, bound)| value > bound),
@@ -170,6 +172,7 @@ impl PodSelector {
                 .extend(requirements);
             selector
         });
+        // Pods of one controller share their selectors, and so one count in the cache.
         let key = format!("{namespaces:?} {selector:?} {include_terminating}");
         let selector = parse_selector(selector.as_ref());
         Self {

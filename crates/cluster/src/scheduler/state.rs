@@ -31,6 +31,7 @@ pub(crate) struct State {
 impl State {
     /// Assigns a pod to a node before the binding is written. Mirrors `assume`.
     pub(crate) fn assume_pod(&mut self, pending: &PendingPod, node: &str) {
+        // The nomination reserved resources that the assumed pod uses from now on.
         self.cache.delete_nominated_pod(&pending.info.uid);
         self.cache.add_pod(&pending.info, node);
         self.assumed.insert(pending.info.uid.clone());
@@ -81,6 +82,7 @@ impl State {
             .and_then(|spec| spec.node_name.as_deref())
             .filter(|name| !name.is_empty());
         match node {
+            // Pods with a terminal phase use no resources.
             _ if is_terminated(pod) => self.delete_pod(&uid),
             Some(node) => {
                 self.assumed.remove(&uid);
@@ -90,6 +92,7 @@ impl State {
                 self.queue
                     .record_event(UnschedulableReasons::RESOLVED_BY_POD_ADD);
             }
+            // A terminating pod without a node is deleted by the pod garbage collector.
             None if is_terminating(pod) || !is_responsible_for(pod) => self.delete_pod(&uid),
             // The event is older than the binding.
             None if self.assumed.contains(&uid) => {}
@@ -116,6 +119,7 @@ impl State {
             .as_ref()
             .is_some_and(|spec| spec.node_name.is_some());
         if is_assigned && !is_terminating(pod) && !is_terminated(pod) && self.assumed.remove(uid) {
+            // The cache has the pod already; adding it again would only cost time.
             self.queue.delete(uid);
             return true;
         }

@@ -46,6 +46,7 @@ impl VolumeBinding {
                             .into(),
                     );
                 }
+                // Bound after scheduling, so it does not restrict the nodes.
                 None if self.waits_for_consumer(&claim) => {}
                 None => return Err("pod has unbound immediate PersistentVolumeClaims".into()),
             }

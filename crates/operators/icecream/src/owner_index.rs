@@ -61,7 +61,7 @@ impl OwnerIndex {
         owner_of::<Icecream, _>(&*deployment)
     }
 
-    /// A Deployment by its key, whoever controls it.
+    /// A Deployment by its key, with any controller.
     pub(crate) fn deployment(&self, key: &ObjectKey) -> Option<Arc<Deployment>> {
         self.deployments.get(key)
     }

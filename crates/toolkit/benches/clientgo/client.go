@@ -48,7 +48,7 @@ func client(name, kubeconfig string) error {
 	switch name {
 	case "client-go":
 		err = fill(ctx, factory, nil, false)
-	case "client-go, a handler told of every pod":
+	case "client-go, a handler of objects":
 		err = fill(ctx, factory, nil, true)
 	case "client-go, managedFields dropped":
 		err = fill(ctx, factory, func(object any) (any, error) {
@@ -91,10 +91,10 @@ func fill(ctx context.Context, factory informers.SharedInformerFactory, transfor
 			return err
 		}
 	}
-	told := atomic.Int64{}
+	delivered := atomic.Int64{}
 	synced := informer.HasSynced
 	if withHandler {
-		handle, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { told.Add(1) }})
+		handle, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { delivered.Add(1) }})
 		if err != nil {
 			return err
 		}
@@ -104,8 +104,8 @@ func fill(ctx context.Context, factory informers.SharedInformerFactory, transfor
 	for !synced() {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if withHandler && told.Load() != pods {
-		return fmt.Errorf("told of %d pods instead of %d", told.Load(), pods)
+	if withHandler && delivered.Load() != pods {
+		return fmt.Errorf("%d pods delivered instead of %d", delivered.Load(), pods)
 	}
 	if found := len(informer.GetStore().ListKeys()); found != pods {
 		return fmt.Errorf("%d pods instead of %d", found, pods)

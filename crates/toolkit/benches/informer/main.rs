@@ -1,10 +1,11 @@
 //! Caches and controllers, measured: `cargo bench -p bellerophon --bench informer`.
 //!
-//! A server is started as a process of its own and filled; each client is another process, so that its CPU and memory are
-//! its own. Clients of this toolkit, of kube-runtime and, where Go is at hand, of client-go take turns on the same server. Shapes without a server, after
-//! client-go's own benchmarks, run in this process. Prints tables; a word after `--` picks one of them: `sync`,
-//! `reconcile`, `readers`, `updates`. `serve FILE` keeps a filled server running and writes its kubeconfig there, for other
-//! clients to be measured beside.
+//! A server with objects runs in its own process, and each client in another one, so that CPU and
+//! memory are measured separately. Clients of this toolkit, of kube-runtime and, if Go is installed, of
+//! client-go run one after the other on the same server. Shapes without a server, those of client-go's
+//! own benchmarks, run in this process. Prints tables; a word after `--` selects one of them: `sync`,
+//! `reconcile`, `readers`, `updates`. `serve FILE` keeps a server running and writes its kubeconfig to
+//! the file, for measurements of other clients.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -12,11 +13,11 @@
 )]
 
 #[path = "../common/mod.rs"]
-mod common; // client-go, and the processor time of this process
+mod common; // the client-go program, and the processor time of this process
 
-mod clients; // what is measured, one a process
+mod clients; // what is measured, one per process
 mod objects; // what is cached
-mod process; // servers and clients as processes, and what they cost
+mod process; // servers and clients as processes, and their cost
 mod shapes; // caches without a server
 
 use std::path::Path;
@@ -24,12 +25,12 @@ use std::time::Duration;
 
 use process::{Cost, Server, run_client};
 
-pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How often each client runs.
 const ROUNDS: usize = 3;
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BoxError> {
     let arguments: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| argument != "--bench")
@@ -40,11 +41,12 @@ fn main() -> Result<(), Failure> {
         ["serve", kubeconfig] => return process::serve(kubeconfig),
         _ => {}
     }
-    let wanted = |name: &str| words.is_empty() || words.contains(&name);
-    if wanted("sync") || wanted("reconcile") {
-        let (server, go) = (Server::start()?, common::client_go());
+    let selected = |name: &str| words.is_empty() || words.contains(&name);
+    if selected("sync") || selected("reconcile") {
+        let server = Server::start()?;
+        let go = common::client_go();
         println!("{}\n", server.content);
-        if wanted("sync") {
+        if selected("sync") {
             table(
                 "initial sync, 50,000 pods",
                 &clients::SYNCS,
@@ -54,7 +56,7 @@ fn main() -> Result<(), Failure> {
                 objects::PODS,
             )?;
         }
-        if wanted("reconcile") {
+        if selected("reconcile") {
             let title = "10,000 config maps reconciled once, 4 workers";
             table(
                 title,
@@ -66,16 +68,16 @@ fn main() -> Result<(), Failure> {
             )?;
         }
     }
-    if wanted("readers") {
+    if selected("readers") {
         shapes::readers()?;
     }
-    if wanted("updates") {
+    if selected("updates") {
         shapes::updates()?;
     }
     Ok(())
 }
 
-/// Runs clients in turn, those of Go if it is there, and prints the median of each.
+/// Runs clients one after the other, those of Go if it is installed, and prints the median of each.
 fn table(
     title: &str,
     ours: &[&str],
@@ -83,7 +85,7 @@ fn table(
     go: Option<&Path>,
     server: &Server,
     objects: usize,
-) -> Result<(), Failure> {
+) -> Result<(), BoxError> {
     let of_go = of_go
         .iter()
         .filter(|_| go.is_some())
@@ -107,15 +109,13 @@ fn table(
     Ok(())
 }
 
-/// The middle one of several measurements, with the extremes if they differ.
+/// The median of several measurements, and the extremes.
 fn median(mut figures: Vec<f64>, decimals: usize) -> String {
     figures.sort_by(f64::total_cmp);
-    let (least, middle, most) = (
-        figures[0],
-        figures[figures.len() / 2],
-        figures[figures.len() - 1],
-    );
-    format!("{middle:.decimals$} ({least:.decimals$}–{most:.decimals$})")
+    let least = figures[0];
+    let median = figures[figures.len() / 2];
+    let most = figures[figures.len() - 1];
+    format!("{median:.decimals$} ({least:.decimals$}–{most:.decimals$})")
 }
 
 fn seconds(time: Duration) -> f64 {

@@ -4,13 +4,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use kube::{Api, Client, api::PostParams};
 use serde_json::json;
 
-use crate::Failure;
+use crate::BoxError;
 
 pub(crate) const PODS: usize = 50_000;
 pub(crate) const CONFIG_MAPS: usize = 10_000;
 const POD_NAMESPACES: usize = 50;
 const CONFIG_MAP_NAMESPACES: usize = 10;
-/// Writers at a time.
+/// Concurrent writers.
 const WRITERS: usize = 16;
 
 /// Two containers with three variables each, resources, ports, four labels, an owner, a node and a status.
@@ -53,8 +53,8 @@ fn config_map(i: usize) -> Result<ConfigMap, serde_json::Error> {
     }))
 }
 
-/// Creates everything, and says what there is.
-pub(crate) async fn create(client: &Client) -> Result<String, Failure> {
+/// Creates all objects, and describes them.
+pub(crate) async fn create(client: &Client) -> Result<String, BoxError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let names = (0..POD_NAMESPACES)
         .map(|i| format!("team-{i}"))
@@ -64,7 +64,7 @@ pub(crate) async fn create(client: &Client) -> Result<String, Failure> {
         namespaces
             .create(&PostParams::default(), &namespace)
             .await?;
-        // No controller makes it here, and no pod is admitted without it.
+        // No controller creates it here, and pods are not admitted without it.
         let account = serde_json::from_value(json!({ "metadata": { "name": "default" } }))?;
         Api::<ServiceAccount>::namespaced(client.clone(), &name)
             .create(&PostParams::default(), &account)
@@ -89,7 +89,7 @@ pub(crate) async fn create(client: &Client) -> Result<String, Failure> {
                     .create(&options, &map)
                     .await?;
             }
-            Ok::<(), Failure>(())
+            Ok::<(), BoxError>(())
         });
     }
     while let Some(written) = writers.join_next().await {
@@ -98,7 +98,7 @@ pub(crate) async fn create(client: &Client) -> Result<String, Failure> {
     describe(client).await
 }
 
-async fn describe(client: &Client) -> Result<String, Failure> {
+async fn describe(client: &Client) -> Result<String, BoxError> {
     let one = pod(0)?;
     let path = format!(
         "/api/v1/namespaces/{}/pods/{}",

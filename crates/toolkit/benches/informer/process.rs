@@ -1,4 +1,4 @@
-//! Servers and clients as processes, and what they cost, as Linux counts it.
+//! Servers and clients as processes, and their cost as Linux measures it.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -9,18 +9,18 @@ use std::{
 
 use bellerophon_apiserver::ApiServer;
 
-use crate::{Failure, median, objects, seconds};
+use crate::{BoxError, median, objects, seconds};
 
-/// A filled server in a process of its own, ended with this value.
+/// A server with objects in its own process, which ends when this is dropped.
 pub(crate) struct Server {
     process: Child,
     pub(crate) kubeconfig: PathBuf,
-    /// What it holds, in words.
+    /// A description of its objects.
     pub(crate) content: String,
 }
 
 impl Server {
-    pub(crate) fn start() -> Result<Self, Failure> {
+    pub(crate) fn start() -> Result<Self, BoxError> {
         let kubeconfig = std::env::temp_dir().join(format!(
             "bellerophon-bench-{}.kubeconfig",
             std::process::id()
@@ -53,13 +53,13 @@ impl Drop for Server {
             .wait()
             .and_then(|_| std::fs::remove_file(&self.kubeconfig))
         {
-            eprintln!("the server did not end well: {error}");
+            eprintln!("the server failed to end: {error}");
         }
     }
 }
 
-/// Serves until its input ends.
-pub(crate) fn serve(kubeconfig: &str) -> Result<(), Failure> {
+/// Serves until standard input is closed.
+pub(crate) fn serve(kubeconfig: &str) -> Result<(), BoxError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -78,20 +78,22 @@ pub(crate) fn serve(kubeconfig: &str) -> Result<(), Failure> {
     })
 }
 
-/// What one run of a client took.
+/// The cost of one run of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     wall: Duration,
     cpu: f64,
-    /// KiB before it began, at most, and in the end.
+    /// KiB at the start.
     start: u64,
+    /// The highest number of KiB.
     peak: u64,
+    /// KiB at the end.
     settled: u64,
 }
 
 impl Cost {
-    /// What this process took since `wall` began to run and `start` was read; said on standard output.
-    pub(crate) fn report(wall: Duration, cpu: f64, start: u64) -> Result<(), Failure> {
+    /// Prints the cost of this process.
+    pub(crate) fn report(wall: Duration, cpu: f64, start: u64) -> Result<(), BoxError> {
         println!(
             "{} {cpu} {start} {} {}",
             wall.as_secs_f64(),
@@ -101,10 +103,10 @@ impl Cost {
         Ok(())
     }
 
-    fn parse(line: &str) -> Result<Self, Failure> {
+    fn parse(line: &str) -> Result<Self, BoxError> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [wall, cpu, start, peak, settled] = words[..] else {
-            return Err(format!("a client said {line:?}").into());
+            return Err(format!("a client printed {line:?}").into());
         };
         let wall = Duration::from_secs_f64(wall.parse()?);
         Ok(Self {
@@ -134,12 +136,12 @@ impl Cost {
     }
 }
 
-/// Runs one client to its end: one of Go's, or one of this program.
+/// Runs one client of the Go program, or of this program.
 pub(crate) fn run_client(
     name: &str,
     go: Option<&Path>,
     kubeconfig: &Path,
-) -> Result<Cost, Failure> {
+) -> Result<Cost, BoxError> {
     let program = match go {
         Some(go) => go.to_owned(),
         None => std::env::current_exe()?,
@@ -152,8 +154,8 @@ pub(crate) fn run_client(
     Cost::parse(&String::from_utf8(output.stdout)?)
 }
 
-/// KiB of this process, by its name in /proc.
-pub(crate) fn memory(name: &str) -> Result<u64, Failure> {
+/// A number of KiB in the status of this process.
+pub(crate) fn memory(name: &str) -> Result<u64, BoxError> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status
         .lines()

@@ -1,5 +1,5 @@
-//! Caches without a server, in the shapes of client-go's own benchmarks: readers listing while events come, updates of an
-//! index, objects handed to a handler.
+//! Caches without a server, in the shapes of client-go's own benchmarks: readers that list while
+//! objects change, updates of an index, delivery to a handler.
 
 use std::{
     sync::{
@@ -9,171 +9,168 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bellerophon::{
-    CacheForm, EventHandler, EventStream, HandlerOptions, InformerOptions, InitialList,
-    ListRequest, ListWatch, Lister, Page, Received, SharedInformer, SourceError, SourceEvent,
-    Tombstone, WatchRequest,
+use bellerophon::informer::{
+    CacheMode, EventHandler, FactoryOptions, InformerOptions, InitialList, ListPage, ListRequest,
+    ListWatch, ListWatchError, Lister, SharedInformer, SharedInformerFactory, Tombstone,
+    WatchEvent, WatchRequest, WatchStream,
 };
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::api::core::v1::Pod;
-use kube::core::ApiResource;
-use tokio::runtime::Runtime;
-use tokio_util::sync::CancellationToken;
+use kube::{Client, client::Body};
+use tokio::{runtime::Runtime, sync::watch};
 
-use crate::{Failure, median, seconds};
+use crate::{BoxError, median, seconds};
 
 const NAMESPACE: &str = "crowded";
 const MEASURED: Duration = Duration::from_millis(500);
 
-/// Pods of a name alone, as in client-go's benchmark, and changes of them without end.
+/// A source of pods with little more than a name, as in client-go's benchmark, that change
+/// continuously.
 #[derive(Clone)]
-struct Crowd {
+struct ChangingPods {
     pods: usize,
     version: Arc<AtomicU64>,
-    /// Changes come while this is set.
-    open: tokio::sync::watch::Receiver<bool>,
+    /// Pods change while this is set.
+    enabled: watch::Receiver<bool>,
 }
 
-impl Crowd {
-    fn pod(&self, i: usize, version: u64) -> Received<Pod> {
+impl ChangingPods {
+    fn pod(i: usize, version: u64) -> String {
         let name = (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let json = format!(
-            r#"{{"metadata":{{"name":"{name:020}","namespace":"{NAMESPACE}","uid":"{i}","resourceVersion":"{version}","labels":{{"app":"{}"}}}}}}"#,
-            i % 1000
-        );
-        Received::from_json(json.into_bytes()).expect("this is a pod")
+        let app = i % 1000;
+        format!(
+            r#"{{"metadata":{{"name":"{name:020}","namespace":"{NAMESPACE}","uid":"{i}","resourceVersion":"{version}","labels":{{"app":"{app}"}}}}}}"#
+        )
     }
 }
 
-impl ListWatch<Pod> for Crowd {
-    fn list(&self, _: ListRequest) -> BoxFuture<'static, Result<Page<Received<Pod>>, SourceError>> {
-        let objects = (0..self.pods).map(|i| self.pod(i, 1)).collect();
-        let page = Page {
-            objects,
-            undecodable: Vec::new(),
+impl ListWatch for ChangingPods {
+    fn list(&self, _: ListRequest) -> BoxFuture<'static, Result<ListPage, ListWatchError>> {
+        let items = (0..self.pods).map(|i| Self::pod(i, 1).into()).collect();
+        let page = ListPage {
+            items,
             resource_version: "1".into(),
             continue_token: None,
         };
         std::future::ready(Ok(page)).boxed()
     }
 
-    fn watch(&self, _: WatchRequest) -> BoxFuture<'static, Result<EventStream<Pod>, SourceError>> {
-        let events = stream::unfold(self.clone(), |mut crowd| async move {
-            crowd.open.wait_for(|open| *open).await.ok()?;
-            let version = crowd.version.fetch_add(1, Ordering::Relaxed);
-            let i = usize::try_from(version).expect("few versions") % crowd.pods;
-            let event = SourceEvent::Applied(crowd.pod(i, version + 2));
-            Some((Ok(event), crowd))
+    fn watch(&self, _: WatchRequest) -> BoxFuture<'static, Result<WatchStream, ListWatchError>> {
+        let events = stream::unfold(self.clone(), |mut source| async move {
+            source.enabled.wait_for(|enabled| *enabled).await.ok()?;
+            let version = source.version.fetch_add(1, Ordering::Relaxed);
+            let i = usize::try_from(version).expect("few versions") % source.pods;
+            let event = WatchEvent::Applied(Self::pod(i, version + 2).into());
+            Some((Ok(event), source))
         });
         std::future::ready(Ok(events.boxed())).boxed()
     }
 }
 
-/// A synced informer of a crowd, and what starts and counts the changes.
+/// A synced informer of changing pods.
 struct Running {
     runtime: Runtime,
+    informers: SharedInformerFactory,
     informer: SharedInformer<Pod>,
-    stop: CancellationToken,
-    open: tokio::sync::watch::Sender<bool>,
+    enabled: watch::Sender<bool>,
     version: Arc<AtomicU64>,
 }
 
 impl Running {
-    fn start(pods: usize, cache: CacheForm) -> Result<Self, Failure> {
+    fn start(pods: usize, cache_mode: CacheMode) -> Result<Self, BoxError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()?;
-        let (open, opened) = tokio::sync::watch::channel(false);
-        let crowd = Crowd {
+        let (enabled, receiver) = watch::channel(false);
+        let source = ChangingPods {
             pods,
             version: Arc::default(),
-            open: opened,
+            enabled: receiver,
         };
-        let version = crowd.version.clone();
-        let options = InformerOptions {
-            cache,
-            initial_list: InitialList::Paged,
-            ..InformerOptions::default()
+        let version = source.version.clone();
+        let (informers, informer) = {
+            let _guard = runtime.enter();
+            // No request is sent: the objects come from another source.
+            let unused = tower::service_fn(async |_: http::Request<Body>| {
+                Err::<http::Response<Body>, _>(std::io::Error::other("there is no server"))
+            });
+            let client = Client::new(unused, "default");
+            let informers = SharedInformerFactory::start(client, FactoryOptions::default());
+            let informer = informers.informer::<Pod>(InformerOptions {
+                list_watch: Some(Arc::new(move |_| Arc::new(source.clone()))),
+                cache_mode: Some(cache_mode),
+                initial_list: Some(InitialList::Paged),
+                ..InformerOptions::default()
+            });
+            (informers, informer)
         };
-        let informer = SharedInformer::from_sources(
-            ApiResource::erase::<Pod>(&()),
-            move |_| Arc::new(crowd.clone()),
-            options,
-        );
-        let stop = CancellationToken::new();
-        runtime.spawn({
-            let (informer, stop) = (informer.clone(), stop.clone());
-            async move { informer.run(stop).await }
-        });
-        runtime.block_on(informer.wait_for_sync())?;
+        runtime.block_on(informer.wait_for_cache_sync())?;
         Ok(Self {
             runtime,
+            informers,
             informer,
-            stop,
-            open,
+            enabled,
             version,
         })
     }
 
-    /// Changes a second while `beside` runs.
-    fn changes(&self, beside: impl FnOnce()) -> f64 {
-        let (begun, before) = (Instant::now(), self.version.load(Ordering::Relaxed));
-        self.open.send_replace(true);
-        beside();
-        self.open.send_replace(false);
+    /// Changes per second while `meanwhile` runs.
+    fn changes(&self, meanwhile: impl FnOnce()) -> f64 {
+        let begun = Instant::now();
+        let before = self.version.load(Ordering::Relaxed);
+        self.enabled.send_replace(true);
+        meanwhile();
+        self.enabled.send_replace(false);
         (self.version.load(Ordering::Relaxed) - before) as f64 / seconds(begun.elapsed())
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.runtime.block_on(self.informers.stop());
     }
 }
 
-/// How many pods all readers together may hold that they decoded for themselves: 12 GB.
-const DECODED_AT_ONCE_MAX: usize = 500_000;
+/// Pods that all readers together may hold decoded: 12 GB.
+const DECODED_MAX: usize = 500_000;
 
-/// Readers that list a namespace as fast as they can while every pod changes in turn.
-pub(crate) fn readers() -> Result<(), Failure> {
+/// Readers that list a namespace continuously while its pods change.
+pub(crate) fn readers() -> Result<(), BoxError> {
     println!("readers listing one namespace while its pods change\n");
     println!(
         "| pods | readers | decoded: lists/s | changes/s | compact: lists/s | changes/s | compact keys/s | changes/s |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     for pods in [10_000, 40_000, 160_000] {
-        let (decoded, compact) = (
-            Running::start(pods, CacheForm::Decoded)?,
-            Running::start(pods, CacheForm::default())?,
-        );
+        let decoded = Running::start(pods, CacheMode::Decoded)?;
+        let compact = Running::start(pods, CacheMode::default())?;
         for readers in [0, 1, 10, 80] {
             let list = |lister: &Lister<Pod>| assert!(!lister.in_namespace(NAMESPACE).is_empty());
             let keys = |lister: &Lister<Pod>| assert!(!lister.keys().is_empty());
-            let (a, b) = beside_readers(&decoded, readers, list);
-            let (e, f) = beside_readers(&compact, readers, keys);
-            let fits = pods * readers <= DECODED_AT_ONCE_MAX;
-            let decoding = fits
-                .then(|| beside_readers(&compact, readers, list))
-                .map(|(c, d)| format!("{c:.1} | {d:.0}"));
-            let decoding = decoding.as_deref().unwrap_or("— | —");
-            println!("| {pods} | {readers} | {a:.1} | {b:.0} | {decoding} | {e:.1} | {f:.0} |");
+            let columns = |(reads, changes): (f64, f64)| format!("{reads:.1} | {changes:.0}");
+            let from_decoded = columns(with_readers(&decoded, readers, list));
+            let of_keys = columns(with_readers(&compact, readers, keys));
+            let from_compact = match pods * readers <= DECODED_MAX {
+                true => columns(with_readers(&compact, readers, list)),
+                false => "— | —".to_owned(),
+            };
+            println!("| {pods} | {readers} | {from_decoded} | {from_compact} | {of_keys} |");
         }
     }
     println!();
     Ok(())
 }
 
-fn beside_readers(
+/// Reads and changes per second.
+fn with_readers(
     running: &Running,
     readers: usize,
     read: impl Fn(&Lister<Pod>) + Sync,
 ) -> (f64, f64) {
-    let (over, reads, lister) = (
-        AtomicBool::new(false),
-        AtomicU64::new(0),
-        running.informer.lister(),
-    );
+    let over = AtomicBool::new(false);
+    let reads = AtomicU64::new(0);
+    let lister = running.informer.lister();
     let begun = Instant::now();
     let changes = running.changes(|| {
         std::thread::scope(|scope| {
@@ -195,11 +192,11 @@ fn beside_readers(
     )
 }
 
-/// A handler that says when it was told the last object.
+/// A handler that counts the objects it receives.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<u64>>);
+struct Count(Arc<Mutex<u64>>);
 
-impl EventHandler<Pod> for Told {
+impl EventHandler<Pod> for Count {
     fn on_add(&self, _: &Arc<Pod>, _: bool) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
@@ -207,31 +204,32 @@ impl EventHandler<Pod> for Told {
     fn on_delete(&self, _: Tombstone<Pod>) {}
 }
 
-/// Events through the whole way from the source, and objects handed to a handler that comes late.
-pub(crate) fn updates() -> Result<(), Failure> {
+/// Events from the source to the cache, and delivery to a handler that is added late.
+pub(crate) fn updates() -> Result<(), BoxError> {
     const ROUNDS: usize = 5;
-    println!("one thing at a time, ns each\n\n| shape | decoded | compact |\n|---|---|---|");
-    let forms = [CacheForm::Decoded, CacheForm::default()];
-    let shape =
-        |name: &str, measure: &dyn Fn(CacheForm) -> Result<f64, Failure>| -> Result<(), Failure> {
-            let mut columns = Vec::new();
-            for form in forms {
-                columns.push(median(
-                    (0..ROUNDS)
-                        .map(|_| measure(form))
-                        .collect::<Result<_, _>>()?,
-                    0,
-                ));
-            }
-            println!("| {name} | {} |", columns.join(" | "));
-            Ok(())
-        };
+    println!("single operations, ns each\n\n| shape | decoded | compact |\n|---|---|---|");
+    let modes = [CacheMode::Decoded, CacheMode::default()];
+    let shape = |name: &str,
+                 measure: &dyn Fn(CacheMode) -> Result<f64, BoxError>|
+     -> Result<(), BoxError> {
+        let mut columns = Vec::new();
+        for mode in modes {
+            columns.push(median(
+                (0..ROUNDS)
+                    .map(|_| measure(mode))
+                    .collect::<Result<_, _>>()?,
+                0,
+            ));
+        }
+        println!("| {name} | {} |", columns.join(" | "));
+        Ok(())
+    };
     let event = |running: &Running| 1e9 / running.changes(|| std::thread::sleep(MEASURED));
-    shape("event decoded and cached, 5,000 pods", &|form| {
-        Ok(event(&Running::start(5000, form)?))
+    shape("event decoded and cached, 5,000 pods", &|mode| {
+        Ok(event(&Running::start(5000, mode)?))
     })?;
-    shape("the same, in an index of 1,000 values", &|form| {
-        let running = Running::start(5000, form)?;
+    shape("the same, in an index of 1,000 values", &|mode| {
+        let running = Running::start(5000, mode)?;
         let by_app = |pod: &Pod| {
             pod.metadata
                 .labels
@@ -239,30 +237,30 @@ pub(crate) fn updates() -> Result<(), Failure> {
                 .flat_map(|labels| labels.get("app").cloned())
                 .collect()
         };
-        running.informer.add_index("app", by_app)?;
+        let _index = running.informer.index("app", by_app);
         Ok(event(&running))
     })?;
-    shape("get by key", &|form| {
-        let running = Running::start(5000, form)?;
-        let (lister, begun) = (running.informer.lister(), Instant::now());
+    shape("get by key", &|mode| {
+        let running = Running::start(5000, mode)?;
+        let lister = running.informer.lister();
         let keys: Vec<_> = lister.keys().into_iter().step_by(10).collect();
+        let begun = Instant::now();
         (0..100).for_each(|_| {
             keys.iter()
                 .for_each(|key| assert!(lister.get(key).is_some()))
         });
         Ok(begun.elapsed().as_nanos() as f64 / (100 * keys.len()) as f64)
     })?;
-    shape("object handed to a handler, 100,000 pods", &|form| {
-        let running = Running::start(100_000, form)?;
-        let (told, begun) = (Told::default(), Instant::now());
-        let handle = running
-            .informer
-            .add_handler(told.clone(), HandlerOptions::default());
-        running.runtime.block_on(handle.wait_for_sync())?;
-        assert_eq!(
-            *told.0.lock().unwrap_or_else(PoisonError::into_inner),
-            100_000
-        );
+    shape("object delivered to a handler, 100,000 pods", &|mode| {
+        let running = Running::start(100_000, mode)?;
+        let count = Count::default();
+        let begun = Instant::now();
+        let registration = running.informer.add_event_handler(count.clone());
+        running
+            .runtime
+            .block_on(registration.wait_for_cache_sync())?;
+        let delivered = *count.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(delivered, 100_000);
         Ok(begun.elapsed().as_nanos() as f64 / 1e5)
     })?;
     println!();

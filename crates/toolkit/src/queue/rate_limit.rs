@@ -15,7 +15,7 @@ use crate::clock::Rng;
 /// ```
 /// use std::time::Duration;
 ///
-/// use bellerophon::{Rng, queue::Backoff};
+/// use bellerophon::{clock::Rng, queue::Backoff};
 ///
 /// let backoff = Backoff { delay_max: Duration::from_secs(60), ..Backoff::default() };
 /// let rng = Rng::seeded(1);

@@ -144,6 +144,7 @@ fn containers_ready(pod: &Pod, status: &PodStatus) -> ConditionValue {
     };
     let names: Vec<_> = containers(pod)
         .filter(|(container_type, _, container)| {
+            // Sidecars count like app containers; init containers do not.
             *container_type != ContainerType::Init && !is_ready(*container_type, &container.name)
         })
         .map(|(_, _, container)| container.name.as_str())

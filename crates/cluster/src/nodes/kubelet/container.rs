@@ -113,6 +113,7 @@ impl<I: Send + 'static> PodContainer<I> {
             .as_ref()
             .and_then(|state| state.terminated.as_ref());
         self.restart_count = status.restart_count;
+        // Every restart counts as a failure, because the status has only their sum.
         self.failures = status.restart_count;
         self.last_exit = last_terminated.map(|terminated| exit_of(terminated, now));
         if let Some(running) = state.and_then(|state| state.running.as_ref()) {
@@ -301,6 +302,7 @@ impl<I: Send + 'static> PodContainer<I> {
         match status.state {
             InstanceState::Exited(exit) => {
                 let was_stopped = *stopping;
+                // A container that was stopped on request did not fail.
                 self.failures += i32::from(exit.exit_code != 0 && !was_stopped);
                 if !was_stopped
                     && self.should_restart_after(&exit, pod)
@@ -320,6 +322,7 @@ impl<I: Send + 'static> PodContainer<I> {
                 result
                     .events
                     .extend(events::start_failed(container, reason, &message));
+                // The back-off of failed starts begins with the first failure.
                 self.backoff.next(at, at);
                 self.phase = ContainerPhase::StartFailed {
                     at,
@@ -330,6 +333,7 @@ impl<I: Send + 'static> PodContainer<I> {
             }
             InstanceState::LivenessFailed { .. } if !*stopping => {
                 result.events.extend(events::liveness_failed(container));
+                // Mirrors killContainer with the pod's grace period.
                 runtime.stop(instance, now, termination_grace_period(pod));
                 *observed = status.state;
                 *stopping = true;

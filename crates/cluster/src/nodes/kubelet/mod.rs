@@ -113,6 +113,7 @@ impl<R: Runtime> Kubelet<R> {
         let mut workers = self.lock_workers();
         let is_known = workers
             .get(key)
+            // A recreated pod has another uid; a rebooted node lost its containers.
             .is_some_and(|entry| entry.uid == uid && entry.node_booted_at == node.booted_at);
         if !is_known {
             let entry = WorkerEntry {
@@ -153,6 +154,7 @@ impl<R: Runtime> Kubelet<R> {
             .status
             .as_ref()
             .and_then(|status| status.pod_ip.as_deref());
+        // Pods on the host network have the IP of the node.
         if pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true) {
             return Some(node.host_ip().to_string());
         }
@@ -184,6 +186,7 @@ impl<R: Runtime> Kubelet<R> {
         if pod.metadata.deletion_timestamp.is_none() {
             return Ok(Action::await_change());
         }
+        // A new pod of the same name must not be deleted.
         let options = WriteOptions {
             precondition: Some(Precondition::Uid),
             grace_period_seconds: Some(0),
@@ -230,6 +233,7 @@ impl<R: Runtime> Reconciler<Pod> for Kubelet<R> {
             .status
             .as_ref()
             .and_then(|status| status.phase.as_deref());
+        // A terminal phase is final: no container is started again.
         if is_terminal_phase(phase) {
             return self.finish_pod(&req, pod).await;
         }

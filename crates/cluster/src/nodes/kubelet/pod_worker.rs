@@ -39,7 +39,7 @@ pub(crate) enum TerminationReason {
     Deleted,
     /// It exceeded its `activeDeadlineSeconds`.
     DeadlineExceeded,
-    /// Its app containers have ended and none is restarted, or an init container failed permanently.
+    /// Its app containers have ended, or an init container failed, and none is restarted.
     Completed,
 }
 
@@ -105,6 +105,7 @@ impl<I: Send + 'static> PodWorker<I> {
     ) -> SyncResult {
         let mut result = SyncResult::default();
         loop {
+            // Times requested by an earlier pass are outdated.
             result.next_sync = None;
             self.check_termination(pod, now, &mut result);
             let mut changed = match self.termination {
@@ -218,12 +219,14 @@ impl<I: Send + 'static> PodWorker<I> {
         let has_started_app_containers = self.has_started_app_containers();
         let mut changed = false;
         for container in &mut self.containers {
+            // Init containers do not run again once the app containers have started.
             if container.container_type == ContainerType::Init
                 && (has_started_app_containers || container.succeeded())
             {
                 continue;
             }
             changed |= container.ensure_started(runtime, pod, now, result);
+            // Later containers wait for this one.
             if !has_started_app_containers && !container.allows_next_container() {
                 break;
             }

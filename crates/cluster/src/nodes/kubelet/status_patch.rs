@@ -24,6 +24,7 @@ pub(super) fn changed_fields(pod: &Pod, mut generated: PodStatus) -> Option<PodS
     );
     clear_if_equal(&current.reason, &mut generated.reason);
     clear_if_equal(&current.message, &mut generated.message);
+    // The start time never changes.
     if current.start_time.is_some() {
         generated.start_time = None;
     }
@@ -147,6 +148,7 @@ fn container_statuses_equal(current: &ContainerStatus, generated: &ContainerStat
             .clone()
             .filter(|state| *state != ContainerState::default())
     };
+    // The API server returns an empty lastState as an empty object.
     let last_states_equal = last_state(current) == last_state(&generated);
     generated.last_state.clone_from(&current.last_state);
     last_states_equal && *current == generated

@@ -114,6 +114,7 @@ pub(crate) fn desired_taints(
     for (type_, condition_status, key) in CONDITION_TAINTS {
         if status(type_) == Some(condition_status) {
             desired.push((key, NO_SCHEDULE));
+            // Pressure conditions repel new pods but evict none.
             if type_ == "Ready" && has_no_execute {
                 desired.push((key, NO_EXECUTE));
             }

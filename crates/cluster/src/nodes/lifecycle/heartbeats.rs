@@ -54,6 +54,7 @@ impl Heartbeats {
             heartbeat_time: heartbeat_time.clone(),
             observed_at: now,
         });
+        // Times of the node are compared with each other only, never with this clock.
         if entry.heartbeat_time != heartbeat_time {
             *entry = Entry {
                 heartbeat_time,

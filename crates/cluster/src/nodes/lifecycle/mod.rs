@@ -86,6 +86,7 @@ impl Reconciler<Node> for NodeLifecycle {
             return Ok(Action::await_change());
         };
         let now = req.now();
+        // A node that was just created may not have reported yet.
         let grace_period = if ready_status(node).is_empty() {
             STARTUP_GRACE_PERIOD
         } else {
@@ -132,6 +133,7 @@ impl NodeLifecycle {
             zones.count(self.nodes.list().iter().map(|node| &**node), now);
         }
         match has_no_execute_taint(node) {
+            // Taints that were added before the full disruption are removed again.
             true if zones.is_fully_disrupted() => NoExecutePolicy::Remove,
             true => NoExecutePolicy::Add,
             false => zones.try_evict(node, now),
@@ -155,6 +157,7 @@ impl NodeLifecycle {
             Err(error) if is_gone_or_conflict(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
+        // Only the transition from Ready is an event.
         if ready_status(node) == "True" {
             let message = format!("Node {} status is now: NodeNotReady", node.name_any());
             let event = Event::normal("NodeNotReady", "NodeNotReady", message);

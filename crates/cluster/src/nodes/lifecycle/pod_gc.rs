@@ -138,6 +138,7 @@ impl PodGarbageCollector {
     /// Collects in intervals until cancelled.
     async fn run(mut self, stop: CancellationToken) {
         let mut tick = interval(CHECK_PERIOD);
+        // A pass may take longer than the period.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(tick.tick()).await.is_some() {
             if stop.run_until_cancelled(self.collect()).await.is_none() {

@@ -145,6 +145,7 @@ impl TaintEviction {
         taints: &[&Taint],
         now: Timestamp,
     ) -> Vec<Timestamp> {
+        // The latest taint counts; taints without timeAdded are ignored if another has one.
         let tainted_at = taints
             .iter()
             .map(|taint| taint.time_added.as_ref().map(|time| time.0))

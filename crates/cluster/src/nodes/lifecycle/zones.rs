@@ -72,6 +72,7 @@ impl Zones {
                 zone.not_ready += 1;
             }
         }
+        // Zones without nodes are forgotten.
         self.last_eviction
             .retain(|zone, _| self.zones.contains_key(zone));
         self.counted_at = Some(now);

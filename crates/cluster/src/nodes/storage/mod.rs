@@ -156,6 +156,7 @@ impl PersistentVolumeController {
             patch_claim(req.client(), claim, &body).await?;
             return Ok(Action::await_change());
         }
+        // Only simulated volumes can be provisioned here; other classes have their own provisioner.
         let class = self
             .classes
             .get(&ObjectKey::cluster(class))
@@ -338,6 +339,7 @@ async fn bind_claim_to_volume(
         .as_ref()
         .is_none_or(|spec| spec.volume_name.is_none())
     {
+        // A user who sets volumeName has bound the claim.
         annotations[BOUND_BY_CONTROLLER] = json!("yes");
     }
     let body = json!({
