@@ -187,6 +187,8 @@ async fn administrator_sees_and_releases_a_slot() {
         annotation(&nodes[0], IN_PROGRESS).contains("Rebooting")
     })
     .await;
+    // The agent has called the machine, which boots for 10 seconds.
+    fixture.cluster.advance(Duration::from_secs(1)).await;
     fixture
         .nodes()
         .power_off("node-1")

@@ -244,6 +244,8 @@ async fn lost_node_keeps_its_slot_until_it_is_deleted() {
         annotation(&nodes[0], IN_PROGRESS).contains("Rebooting")
     })
     .await;
+    // The agent has called the machine, which boots for 10 seconds.
+    cluster.advance(Duration::from_secs(1)).await;
     fixture
         .nodes()
         .power_off("node-1")
