@@ -11,7 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[kube(group = "example.org", version = "v1", kind = "Hero", namespaced, derive = "Kind")]
+#[kube(group = "example.org", version = "v1", kind = "Hero", plural = "heroes")]
+#[kube(namespaced, derive = "Kind")]
 struct HeroSpec {
     replicas: i32,
 }
