@@ -194,13 +194,9 @@ impl ReconcileClient {
             let request =
                 kube::core::Request::new(&*target.path).delete(target.key.name(), &params);
             let response = self.send(&target, request).await?;
-            match response.is_status {
-                true => self.wrote(kind_name(&target.resource), target.key, None),
-                // Finalizers hold the object: it exists in a newer version.
-                false => {
-                    self.recorded(&target, response, OperationResult::Updated);
-                }
-            }
+            // Otherwise the response is the object, which exists in a newer version.
+            let is_deleted = response.is_status;
+            self.recorded_delete(target, response, is_deleted);
             Ok(())
         })
     }
@@ -224,12 +220,7 @@ impl ReconcileClient {
             let is_deleted = metadata.deletion_timestamp.is_some()
                 && metadata.finalizers.iter().flatten().next().is_none()
                 && metadata.deletion_grace_period_seconds.unwrap_or(0) == 0;
-            match is_deleted {
-                true => self.wrote(kind_name(&target.resource), target.key, None),
-                false => {
-                    self.recorded(&target, response, OperationResult::Updated);
-                }
-            }
+            self.recorded_delete(target, response, is_deleted);
             Ok(())
         })
     }
@@ -261,6 +252,11 @@ impl ReconcileClient {
         }
     }
 
+    /// A dry run changes nothing, so there is nothing to record or to wait for.
+    fn is_dry_run(&self) -> bool {
+        self.options.dry_run == Some(true)
+    }
+
     /// Records a successful write.
     pub(super) fn recorded(
         &self,
@@ -268,7 +264,7 @@ impl ReconcileClient {
         response: Response,
         operation: OperationResult,
     ) -> Response {
-        if self.options.dry_run != Some(true) {
+        if !self.is_dry_run() {
             let metadata = &response.metadata;
             let name = metadata
                 .name
@@ -284,12 +280,23 @@ impl ReconcileClient {
         }
     }
 
+    /// Records that an object was deleted, or updated if finalizers or a grace period hold it.
+    fn recorded_delete(&self, target: Target, response: Response, is_deleted: bool) {
+        match is_deleted {
+            true if self.is_dry_run() => {}
+            true => self.wrote(kind_name(&target.resource), target.key, None),
+            false => {
+                self.recorded(&target, response, OperationResult::Updated);
+            }
+        }
+    }
+
     pub(super) fn patch_params(&self, apply: bool) -> PatchParams {
         let forced = self.options.on_conflict() == ConflictPolicy::Force;
         PatchParams {
             field_manager: Some(self.field_manager().to_owned()),
             force: apply && forced,
-            dry_run: self.options.dry_run == Some(true),
+            dry_run: self.is_dry_run(),
             ..PatchParams::default()
         }
     }
@@ -297,7 +304,7 @@ impl ReconcileClient {
     pub(super) fn post_params(&self) -> PostParams {
         PostParams {
             field_manager: Some(self.field_manager().to_owned()),
-            dry_run: self.options.dry_run == Some(true),
+            dry_run: self.is_dry_run(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bellerophon::client::WriteOptions;
 use bellerophon::controller::ControllerHandle;
 use bellerophon::informer::{InformerOptions, KubeListWatch, ListWatchFn};
 use bellerophon::prelude::*;
@@ -288,4 +289,55 @@ async fn recorded_deletion_is_awaited() {
     for call in &calls[1..] {
         assert_eq!(call, "false", "{calls:?}");
     }
+}
+
+/// A dry run deletes nothing, so that the next reconcile has nothing to wait for.
+#[tokio::test(start_paused = true)]
+async fn dry_run_of_a_deletion_is_not_awaited() {
+    let server = server().await;
+    let client = server.client();
+    let log = Log::default();
+    let mut mgr = manager(&client);
+    let maps = maps(&mut mgr);
+    let secrets = mgr.informer::<Secret>(InformerOptions::default());
+    let context = (log.clone(), secrets.lister());
+    let handle = mgr
+        .controller::<ConfigMap>()
+        .informer(&maps)
+        .watches::<Secret>(|_| Vec::new())
+        .informer(&secrets)
+        .context(Arc::new(context))
+        .reconcile(
+            async |ctx: Arc<(Log, Lister<Secret>)>, req: Request<ConfigMap>| {
+                let key = ObjectKey::namespaced("default", "child");
+                let child = ctx.1.get(&key).expect("it is not deleted");
+                let dry_run = req.client().with_options(WriteOptions {
+                    dry_run: Some(true),
+                    ..WriteOptions::default()
+                });
+                dry_run.delete(&*child).await?;
+                ctx.0.push("reconciled");
+                Ok(Action::await_change())
+            },
+        );
+    let child = crate::harness::secret("child");
+    let created = api::<Secret>(&client)
+        .create(&PostParams::default(), &child)
+        .await;
+    created.unwrap();
+    run(mgr, async {
+        create(&client, "owner").await;
+        settle().await;
+        let before = log.all().len();
+        assert!(before > 0);
+        handle.enqueue(ObjectKey::namespaced("default", "owner"), "test");
+        tokio::time::timeout(Duration::from_millis(100), async {
+            while log.all().len() == before {
+                sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await
+        .expect("the key is not held back");
+    })
+    .await;
 }
