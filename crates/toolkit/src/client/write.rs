@@ -37,6 +37,23 @@ impl ReconcileClient {
         })
     }
 
+    /// Sends a patch of an object or of its subresource, and records it.
+    fn write_patch<'a>(
+        &'a self,
+        target: &'a Target,
+        subresource: Option<&str>,
+        patch: &Patch<&Value>,
+    ) -> BoxFuture<'a, Result<Response, WriteError>> {
+        let params = self.patch_params(matches!(patch, Patch::Apply(_)));
+        let request = kube::core::Request::new(&*target.path);
+        let name = target.key.name();
+        let request = match subresource {
+            Some(subresource) => request.patch_subresource(subresource, name, &params, patch),
+            None => request.patch(name, &params, patch),
+        };
+        self.write(target, request, OperationResult::Updated)
+    }
+
     pub(super) fn apply_erased<'a>(
         &'a self,
         object: &'a AnyObject,
@@ -50,10 +67,7 @@ impl ReconcileClient {
                     metadata.remove(field);
                 }
             }
-            let params = self.patch_params(true);
-            let request = kube::core::Request::new(&*target.path);
-            let request = request.patch(target.key.name(), &params, &Patch::Apply(&body));
-            self.write(&target, request, OperationResult::Updated).await
+            self.write_patch(&target, None, &Patch::Apply(&body)).await
         })
     }
 
@@ -80,11 +94,8 @@ impl ReconcileClient {
                 "metadata": { "name": target.key.name() },
                 "status": status,
             });
-            let params = self.patch_params(true);
-            let request = kube::core::Request::new(&*target.path);
-            let name = target.key.name();
-            let request = request.patch_subresource("status", name, &params, &Patch::Apply(&body));
-            self.write(&target, request, OperationResult::Updated).await
+            self.write_patch(&target, Some("status"), &Patch::Apply(&body))
+                .await
         })
     }
 
@@ -143,10 +154,7 @@ impl ReconcileClient {
                 return Ok(Response::unchanged(metadata, from));
             };
             self.options.precondition().set(&mut patch, metadata);
-            let params = self.patch_params(false);
-            let request = kube::core::Request::new(&*target.path);
-            let request = request.patch(target.key.name(), &params, &Patch::Merge(&patch));
-            self.write(&target, request, OperationResult::Updated).await
+            self.write_patch(&target, None, &Patch::Merge(&patch)).await
         })
     }
 
@@ -175,11 +183,8 @@ impl ReconcileClient {
                 return Ok(Response::unchanged(metadata, from));
             }
             self.options.precondition().set(&mut patch, metadata);
-            let params = self.patch_params(false);
-            let request = kube::core::Request::new(&*target.path);
-            let name = target.key.name();
-            let request = request.patch_subresource("status", name, &params, &Patch::Merge(&patch));
-            self.write(&target, request, OperationResult::Updated).await
+            self.write_patch(&target, Some("status"), &Patch::Merge(&patch))
+                .await
         })
     }
 
