@@ -97,12 +97,8 @@ impl ApiWriter<'_> {
         desired: S,
         set: impl FnOnce(&mut K, S),
     ) -> Result<bool, WriteError> {
-        if *current == desired {
-            return Ok(false);
-        }
-        let mut updated = object.clone();
-        set(&mut updated, desired);
-        self.patch_status(object, &updated, Precondition::Uid).await
+        self.set_status(object, current, desired, set, Precondition::Uid)
+            .await
     }
 
     /// As [`update_status`](Self::update_status), with a resourceVersion precondition, for a
@@ -114,13 +110,24 @@ impl ApiWriter<'_> {
         desired: S,
         set: impl FnOnce(&mut K, S),
     ) -> Result<bool, WriteError> {
+        self.set_status(object, current, desired, set, Precondition::Version)
+            .await
+    }
+
+    async fn set_status<K: StaticKind, S: PartialEq>(
+        &self,
+        object: &K,
+        current: &S,
+        desired: S,
+        set: impl FnOnce(&mut K, S),
+        precondition: Precondition,
+    ) -> Result<bool, WriteError> {
         if *current == desired {
             return Ok(false);
         }
         let mut updated = object.clone();
         set(&mut updated, desired);
-        self.patch_status(object, &updated, Precondition::Version)
-            .await
+        self.patch_status(object, &updated, precondition).await
     }
 
     /// Patches what differs between the statuses and metadata of two versions of an object.

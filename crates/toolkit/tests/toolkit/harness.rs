@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellerophon::ObjectKey;
-use bellerophon::controller::Request;
+use bellerophon::controller::{Action, Error as ReconcileError, Request};
 use bellerophon::informer::{InformerOptions, SharedInformer};
 use bellerophon::manager::Manager;
 use bellerophon::testing;
@@ -30,6 +30,15 @@ pub(crate) async fn server() -> ApiServer {
 /// A Manager whose run can be repeated.
 pub(crate) fn manager(client: &Client) -> Manager {
     Manager::new(client.clone(), testing::options(1))
+}
+
+/// A server, its client, the log of a reconciler, a Manager, and its informer of ConfigMaps.
+pub(crate) async fn fixture() -> (ApiServer, Client, Log, Manager, SharedInformer<ConfigMap>) {
+    let server = server().await;
+    let client = server.client();
+    let mut mgr = manager(&client);
+    let maps = maps(&mut mgr);
+    (server, client, Log::default(), mgr, maps)
 }
 
 /// What happens to a request.
@@ -127,6 +136,15 @@ impl Log {
 /// The informer of the ConfigMaps that tests create; the server has some of its own.
 pub(crate) fn maps(mgr: &mut Manager) -> SharedInformer<ConfigMap> {
     mgr.informer(InformerOptions::labels("test"))
+}
+
+/// A reconciler that logs which objects exist.
+pub(crate) async fn log_state(
+    log: Arc<Log>,
+    req: Request<ConfigMap>,
+) -> Result<Action, ReconcileError> {
+    log.push(state(&req));
+    Ok(Action::await_change())
 }
 
 pub(crate) fn config_map(name: &str) -> ConfigMap {

@@ -14,7 +14,8 @@ use kube::{Client, Resource, ResourceExt};
 use tokio::time::{Instant, sleep};
 
 use crate::harness::{
-    Fault, Log, api, create, faulty_client, is_watch, manager, maps, run, server, set_query, settle,
+    Fault, Log, api, create, faulty_client, fixture, is_watch, manager, maps, run, server,
+    set_query, settle,
 };
 
 /// The delay of the lagging cache.
@@ -102,11 +103,7 @@ struct Observed {
 }
 
 async fn reconcile_on_a_lagging_cache(labels: Option<&'static str>, write: Write) -> Observed {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
-    let maps = maps(&mut mgr);
+    let (server, client, log, mut mgr, maps) = fixture().await;
     let secrets = mgr.informer::<Secret>(InformerOptions {
         list_watch: Some(secrets_of(lagging_client(&server), labels)),
         ..InformerOptions::default()
@@ -240,11 +237,7 @@ async fn own_write_is_cached_before_the_next_reconcile() {
 /// A deletion of a plain client that is reported is awaited as well.
 #[tokio::test(start_paused = true)]
 async fn recorded_deletion_is_awaited() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
-    let maps = maps(&mut mgr);
+    let (server, client, log, mut mgr, maps) = fixture().await;
     let secrets = mgr.informer::<Secret>(InformerOptions {
         list_watch: Some(secrets_of(lagging_client(&server), None)),
         ..InformerOptions::default()
@@ -294,11 +287,7 @@ async fn recorded_deletion_is_awaited() {
 /// A dry run deletes nothing, so that the next reconcile has nothing to wait for.
 #[tokio::test(start_paused = true)]
 async fn dry_run_of_a_deletion_is_not_awaited() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
-    let maps = maps(&mut mgr);
+    let (_server, client, log, mut mgr, maps) = fixture().await;
     let secrets = mgr.informer::<Secret>(InformerOptions::default());
     let context = (log.clone(), secrets.lister());
     let handle = mgr

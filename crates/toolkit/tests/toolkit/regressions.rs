@@ -15,14 +15,9 @@ use kube::{Client, Resource};
 use tokio::time::{Instant, sleep};
 
 use crate::harness::{
-    Fault, Log, api, create, delete, faulty_client, is_watch, manager, maps, run, server, set_data,
-    set_query, settle, state,
+    Fault, Log, api, create, delete, faulty_client, fixture, is_watch, log_state, manager, maps,
+    run, server, set_data, set_query, settle, state,
 };
-
-async fn log_state(log: Arc<Log>, req: Request<ConfigMap>) -> Result<Action, Error> {
-    log.push(state(&req));
-    Ok(Action::await_change())
-}
 
 /// The store used to drop what a new list no longer had without an event: an owner was never
 /// reconciled after the deletion of its child.
@@ -149,11 +144,7 @@ async fn object_deleted_before_it_is_read_does_not_delay_the_next() {
 /// could starve.
 #[tokio::test(start_paused = true)]
 async fn objects_are_reconciled_in_the_order_of_their_changes() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
-    let maps = maps(&mut mgr);
+    let (_server, client, log, mut mgr, maps) = fixture().await;
     mgr.controller::<ConfigMap>()
         .informer(&maps)
         .context(Arc::new(log.clone()))

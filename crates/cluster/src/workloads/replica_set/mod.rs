@@ -233,15 +233,17 @@ impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
     }
 }
 
+/// `spec.replicas`, whose default is 1.
+fn replicas_or_default(replicas: Option<i32>) -> usize {
+    replicas.map_or(1, |replicas| usize::try_from(replicas).unwrap_or(0))
+}
+
 impl ReplicatedWorkload for ReplicaSet {
     const CONTROLLER: &'static str = "replicaset-controller";
     const HAS_TERMINATING_REPLICAS: bool = true;
 
     fn desired_replicas(&self) -> usize {
-        self.spec
-            .as_ref()
-            .and_then(|spec| spec.replicas)
-            .map_or(1, |replicas| usize::try_from(replicas).unwrap_or(0))
+        replicas_or_default(self.spec.as_ref().and_then(|spec| spec.replicas))
     }
 
     fn min_ready(&self) -> Duration {
@@ -270,10 +272,7 @@ impl ReplicatedWorkload for ReplicationController {
     const HAS_TERMINATING_REPLICAS: bool = false;
 
     fn desired_replicas(&self) -> usize {
-        self.spec
-            .as_ref()
-            .and_then(|spec| spec.replicas)
-            .map_or(1, |replicas| usize::try_from(replicas).unwrap_or(0))
+        replicas_or_default(self.spec.as_ref().and_then(|spec| spec.replicas))
     }
 
     fn min_ready(&self) -> Duration {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{finish, is_active, template, test_cluster};
+use super::{finish, is_active, list, template, test_cluster};
 use bellerophon_testkit::{TestCluster, wait_until};
 
 fn cron_job(more: Value) -> Value {
@@ -143,15 +143,6 @@ async fn missed_schedule_times_create_one_job() {
     )
     .await;
     cluster.advance(Duration::from_secs(30)).await;
-    assert_eq!(
-        cluster
-            .namespaced::<Job>("default")
-            .list(&Default::default())
-            .await
-            .unwrap()
-            .items
-            .len(),
-        2
-    );
+    assert_eq!(list::<Job>(&cluster).await.len(), 2);
     cluster.stop().await;
 }

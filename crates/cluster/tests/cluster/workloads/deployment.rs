@@ -10,7 +10,8 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use super::{
-    controller, image, is_active, is_ready, make_all_ready, patch, pods, template, test_cluster,
+    controller, image, is_active, is_ready, list, make_all_ready, patch, pods, template,
+    test_cluster,
 };
 use bellerophon_testkit::{TestCluster, wait_until};
 
@@ -78,12 +79,7 @@ fn reason(deployment: &Deployment, type_: &str) -> Option<String> {
 }
 
 async fn sets(cluster: &TestCluster) -> Vec<ReplicaSet> {
-    let mut sets = cluster
-        .namespaced::<ReplicaSet>("default")
-        .list(&Default::default())
-        .await
-        .unwrap()
-        .items;
+    let mut sets = list::<ReplicaSet>(&cluster).await;
     sets.sort_by_key(|set| set.annotations()["deployment.kubernetes.io/revision"].clone());
     sets
 }
@@ -220,13 +216,7 @@ async fn recreate_deletes_old_pods_before_creating_new_ones() {
     .await;
     cluster.advance(Duration::from_secs(5)).await;
     assert_eq!(
-        cluster
-            .namespaced::<Pod>("default")
-            .list(&Default::default())
-            .await
-            .unwrap()
-            .items
-            .len(),
+        list::<Pod>(&cluster).await.len(),
         1,
         "no new pod is created while it exists"
     );

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::{finish, is_active, make_all_ready, patch, pods, template, test_cluster};
+use super::{finish, is_active, list, make_all_ready, patch, pods, template, test_cluster};
 use bellerophon_testkit::{TestCluster, wait_until};
 
 fn job(spec: Value) -> Value {
@@ -264,16 +264,7 @@ async fn every_pod_is_counted_once_despite_restarts() {
     cluster.restart_controllers().await;
     let complete = until_condition(&cluster, "Complete").await;
     assert_eq!(complete.status.unwrap().succeeded, Some(30));
-    assert_eq!(
-        cluster
-            .namespaced::<Pod>("default")
-            .list(&Default::default())
-            .await
-            .unwrap()
-            .items
-            .len(),
-        30
-    );
+    assert_eq!(list::<Pod>(&cluster).await.len(), 30);
     cluster.stop().await;
 }
 

@@ -12,7 +12,9 @@ mod stateful_set; // StatefulSet
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use bellerophon_testkit::{TestCluster, wait_until};
@@ -63,6 +65,16 @@ pub(crate) fn image(pod: &Pod) -> &str {
         .as_ref()
         .and_then(|spec| spec.containers[0].image.as_deref())
         .unwrap_or_default()
+}
+
+/// All objects of a kind in `default`.
+pub(crate) async fn list<K>(cluster: &TestCluster) -> Vec<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let objects = cluster.namespaced::<K>("default");
+    objects.list(&Default::default()).await.unwrap().items
 }
 
 /// Waits for exactly `count` active pods in `default`.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{finish, image, is_active, make_all_ready, patch, pods, template, test_cluster};
+use super::{finish, image, is_active, list, make_all_ready, patch, pods, template, test_cluster};
 use bellerophon_testkit::{TestCluster, wait_until};
 
 fn set(replicas: i32, image: &str, more: Value) -> Value {
@@ -42,14 +42,7 @@ fn names<K: ResourceExt>(objects: &[K]) -> Vec<String> {
 }
 
 async fn claims(cluster: &TestCluster) -> Vec<String> {
-    names(
-        &cluster
-            .namespaced::<PersistentVolumeClaim>("default")
-            .list(&Default::default())
-            .await
-            .unwrap()
-            .items,
-    )
+    names(&list::<PersistentVolumeClaim>(&cluster).await)
 }
 
 /// Sets pods ready one after the other. Returns their names in creation order.
@@ -256,16 +249,7 @@ async fn rolling_update_stops_at_partition_and_unavailable_pods() {
         },
     )
     .await;
-    assert_eq!(
-        cluster
-            .namespaced::<ControllerRevision>("default")
-            .list(&Default::default())
-            .await
-            .unwrap()
-            .items
-            .len(),
-        2
-    );
+    assert_eq!(list::<ControllerRevision>(&cluster).await.len(), 2);
     cluster.stop().await;
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::harness::{
-    Log, api, create, delete, manager, maps, run, secret, server, set_data, settle, state,
+    Log, api, create, delete, fixture, manager, maps, run, secret, server, set_data, settle, state,
 };
 
 /// Logs name and causes.
@@ -111,11 +111,7 @@ async fn change_of_a_child_enqueues_its_controlling_owner() {
 
 #[tokio::test(start_paused = true)]
 async fn mapping_function_is_called_with_the_old_and_the_new_state() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
-    let maps = maps(&mut mgr);
+    let (_server, client, log, mut mgr, maps) = fixture().await;
     let target = |secret: &Secret| {
         let targets = secret.metadata.labels.iter().flatten();
         let targets = targets.filter(|(name, _)| *name == "target");
@@ -152,11 +148,7 @@ async fn mapping_function_is_called_with_the_old_and_the_new_state() {
 
 #[tokio::test(start_paused = true)]
 async fn reason_of_a_requeue_becomes_the_next_cause() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
-    let maps = maps(&mut mgr);
+    let (_server, client, log, mut mgr, maps) = fixture().await;
     mgr.controller::<ConfigMap>()
         .informer(&maps)
         .context(Arc::new(log.clone()))
@@ -227,11 +219,7 @@ async fn keys_of_a_stream_are_reconciled_as_they_come() {
 
 #[tokio::test(start_paused = true)]
 async fn reason_of_an_enqueue_is_a_cause() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
-    let maps = maps(&mut mgr);
+    let (_server, _client, log, mut mgr, maps) = fixture().await;
     let handle = mgr
         .controller::<ConfigMap>()
         .informer(&maps)

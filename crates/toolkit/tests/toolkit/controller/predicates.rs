@@ -9,21 +9,12 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::harness::{
-    Log, api, create, delete, manager, maps, run, secret, server, set_data, settle, state,
+    Log, api, create, delete, fixture, log_state, run, secret, set_data, settle, state,
 };
-
-async fn log_state(log: Arc<Log>, req: Request<ConfigMap>) -> Result<Action, Error> {
-    log.push(state(&req));
-    Ok(Action::await_change())
-}
 
 #[tokio::test(start_paused = true)]
 async fn predicate_never_drops_a_deletion() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
-    let maps = maps(&mut mgr);
+    let (_server, client, log, mut mgr, maps) = fixture().await;
     mgr.controller::<ConfigMap>()
         .informer(&maps)
         .predicate(Predicate::filter(|map: &ConfigMap| {
@@ -51,11 +42,7 @@ async fn predicate_never_drops_a_deletion() {
 
 #[tokio::test(start_paused = true)]
 async fn deletions_predicate_passes_deletions_only() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
-    let maps = maps(&mut mgr);
+    let (_server, client, log, mut mgr, maps) = fixture().await;
     mgr.controller::<ConfigMap>()
         .informer(&maps)
         .predicate(Predicate::deletions())
@@ -91,11 +78,7 @@ async fn deletions_predicate_passes_deletions_only() {
 /// Predicates and informers qualify the kind named last.
 #[tokio::test(start_paused = true)]
 async fn predicate_of_a_watched_kind_leaves_the_reconciled_kind_alone() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
-    let maps = maps(&mut mgr);
+    let (_server, client, log, mut mgr, maps) = fixture().await;
     mgr.controller::<ConfigMap>()
         .informer(&maps)
         .watches::<Secret>(|secret| vec![ObjectKey::from_object(secret)])

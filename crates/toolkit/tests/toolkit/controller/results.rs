@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio::time::{Instant, sleep};
 
-use crate::harness::{Log, assert_line, create, manager, maps, run, server, set_data};
+use crate::harness::{Log, assert_line, create, fixture, manager, maps, run, server, set_data};
 
 /// What the reconcilers below use.
 struct Context {
@@ -79,12 +79,8 @@ async fn result_by_name(ctx: Arc<Context>, req: Request<ConfigMap>) -> Result<Ac
 
 #[tokio::test(start_paused = true)]
 async fn each_result_has_its_consequence() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
+    let (_server, client, log, mut mgr, maps) = fixture().await;
     let metrics = mgr.metrics().clone();
-    let maps = maps(&mut mgr);
     mgr.controller::<ConfigMap>()
         .informer(&maps)
         .with_options(options())
@@ -124,12 +120,8 @@ async fn each_result_has_its_consequence() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_delays_the_retry_and_not_the_back_off() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
+    let (_server, client, log, mut mgr, maps) = fixture().await;
     let metrics = mgr.metrics().clone();
-    let maps = maps(&mut mgr);
     mgr.controller::<ConfigMap>()
         .informer(&maps)
         .with_options(options())
@@ -189,12 +181,8 @@ async fn write_old_version(ctx: Arc<Context>, req: Request<ConfigMap>) -> Result
 
 #[tokio::test(start_paused = true)]
 async fn conflict_is_retried_and_counted_as_requeue() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
+    let (_server, client, log, mut mgr, maps) = fixture().await;
     let metrics = mgr.metrics().clone();
-    let maps = maps(&mut mgr);
     mgr.controller::<ConfigMap>()
         .informer(&maps)
         .with_options(options())

@@ -8,7 +8,7 @@ use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::time::sleep;
 
-use crate::harness::{Log, create, manager, maps, run, server, settle};
+use crate::harness::{Log, create, fixture, manager, maps, run, server, settle};
 
 /// The number of reconciles that run, and the highest number so far.
 #[derive(Default)]
@@ -81,11 +81,7 @@ async fn concurrency_bounds_the_reconciles_of_different_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn stop_waits_for_running_reconciles_and_begins_no_other() {
-    let server = server().await;
-    let client = server.client();
-    let log = Log::default();
-    let mut mgr = manager(&client);
-    let maps = maps(&mut mgr);
+    let (_server, client, log, mut mgr, maps) = fixture().await;
     mgr.controller::<ConfigMap>()
         .informer(&maps)
         .context(Arc::new(log.clone()))
