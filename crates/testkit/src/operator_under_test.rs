@@ -4,6 +4,8 @@
 //!
 //! Guarantee: runs with equal seeds send the same requests at the same virtual times.
 
+use std::time::Duration;
+
 use bellerophon::{
     leader::LeaderElectionOptions,
     manager::{Manager, ManagerError, ManagerOptions},
@@ -59,15 +61,19 @@ impl OperatorUnderTest {
         Self::run(operator(account.client.clone(), account.manager_options()))
     }
 
-    /// Starts a replica that competes for a Lease in `default`.
+    /// Starts a replica that competes for a Lease in `default`, which lasts 75 s.
     pub fn start_replica(
         operator: impl FnOnce(Client, ManagerOptions) -> Manager,
         account: &Account,
         lease: &str,
         identity: &str,
     ) -> Self {
+        // Default timing would spend most of a test on renewals: 450 in 15 minutes of virtual time.
         let election = LeaderElectionOptions {
             lease_namespace: LEASE_NAMESPACE.to_owned(),
+            lease_duration: Duration::from_secs(75),
+            renew_deadline: Duration::from_secs(50),
+            retry_period: Duration::from_secs(10),
             ..LeaderElectionOptions::new(lease)
         };
         let options = ManagerOptions {
