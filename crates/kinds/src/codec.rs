@@ -13,9 +13,27 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// An object whose type only its codec knows. Clones share it.
+///
+/// ```
+/// use bellerophon_kinds::{Kind, Object, downcast};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+///
+/// let object: Object = ConfigMap::codec().decode(br#"{"metadata":{"name":"settings"}}"#)?;
+/// let map = downcast::<ConfigMap>(object);
+/// assert_eq!(map.metadata.name.as_deref(), Some("settings"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 pub type Object = Arc<dyn Any + Send + Sync>;
 
 /// Whether objects of a kind have a namespace.
+///
+/// ```
+/// use bellerophon_kinds::{Kind, KindScope};
+/// use k8s_openapi::api::core::v1::{Node, Pod};
+///
+/// assert_eq!(Pod::codec().scope(), KindScope::Namespaced);
+/// assert_eq!(Node::codec().scope(), KindScope::Cluster);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KindScope {
     /// They have one.
@@ -32,6 +50,17 @@ type Metadata = fn(&dyn Any) -> &ObjectMeta;
 type Types = fn(&dyn Any) -> Option<&TypeMeta>;
 
 /// Decodes and encodes objects of one type. Made by the implementations of [`Kind`](crate::Kind).
+///
+/// ```
+/// use bellerophon_kinds::Kind;
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// let codec = Pod::codec();
+/// let pod = codec.decode(br#"{"metadata":{"name":"web","namespace":"team-a"}}"#)?;
+/// assert_eq!(codec.metadata(&*pod).namespace.as_deref(), Some("team-a"));
+/// assert_eq!(codec.resource().map(|resource| resource.plural).as_deref(), Some("pods"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 pub struct KindCodec {
     pub(crate) decode: Decode,
     pub(crate) encode: Encode,

@@ -12,6 +12,21 @@ use crate::client::{ReconcileClient, WriteError};
 use crate::controller::{Action, Error};
 
 /// What an object with a finalizer needs.
+///
+/// ```
+/// use bellerophon::finalizer::Event;
+/// use bellerophon::prelude::*;
+///
+/// async fn sync_bucket(name: &str, event: Event) -> Result<Action, Error> {
+///     match event {
+///         Event::Apply => println!("create the bucket {name} unless it exists"),
+///         Event::Cleanup => println!("delete the bucket {name} if it exists"),
+///     }
+///     Ok(Action::await_change())
+/// }
+/// ```
+///
+/// [`ReconcileClient::finalizer`] calls such a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Bring the outside to what the spec describes.

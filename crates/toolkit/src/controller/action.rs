@@ -74,6 +74,22 @@ pub struct Error {
 }
 
 /// Any error.
+///
+/// ```
+/// use bellerophon::controller::BoxError;
+/// use bellerophon::prelude::*;
+///
+/// fn connect(url: &str) -> Result<(), BoxError> {
+///     Err(format!("no response from {url}").into())
+/// }
+///
+/// fn reconcile() -> Result<Action, Error> {
+///     connect("https://example.org").map_err(Error::retry)?;
+///     Ok(Action::await_change())
+/// }
+/// let error = reconcile().expect_err("nothing responds");
+/// assert_eq!(error.to_string(), "no response from https://example.org");
+/// ```
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// When a failed key is reconciled again.

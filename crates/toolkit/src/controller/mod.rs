@@ -40,6 +40,19 @@ use crate::informer::{HandlerRegistration, SyncError};
 use crate::queue::{Cause, CauseEvent, Priority};
 
 /// Why a controller could not start.
+///
+/// ```
+/// use bellerophon::controller::ControllerError;
+/// use bellerophon::manager::ManagerError;
+///
+/// /// Whether another start may succeed without a change of the configuration.
+/// fn is_temporary(error: &ManagerError) -> bool {
+///     matches!(error, ManagerError::Controller(ControllerError::SyncTimeout { .. }))
+/// }
+/// # let limit = std::time::Duration::from_secs(120);
+/// # let error = ControllerError::SyncTimeout { controller: "pod".into(), limit };
+/// # assert!(is_temporary(&error.into()));
+/// ```
 #[derive(Debug, Error)]
 pub enum ControllerError {
     /// A cache cannot be synced.

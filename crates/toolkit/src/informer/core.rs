@@ -39,6 +39,27 @@ use crate::{
 pub(crate) type Scope = Option<String>;
 
 /// What an informer holds, and what its reflectors did so far.
+///
+/// ```
+/// use bellerophon::informer::{
+///     FactoryOptions, InformerOptions, InformerStats, SharedInformerFactory,
+/// };
+/// use k8s_openapi::api::core::v1::Namespace;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = bellerophon_apiserver::ApiServer::builder().start().await?;
+/// # let client = server.client();
+/// let informers = SharedInformerFactory::start(client, FactoryOptions::default());
+/// let namespaces = informers.informer::<Namespace>(InformerOptions::default());
+/// namespaces.wait_for_cache_sync().await?;
+///
+/// let stats: InformerStats = namespaces.stats();
+/// assert_eq!(stats.relists, 1);
+/// assert_eq!(stats.objects, 4); // default, kube-node-lease, kube-public, kube-system
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InformerStats {
     /// Complete lists, the first included.

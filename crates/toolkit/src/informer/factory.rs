@@ -39,6 +39,16 @@ use crate::{
 };
 
 /// What all informers of a factory have in common.
+///
+/// ```
+/// use bellerophon::informer::{CacheMode, FactoryOptions, Namespaces};
+///
+/// let options = FactoryOptions {
+///     namespaces: Namespaces::named(["team-a", "team-b"]),
+///     cache_mode: Some(CacheMode::Decoded),
+///     ..FactoryOptions::default()
+/// };
+/// ```
 #[derive(Clone, Debug)]
 pub struct FactoryOptions {
     /// Where they watch at first; [`SharedInformerFactory::set_namespaces`] changes it.
@@ -197,6 +207,24 @@ impl Drop for Lease {
 /// and go; a [`Manager`](crate::manager::Manager) has one. Clones are the same factory.
 ///
 /// An informer runs while a handle to it, or to one of its listers or indexes, exists.
+///
+/// ```
+/// use bellerophon::informer::{FactoryOptions, InformerOptions, SharedInformerFactory};
+/// use k8s_openapi::api::core::v1::Namespace;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = bellerophon_apiserver::ApiServer::builder().start().await?;
+/// # let client = server.client();
+/// let informers = SharedInformerFactory::start(client, FactoryOptions::default());
+/// let namespaces = informers.informer::<Namespace>(InformerOptions::default());
+/// informers.wait_for_cache_sync().await?;
+/// let lister = namespaces.lister();
+/// assert!(lister.iter().any(|namespace| namespace.metadata.name.as_deref() == Some("default")));
+/// informers.stop().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct SharedInformerFactory(Arc<Inner>);
 

@@ -37,6 +37,19 @@ const CALLS_IN_A_ROW: usize = 64;
 const RESYNC_PERIOD_MIN: Duration = Duration::from_secs(1);
 
 /// The last known state of a deleted object.
+///
+/// ```
+/// use bellerophon::informer::Tombstone;
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// /// The node whose capacity the deleted pod used.
+/// fn node_of(deleted: &Tombstone<Pod>) -> Option<&str> {
+///     let pod = deleted.object.as_ref()?;
+///     pod.spec.as_ref()?.node_name.as_deref()
+/// }
+/// # let key = bellerophon::ObjectKey::namespaced("team-a", "web");
+/// # assert_eq!(node_of(&Tombstone { key, object: None }), None);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Tombstone<K> {
     /// The key of the object.
@@ -91,6 +104,20 @@ pub trait EventHandler<K>: Send + Sync {
 }
 
 /// A change of an object, for handlers that need no more than its key.
+///
+/// ```
+/// use bellerophon::informer::{KeyChange, SharedInformer};
+/// use bellerophon::queue::CauseEvent;
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// fn log_deletions(pods: &SharedInformer<Pod>) {
+///     pods.add_key_handler(|change: KeyChange<'_>| {
+///         if change.event == CauseEvent::Deleted {
+///             println!("{} is deleted", change.key);
+///         }
+///     });
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange<'a> {
     /// The key of the object.
@@ -273,6 +300,31 @@ async fn tick(timer: Option<&mut Interval>) {
 
 /// The registration of a handler. Dropping it changes nothing: the handler stays until
 /// [`HandlerRegistration::remove`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// # use bellerophon::informer::{FactoryOptions, InformerOptions, SharedInformerFactory};
+/// # use k8s_openapi::api::core::v1::Namespace;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = bellerophon_apiserver::ApiServer::builder().start().await?;
+/// # let client = server.client();
+/// # let informers = SharedInformerFactory::start(client, FactoryOptions::default());
+/// # let namespaces = informers.informer::<Namespace>(InformerOptions::default());
+/// let seen = Arc::new(AtomicUsize::new(0));
+/// let counter = seen.clone();
+/// let registration = namespaces.add_key_handler(move |_| {
+///     counter.fetch_add(1, Ordering::SeqCst);
+/// });
+///
+/// registration.wait_for_cache_sync().await?;
+/// assert_eq!(seen.load(Ordering::SeqCst), namespaces.lister().len());
+/// registration.remove();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct HandlerRegistration {
     pub(crate) name: String,

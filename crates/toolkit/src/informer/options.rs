@@ -198,6 +198,25 @@ impl<K: Kind> Transform<K> {
 }
 
 /// Makes the source of one namespace, or of all for `None`. It applies selectors itself.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use bellerophon::informer::{InformerOptions, KubeListWatch, ListWatch, ListWatchFn};
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// /// Pods of another cluster.
+/// fn remote_pods(client: kube::Client) -> InformerOptions<Pod> {
+///     let list_watch: ListWatchFn = Arc::new(move |namespace| -> Arc<dyn ListWatch> {
+///         let path = match namespace {
+///             Some(namespace) => format!("/api/v1/namespaces/{namespace}/pods"),
+///             None => "/api/v1/pods".to_owned(),
+///         };
+///         Arc::new(KubeListWatch::new(client.clone(), path))
+///     });
+///     InformerOptions { list_watch: Some(list_watch), ..InformerOptions::default() }
+/// }
+/// ```
 pub type ListWatchFn = Arc<dyn Fn(Option<&str>) -> Arc<dyn ListWatch> + Send + Sync>;
 
 /// What an informer caches, and how. `None` takes the default, or the setting of an earlier

@@ -29,6 +29,22 @@ use super::{
 const EVENT_LENGTH_MAX: u64 = 64 << 20;
 
 /// Lists and watches one resource on a Kubernetes API server.
+///
+/// ```
+/// use bellerophon::informer::{KubeListWatch, ListRequest, ListWatch};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = bellerophon_apiserver::ApiServer::builder().start().await?;
+/// # let client = server.client();
+/// let source = KubeListWatch::new(client, "/api/v1/namespaces")
+///     .metadata_only()
+///     .fields("metadata.name=default");
+/// let page = source.list(ListRequest::default()).await?;
+/// assert_eq!(page.items.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct KubeListWatch {
     client: Client,

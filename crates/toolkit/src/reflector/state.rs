@@ -25,6 +25,18 @@ const STREAM_FAILURES_MAX: u32 = 3;
 const REJECTIONS_MAX: u32 = 3;
 
 /// How a cache is filled at first.
+///
+/// ```
+/// use bellerophon::informer::{InformerOptions, InitialList};
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// // Pages bound the size of each response; a streamed list has one event per object.
+/// let paged = InformerOptions::<Pod> {
+///     initial_list: Some(InitialList::Paged),
+///     page_size: Some(200),
+///     ..InformerOptions::default()
+/// };
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InitialList {
     /// By a watch that begins with every existing object (WatchList); paged if the server does not
