@@ -145,6 +145,8 @@ impl ApiWriter<'_> {
         owner: &K,
         count: i32,
     ) -> Result<(), WriteError> {
+        // The uid is a precondition: an owner that was recreated under the same name counts its own
+        // collisions.
         let patch = json!({
             "metadata": { "uid": owner.uid() },
             "status": { "collisionCount": count },
