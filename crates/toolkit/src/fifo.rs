@@ -110,6 +110,8 @@ impl DeltaFifo {
                 resource_version,
             } => match self.known.take(&key) {
                 Some(key) => self.append(Delta::Deleted { key, object }, resource_version),
+                // The deletion of an object that never matched or was never decoded; the version
+                // still advances.
                 None => self.set_version(resource_version),
             },
             Change::Replaced {
@@ -174,6 +176,8 @@ impl DeltaFifo {
         undecodable: &[ObjectKey],
         resource_version: String,
     ) {
+        // Objects that cannot be decoded exist on the server. Reporting them as deleted would make
+        // controllers clean up.
         let mut known = BTreeSet::new();
         for key in undecodable {
             known.extend(self.known.take(key));
@@ -194,6 +198,8 @@ impl DeltaFifo {
             positions.insert(key.clone(), applied.len());
             applied.push((key, object));
         }
+        // Every key that the list contained was moved into the new set; those left in the old one
+        // have vanished.
         let missing = std::mem::replace(&mut self.known, known);
         let deletes = missing
             .into_iter()
@@ -201,6 +207,7 @@ impl DeltaFifo {
         let applies = applied
             .into_iter()
             .map(|(key, object)| Delta::Applied { key, object });
+        // Deletes first: the store never holds more than the larger of the two lists.
         let deltas = deletes.chain(applies).collect();
         self.queue.push_back(Batch {
             deltas,

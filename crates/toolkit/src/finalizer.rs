@@ -92,6 +92,7 @@ impl ReconcileClient {
             Plan::Call(Event::Apply) => work(Event::Apply).await,
             Plan::Call(Event::Cleanup) => {
                 let action = work(Event::Cleanup).await?;
+                // The clean-up is not complete: it asked to be called again.
                 if action != Action::await_change() {
                     return Ok(action);
                 }
@@ -108,6 +109,8 @@ impl ReconcileClient {
                     .map(String::as_str)
                     .chain([name])
                     .collect();
+                // Nothing is created outside in this reconcile. The event of this patch enqueues
+                // the object, and the cache then shows the finalizer.
                 self.set_finalizers(object, &json!(all)).await?;
                 Ok(Action::await_change())
             }
@@ -128,6 +131,7 @@ impl ReconcileClient {
             }
         });
         match self.patch_finalizers(object, K::codec(), &patch).await {
+            // The object is gone, and with it the finalizer.
             Err(error) if error.is_not_found() => Ok(()),
             other => other,
         }

@@ -48,6 +48,8 @@ impl<L: Locks> DecodedLru<L> {
 
     /// Lets an object that was just decoded stay so, and evicts another one if the ring is full.
     pub(super) fn admit(&self, object: &Arc<Compact<L>>) {
+        // The guard is a temporary of this statement, so the victim is evicted and freed without
+        // it.
         let victim = L::lock(&self.ring).admit(object, self.max());
         drop(victim.and_then(|victim| victim.evict()));
     }

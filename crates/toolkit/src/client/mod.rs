@@ -266,6 +266,7 @@ impl ReconcileClient {
         patch: &Patch<impl Serialize + fmt::Debug>,
     ) -> Result<Written<K>, WriteError> {
         let target = self.target_of("patch", object, K::codec()).await?;
+        // The API server rejects `force` on every other type of patch.
         let params = self.patch_params(matches!(patch, Patch::Apply(_)));
         let name = target.key.name();
         let request = kube::core::Request::new(&*target.path).patch(name, &params, patch);
@@ -282,6 +283,7 @@ impl ReconcileClient {
     /// The server refuses, or the object changed since it was read.
     pub async fn delete<K: Kind>(&self, object: &K) -> Result<(), WriteError> {
         match self.delete_erased(object, K::codec()).await {
+            // The desired state is reached, by whichever client.
             Err(error) if error.is_not_found() => Ok(()),
             result => result,
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// use bellerophon::prelude::*;
 /// use k8s_openapi::api::apps::v1::Deployment;
 ///
-/// /// Applies a Deployment, but leaves fields to other managers, such as `replicas` to an autoscaler.
+/// /// Fails with a conflict if an autoscaler, say, owns a field that `desired` sets otherwise.
 /// async fn apply(req: &Request<Deployment>, desired: &Deployment) -> Result<(), Error> {
 ///     let cooperative = WriteOptions {
 ///         on_conflict: Some(ConflictPolicy::Fail),
@@ -36,7 +36,7 @@ pub enum ConflictPolicy {
 /// ```
 /// use bellerophon::client::{Precondition, WriteOptions};
 ///
-/// // An object of the same name that was created since is not deleted; a newer version of this one is.
+/// // A newer version of the object is deleted; another object of the same name is not.
 /// let same_object = WriteOptions {
 ///     precondition: Some(Precondition::Uid),
 ///     ..WriteOptions::default()
@@ -59,6 +59,8 @@ impl Precondition {
     /// Adds it to a merge patch.
     pub(super) fn set(self, patch: &mut Value, metadata: &ObjectMeta) {
         if self != Self::None {
+            // The API server takes a uid or resourceVersion in a patch as a precondition and
+            // answers 409 if it differs.
             patch["metadata"]["uid"] = json!(metadata.uid);
         }
         if self == Self::Version {

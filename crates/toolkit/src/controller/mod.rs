@@ -102,6 +102,7 @@ impl Controller {
     /// Enqueues changes from now on, and waits until every object of the initial lists is in the
     /// caches and in the queue.
     async fn wait_for_cache_sync(&self) -> Result<(), ControllerError> {
+        // Handlers begin only now: until then their queues merge changes per object.
         self.begun.cancel();
         let all = async {
             for registration in &self.registrations {
@@ -130,6 +131,8 @@ impl Controller {
             None => return Ok(()),
             Some(synced) => synced?,
         }
+        // The workers start after the sync, as in controller-runtime: a reconcile on a partial
+        // cache would delete what it does not see.
         let mut tasks = JoinSet::new();
         for _ in 0..self.concurrency {
             let worker = self.worker.clone().run(stop.clone());

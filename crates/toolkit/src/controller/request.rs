@@ -155,6 +155,7 @@ pub(super) type ReconcileFn = Box<
 
 /// Erases the type of a reconciler.
 pub(super) fn erase<K: Kind>(reconciler: impl Reconciler<K>) -> ReconcileFn {
+    // Shared with each future, which must be `static` to run in a boxed form.
     let reconciler = Arc::new(reconciler);
     Box::new(move |parts, object| {
         let reconciler = reconciler.clone();

@@ -221,6 +221,7 @@ impl EventRecorder {
             event,
             instance: self.instance.clone(),
         };
+        // A reconcile must not wait for the API server to store an event.
         if self.queue.try_send(queued).is_err() {
             self.counts.count_queue_full();
         }

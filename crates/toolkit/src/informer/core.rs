@@ -172,6 +172,7 @@ impl<L: Locks> Core<L> {
         let version = batch.resource_version.clone();
         let transitions = self.write(batch);
         let status = distribution.scopes.get(scope);
+        // A relist is not an initial list: handlers know the objects already.
         let first_list = is_list && status.is_some_and(|status| !status.listed);
         // The scope of a reflector that is being stopped is not watched any more.
         if let Some(status) = distribution.scopes.get_mut(scope) {
@@ -180,6 +181,7 @@ impl<L: Locks> Core<L> {
                 .fetch_add(u64::from(is_list), Ordering::Relaxed);
             status.listed |= is_list;
             status.last_event = Instant::now();
+            // Only a complete list proves that the account may list; a bookmark does not.
             status.problem = status.problem.take().filter(|_| !is_list);
             status.resource_version = version.or(status.resource_version.take());
             self.record(&transitions, first_list, status.resource_version.as_ref());
@@ -318,6 +320,8 @@ impl<L: Locks> Core<L> {
             removed: slot.removed.clone(),
         };
         let mut distribution = self.distribution();
+        // Under the lock of the distribution: a change is either in this list or delivered later,
+        // never both and never neither.
         let cached: Vec<_> = self
             .store()
             .entries()
@@ -354,6 +358,8 @@ impl<L: Locks> Core<L> {
             return (index, false);
         }
         let conflicts = store.has_conflicting_index(&index_fn);
+        // Built under the read lock, so readers go on while the function is called for every
+        // object.
         let built = store.build_index(index_fn);
         drop(store);
         (self.store_mut().add_index(built), conflicts)
@@ -372,6 +378,7 @@ impl<L: Locks> Core<L> {
         let distribution = self.distribution();
         let namespace = key.namespace().map(str::to_owned);
         let status = distribution.scopes.get(&namespace);
+        // One reflector for all namespaces, unless the key has one of its own.
         let status = status.or_else(|| distribution.scopes.get(&None))?;
         status.resource_version.clone()
     }
@@ -437,6 +444,8 @@ impl Distribution {
     fn status(&self) -> Status {
         let problem = self.scopes.values().find_map(ScopeStatus::blocking_error);
         Status {
+            // Without `started` an informer whose namespaces are not determined yet would count as
+            // synced, because it has none.
             synced: self.started && self.scopes.values().all(|status| status.listed),
             problem: self.blocked.clone().or(problem),
             stopped: self.stopped,

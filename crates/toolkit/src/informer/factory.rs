@@ -134,6 +134,7 @@ impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
         let same_source = match (&self.list_watch, &other.list_watch) {
             (None, None) => true,
+            // Functions cannot be compared, but clones of one source are the same source.
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             _ => false,
         };
@@ -291,6 +292,7 @@ impl SharedInformerFactory {
             ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "", "Unknown"))
         });
         let own_namespaces = match codec.scope() {
+            // The namespaces of a Manager do not restrict kinds that have none.
             KindScope::Cluster => Some(Namespaces::All),
             KindScope::Namespaced | KindScope::Dynamic => options.namespaces,
         };
@@ -353,6 +355,8 @@ impl SharedInformerFactory {
                 () = inner.stop.cancelled() => break,
                 _ = chosen.changed() => {
                     let choice = chosen.borrow_and_update().clone();
+                    // The old selection has ended before the new one begins, so it cannot overwrite
+                    // the new names.
                     stop_selection(selection.take()).await;
                     selection = inner.choose(&choice);
                 }
@@ -434,12 +438,14 @@ impl Inner {
             namespaces: identity.namespaces.clone(),
             identity,
             informer,
+            // Weak: the factory alone does not keep an informer running.
             handle: Arc::downgrade(&handle),
             stop: CancellationToken::new(),
             started: false,
         };
         state.entries.insert(id, entry);
         drop(state);
+        // After the lock is released; `Notify` keeps the permit if the factory does not run yet.
         self.added.notify_one();
         handle
     }
@@ -474,6 +480,8 @@ impl Inner {
             let was_started = entry.started;
             match &entry.namespaces {
                 None => match scopes {
+                    // The labelled namespaces are not known yet. Starting with none would report an
+                    // empty cache as synced.
                     None => continue,
                     Some(scopes) => entry.informer.set_scopes(scopes.clone()),
                 },
@@ -623,6 +631,7 @@ async fn follow_namespaces(
         }
     };
     let publish = Arc::new(publish);
+    // Publishing during the first list would start and stop reflectors for every page of it.
     let complete = Arc::new(AtomicBool::new(false));
     let on_change = {
         let publish = publish.clone();
@@ -637,6 +646,7 @@ async fn follow_namespaces(
     let registration = informer.core.add_handler(handler, None, begun());
     let begin = async {
         if let Err(reason) = registration.wait_for_cache_sync().await {
+            // Reported once. The informer keeps retrying, and the permission may be granted later.
             block(reason);
             registration.synced().await;
         }

@@ -192,6 +192,8 @@ impl Slot {
             () = self.removed.cancelled() => return,
             () = finish.cancelled() => return,
         }
+        // Each handler has its own timer, so periods need not be reconciled with each other as in
+        // client-go's sharedProcessor.
         let mut resync = self
             .resync_period
             .filter(|period| !period.is_zero())
@@ -204,6 +206,7 @@ impl Slot {
                 biased;
                 () = self.removed.cancelled() => return,
                 () = self.queue.arrival() => {}
+                // Reflectors have ended, so what is queued now is the rest.
                 () = finish.cancelled() => {
                     self.drain(&core.lru).await;
                     return;
@@ -226,6 +229,7 @@ impl Slot {
             if catch_unwind(AssertUnwindSafe(call)).is_err() {
                 tracing::error!(%key, "an event handler panicked; continuing with the next object");
             }
+            // After the call, also if it panicked: has_synced means that handlers returned.
             self.queue.delivered(in_initial_list);
             calls += 1;
             if calls % CALLS_IN_A_ROW == 0 {
@@ -254,6 +258,7 @@ impl Slot {
                 }
             }
             Handler::Keys(handler) => {
+                // The version is read from the JSON; nothing is decoded for a handler of keys.
                 let call = |event, object: CachedObject, in_initial_list| {
                     handler(KeyChange {
                         key,
@@ -285,6 +290,7 @@ impl Slot {
 fn resync_timer(period: Duration) -> Interval {
     let period = period.max(RESYNC_PERIOD_MIN);
     let mut timer = interval_at(Instant::now() + period, period);
+    // A slow handler must not be given the resyncs that it missed.
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     timer
 }
@@ -348,6 +354,8 @@ impl HandlerRegistration {
     pub async fn wait_for_cache_sync(&self) -> Result<(), SyncError> {
         let mut status = self.status.clone();
         let mut synced = self.synced.clone();
+        // First whether listing is possible at all: a handler without permission would wait for
+        // ever.
         Status::settled(&self.name, &mut status).await?;
         let stopped = || SyncError::Stopped {
             resource: self.name.clone(),

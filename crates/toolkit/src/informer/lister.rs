@@ -140,6 +140,7 @@ impl<K: Kind> Lister<K> {
         let mut changes = core.changes.subscribe();
         let mut status = core.status.subscribe();
         loop {
+            // Before the read: a change during the evaluation ends the wait below immediately.
             changes.mark_unchanged();
             let object = self.get(key);
             if condition(object.as_deref()) {
@@ -163,6 +164,7 @@ fn typed<K: Kind>(objects: Vec<Object>) -> Vec<Arc<K>> {
 
 impl Core {
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Object> {
+        // Cloned out of the store, so that decoding does not hold its lock.
         let object = self.store().get(key).cloned()?;
         Some(object.read(&self.lru))
     }

@@ -100,6 +100,7 @@ impl CacheMode {
     pub(super) fn decoded_max(self) -> usize {
         match self {
             Self::Compact { decoded_max } => decoded_max,
+            // Decoded objects are not in the ring of the LRU.
             Self::Decoded => 0,
         }
     }
@@ -137,6 +138,8 @@ impl TransformSettings {
 
 impl PartialEq for TransformSettings {
     fn eq(&self, other: &Self) -> bool {
+        // Closures cannot be compared, but each has a type of its own: equal types are the same
+        // code.
         let kind = |settings: &Self| std::mem::discriminant(&settings.function);
         self.identity == other.identity && kind(self) == kind(other)
     }

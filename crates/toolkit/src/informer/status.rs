@@ -75,6 +75,8 @@ impl SyncError {
                 resource,
                 message: message.clone(),
             }),
+            // Network errors and a busy server are left out: waiting for them is what the retry is
+            // for.
             ListWatchError::NotFound(_) => Some(Self::NotServed { resource }),
             _ => None,
         }

@@ -82,6 +82,8 @@ impl ListWatchError {
                     retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
                 }
             }
+            // A server without WatchList answers sendInitialEvents with 400 or 422, depending on
+            // its version and gates.
             (400 | 405 | 406 | 422, _) => Self::Rejected(message),
             (401, _) => Self::Unauthorized(message),
             (403, _) => Self::Forbidden(message),

@@ -122,6 +122,8 @@ impl Manager {
     }
 
     fn with_host(client: Client, options: ManagerOptions, host: Option<String>) -> Self {
+        // Wrapped once, here: informers, controllers, recorders and the elector all use this
+        // client.
         let client = client::counted(client, &options.metrics, host.unwrap_or_default());
         let errors = SetupErrors::collected();
         let factory_options = FactoryOptions {
@@ -337,6 +339,7 @@ impl Manager {
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), ManagerError> {
         let token = CancellationToken::new();
+        // It never completes, so that only the end of the run decides the result.
         let stopping = async {
             stop.await;
             token.cancel();
@@ -407,6 +410,8 @@ impl Manager {
 
     fn keep(&mut self, handle: &Arc<InformerHandle>) {
         if handle.informer.codec.resource().is_none() {
+            // The resource of a dynamic informer is known from its options; writes of such objects
+            // then need no discovery.
             self.mapper.add(&handle.informer.resource);
         }
         if !self.informers.iter().any(|kept| Arc::ptr_eq(kept, handle)) {

@@ -48,6 +48,7 @@ impl RunningManager {
             if let Some(ready) = &mut self.ready
                 && ready.await.is_err()
             {
+                // The reason is the error of the Manager; `Stopped` only if there is none.
                 self.ended().await?;
                 return Err(ManagerError::Stopped);
             }

@@ -207,6 +207,8 @@ impl ReflectorState {
             (Phase::Watching { since }, Input::Event(event)) => {
                 Self::follow(since, event, &mut changes)
             }
+            // A server that accepts watches and closes them immediately would otherwise be asked
+            // without a pause.
             (Phase::Watching { since }, Input::Ended { short_lived: true }) => {
                 self.back_off(None, Resume::Watch { since })
             }
@@ -232,6 +234,8 @@ impl ReflectorState {
                 },
                 Input::BackedOff,
             ) => Phase::Opening { since },
+            // Events read together with an error or the end of the watch arrive after the phase has
+            // changed.
             (phase, _) => phase,
         };
         (self, changes)
@@ -264,6 +268,7 @@ impl ReflectorState {
     ) -> Phase {
         match event {
             ReceivedEvent::Applied(object) => collected.objects.push(object),
+            // The initial events are not a snapshot: live events may be among them.
             ReceivedEvent::Deleted { key, .. } => collected.forget(&key),
             ReceivedEvent::Undecodable(undecodable) => {
                 collected.undecodable.extend(undecodable.key)
@@ -350,6 +355,8 @@ impl ReflectorState {
             ReceivedEvent::Undecodable(undecodable) => undecodable.resource_version,
         };
         Phase::Watching {
+            // Also after an event that cannot be decoded: resuming before it would receive it again
+            // for ever.
             since: version.unwrap_or(since),
         }
     }
@@ -361,6 +368,8 @@ impl ReflectorState {
 
     fn initial_failed(&mut self, error: &ListWatchError) -> Phase {
         if matches!(error, ListWatchError::Rejected(_)) && self.initial == InitialList::Streamed {
+            // A server that rejects the stream does so always; it is not tried again with every
+            // relist.
             self.initial = InitialList::Paged;
             return self.begin();
         }
@@ -383,11 +392,15 @@ impl ReflectorState {
 
     fn watch_failed(&mut self, since: String, error: &ListWatchError) -> Phase {
         match error {
+            // The first expiry is normal after a long interruption and is answered without a delay;
+            // repeated ones back off.
             ListWatchError::Expired(_) if self.failures == 0 => {
                 self.failures = 1;
                 self.begin()
             }
             ListWatchError::Expired(_) => self.back_off(Some(error), Resume::Initial),
+            // Another API server of the cluster may lag behind. Listing from it would make the
+            // cache older, so the watch is retried first.
             ListWatchError::TooLarge(_)
             | ListWatchError::Rejected(_)
             | ListWatchError::Other(_) => {
