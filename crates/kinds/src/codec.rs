@@ -84,6 +84,7 @@ impl KindCodec {
             decode: |json| Ok(Arc::new(serde_json::from_slice::<K>(json)?)),
             encode: |object| serde_json::to_vec(typed::<K>(object)),
             metadata: |object| typed::<K>(object).meta(),
+            // The type knows its kind, so an object need not carry it.
             types: |_| None,
             resource: resource::<K>,
             scope: scope::<K>,
@@ -152,6 +153,8 @@ pub(crate) fn typed<K: 'static>(object: &dyn Any) -> &K {
 
 /// The resource of a type whose `DynamicType` is `()`.
 pub(crate) fn resource<K: Resource>() -> Option<ApiResource> {
+    // A specialization by downcast: `K::DynamicType` is `()` for types that know their kind, and a
+    // value of it is needed to ask for the resource.
     let known: &dyn Any = &();
     known
         .downcast_ref::<K::DynamicType>()
@@ -164,6 +167,8 @@ where
 {
     use std::any::TypeId;
     let scope = TypeId::of::<K::Scope>();
+    // Compared by type at run time: the scope is an associated type, and an implementation per
+    // scope would conflict for generic kinds.
     if scope == TypeId::of::<DynamicResourceScope>() {
         KindScope::Dynamic
     } else if scope == TypeId::of::<ClusterResourceScope>() {

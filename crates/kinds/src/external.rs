@@ -74,6 +74,8 @@ where
     K: Send + Sync + 'static,
 {
     fn codec() -> &'static KindCodec {
+        // A generic function cannot have a static of its own; a constant is promoted, once for each
+        // crate that uses the type.
         const { &KindCodec::of::<Self>() }
     }
 }

@@ -103,6 +103,8 @@ pub async fn converges_after_any_crash(
     settled: impl AsyncFn(&TestCluster) -> String,
 ) -> usize {
     let start = |account: &Account| OperatorUnderTest::start(&operator, account);
+    // The number of writes is that of the undisturbed run, so each of them is followed by a crash
+    // once.
     let (expected, writes) = undisturbed(start, &setup, &settled).await;
     for crash in 1..=writes {
         let (cluster, account) = setup().await;
@@ -134,6 +136,7 @@ pub async fn converges_under_any_fault(
     let (expected, _) = undisturbed(start, &setup, &settled).await;
     for fault in Fault::ALL {
         let (cluster, account) = setup().await;
+        // Injected after the setup, whose requests are the test's own.
         account.inject(Some(fault));
         let operator = start(&account);
         let actual = final_state(cluster, account, vec![operator], &settled).await;
@@ -170,6 +173,7 @@ pub async fn converges_after_failover(
             .map(|identity| (identity, start(&account, identity)))
             .into();
         account.wait_for_writes(crash).await;
+        // Read from the Lease: which replica wins the election is not fixed by their order.
         let holder = holder_of(&cluster, lease).await;
         let leader = replicas
             .iter()
@@ -222,6 +226,7 @@ async fn final_state(
     settled: &impl AsyncFn(&TestCluster) -> String,
 ) -> FinalState {
     let description = settled(&cluster).await;
+    // Before the operators are stopped: an operator that keeps writing would otherwise pass.
     check_quiet(&cluster, &account).await;
     let forbidden = account.requests.forbidden();
     assert!(forbidden.is_empty(), "forbidden requests: {forbidden:?}");
@@ -231,6 +236,8 @@ async fn final_state(
     cluster.stop().await;
     let mut created = BTreeMap::new();
     for request in account.requests.all() {
+        // Counted over the whole run: an object that was created twice and deleted once leaves no
+        // other trace.
         if request.is_create() {
             *created.entry(request.resource).or_default() += 1;
         }

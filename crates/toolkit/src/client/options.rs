@@ -59,8 +59,8 @@ impl Precondition {
     /// Adds it to a merge patch.
     pub(super) fn set(self, patch: &mut Value, metadata: &ObjectMeta) {
         if self != Self::None {
-            // The API server takes a uid or resourceVersion in a patch as a precondition and
-            // answers 409 if it differs.
+            // The API server rejects a patch whose uid or resourceVersion differs from the stored
+            // one.
             patch["metadata"]["uid"] = json!(metadata.uid);
         }
         if self == Self::Version {

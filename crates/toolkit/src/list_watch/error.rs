@@ -82,8 +82,7 @@ impl ListWatchError {
                     retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
                 }
             }
-            // A server without WatchList answers sendInitialEvents with 400 or 422, depending on
-            // its version and gates.
+            // kube-apiserver without the WatchList feature answers sendInitialEvents with 422.
             (400 | 405 | 406 | 422, _) => Self::Rejected(message),
             (401, _) => Self::Unauthorized(message),
             (403, _) => Self::Forbidden(message),
