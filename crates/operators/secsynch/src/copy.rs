@@ -61,6 +61,8 @@ impl SecretContent {
 
     /// The copy with this metadata. Labels and annotations of other managers are kept.
     pub(crate) fn to_copy(&self, owner: &CopyOwner<'_>, mut metadata: ObjectMeta) -> Secret {
+        // Absent managed fields make the server keep its own; those of a cached version could be
+        // outdated.
         metadata.managed_fields = None;
         metadata
             .labels
@@ -143,12 +145,16 @@ pub(crate) fn plan_copy(
         (Some(uid), _) if uid == owner_uid => {
             if value_of(&current.annotations, DIGEST) != Some(digest) {
                 CopyAction::Replace
+            // The annotation says what was written, not what is there: whoever changes the data of
+            // a copy leaves the digest. Each resource version is therefore compared once.
             } else if verified.is_some() && verified == current.resource_version.as_deref() {
                 CopyAction::UpToDate
             } else {
                 CopyAction::Verify
             }
         }
+        // Also with `Adopt`: two SecSynches of one destination would replace each other's copy
+        // forever.
         (Some(_), _) => CopyAction::OwnedByAnother,
         (None, ConflictPolicy::Fail) => CopyAction::Conflict,
         (None, ConflictPolicy::Skip) => CopyAction::Skip,
