@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Kind, KindCodec};
 
-/// A type of another crate as a [`Kind`]: neither that crate nor yours may implement the trait for it.
+/// A type of another crate as a [`Kind`]: neither that crate nor yours may implement the trait for
+/// it.
 ///
 /// It dereferences to the type. Its codec is compiled in each crate that uses it.
 ///

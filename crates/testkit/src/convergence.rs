@@ -1,7 +1,7 @@
 //! Convergence checks: the same scenario with crashes, faults and failovers.
 //!
-//! Inputs: a function that sets up a Manager of an operator, how to set up a cluster for it, and how
-//! to wait for the converged state. Output: a passed test, or a panic with the difference.
+//! Inputs: a function that sets up a Manager of an operator, how to set up a cluster for it, and
+//! how to wait for the converged state. Output: a passed test, or a panic with the difference.
 //!
 //! Guarantees: every run has its own cluster; after convergence, nothing may be written for ten
 //! minutes of virtual time.
@@ -150,8 +150,8 @@ pub async fn converges_under_any_fault(
 /// Checks that a standby replica completes the work of a leader that crashed at any point.
 ///
 /// As [`converges_after_any_crash`], with two replicas that compete for a Lease in `default`.
-/// The options of `operator` have the Lease and the identity of the replica. The replica that holds the Lease is killed after
-/// each write and not started again. Returns the number of failovers.
+/// The options of `operator` have the Lease and the identity of the replica. The replica that holds
+/// the Lease is killed after each write and not started again. Returns the number of failovers.
 ///
 /// # Panics
 /// A run ends in another state, makes a forbidden request, or keeps writing; or no replica holds

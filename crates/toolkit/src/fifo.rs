@@ -1,8 +1,8 @@
 //! Delta FIFO: from the changes of one list and watch to deltas.
 //! In: changes as a reflector received them. Out: batches of deltas, oldest first.
 //! Guarantees: order is kept; a relist is one batch; a key that is missing from a relist is deleted
-//! exactly once; a key that was never emitted is never deleted. It keeps its own known keys and never
-//! reads the store (as client-go's RealFIFO with `knownObjects` replaced by a set of keys).
+//! exactly once; a key that was never emitted is never deleted. It keeps its own known keys and
+//! never reads the store (as client-go's RealFIFO with `knownObjects` replaced by a set of keys).
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -185,7 +185,8 @@ impl DeltaFifo {
         let mut applied = Vec::with_capacity(objects.len());
         let mut positions = BTreeMap::new();
         for ReceivedObject { key, object } in objects {
-            // Pages of a list may repeat an object after the continue token expired; the later one is newer.
+            // Pages of a list may repeat an object after the continue token expired; the later one
+            // is newer.
             if let Some(position) = known.get(&key).and_then(|key| positions.get(key)) {
                 applied[*position] = (
                     known.get(&key).expect("its position is known").clone(),

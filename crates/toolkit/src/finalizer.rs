@@ -56,8 +56,8 @@ fn plan(is_terminating: bool, has_finalizer: bool) -> Plan {
 impl ReconcileClient {
     /// Reconciles an object under a finalizer of this name, such as `example.org/bucket`.
     ///
-    /// A new object gets the finalizer first; that change enqueues it again for [`Event::Apply`]. When
-    /// it is deleted, `work` is called with [`Event::Cleanup`] until it returns
+    /// A new object gets the finalizer first; that change enqueues it again for [`Event::Apply`].
+    /// When it is deleted, `work` is called with [`Event::Cleanup`] until it returns
     /// [`Action::await_change`], and then the finalizer is removed.
     ///
     /// ```

@@ -88,8 +88,8 @@ impl ApiWriter<'_> {
         Ok(written.operation != OperationResult::Unchanged)
     }
 
-    /// Patches the status subresource with the difference between the object and what `set` makes of
-    /// it, unless the statuses are equal. Returns whether anything was written.
+    /// Patches the status subresource with the difference between the object and what `set` makes
+    /// of it, unless the statuses are equal. Returns whether anything was written.
     pub(crate) async fn update_status<K: StaticKind, S: PartialEq>(
         &self,
         object: &K,

@@ -53,8 +53,8 @@ pub(crate) struct Compact<L: Locks = Os> {
 }
 
 impl<L: Locks> Compact<L> {
-    /// `None` if the bytes do not show what the metadata has, for instance because a key is escaped:
-    /// then nothing could be read without decoding.
+    /// `None` if the bytes do not show what the metadata has, for instance because a key is
+    /// escaped: then nothing could be read without decoding.
     pub(super) fn new(
         json: Box<[u8]>,
         codec: &'static KindCodec,

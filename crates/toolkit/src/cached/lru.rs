@@ -3,8 +3,8 @@
 //! Guarantees: at most `max` objects stay decoded, apart from those being admitted right now; the
 //! locks of objects and of the ring are never held together.
 //!
-//! Full: always, in a large cache. The second-chance (CLOCK) algorithm approximates LRU: a new object
-//! replaces one that was not read since the hand last passed it.
+//! Full: always, in a large cache. The second-chance (CLOCK) algorithm approximates LRU: a new
+//! object replaces one that was not read since the hand last passed it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -69,8 +69,8 @@ impl Precondition {
     }
 }
 
-/// Settings of the writes of a [`ReconcileClient`](super::ReconcileClient). `None` keeps the present
-/// setting.
+/// Settings of the writes of a [`ReconcileClient`](super::ReconcileClient). `None` keeps the
+/// present setting.
 ///
 /// ```
 /// use bellerophon::client::{Precondition, WriteOptions};

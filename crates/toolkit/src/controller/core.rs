@@ -215,7 +215,8 @@ impl Core {
     }
 
     /// Until when the key must be held back. A cache may be up to date without an event of the
-    /// object, by a bookmark or because it does not select what was written: so it is compared again.
+    /// object, by a bookmark or because it does not select what was written: so it is compared
+    /// again.
     pub(super) fn held_until(&self, key: &ObjectKey, now: Instant) -> Option<Instant> {
         // The gate and the caches are locked one after the other, never together.
         let awaited = self.gate().awaited_by(key);

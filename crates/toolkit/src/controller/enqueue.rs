@@ -1,8 +1,8 @@
 //! Enqueue: from a change of any kind to keys of the reconciled kind.
 //!
 //! In: add, update and delete notifications of an informer. Out: keys with causes.
-//! Guarantees: a predicate never drops a deletion; an update enqueues the keys of the old and of the
-//! new state.
+//! Guarantees: a predicate never drops a deletion; an update enqueues the keys of the old and of
+//! the new state.
 
 use std::any::Any;
 use std::collections::BTreeSet;

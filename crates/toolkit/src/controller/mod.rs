@@ -2,8 +2,8 @@
 //!
 //! In: shared informers. Out: calls of a reconciler.
 //! Guarantees: one key is never with two workers; every change that passes its predicate leads to a
-//! reconcile that begins after it; a failing, slow or panicking object delays no other; a key is not
-//! reconciled on a cache older than the controller's own writes.
+//! reconcile that begins after it; a failing, slow or panicking object delays no other; a key is
+//! not reconciled on a cache older than the controller's own writes.
 
 mod action; // how a reconcile ends
 mod builder; // what an author writes down

@@ -1,8 +1,8 @@
 //! Predicates: which changes lead to a reconcile.
 //!
 //! In: an object, or its old and new state. Out: pass or not.
-//! Guarantees: a deletion, a resync and a re-creation under the same name always pass; an object that
-//! stops matching a filter passes once more.
+//! Guarantees: a deletion, a resync and a re-creation under the same name always pass; an object
+//! that stops matching a filter passes once more.
 
 use std::any::Any;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! Worker: takes a key, calls the reconciler, acts on the result.
 //!
 //! In: keys. Out: reconciles, counted, timed and traced.
-//! Guarantees: a panic or a timeout is an error of that key only; a worker that is stopped finishes the
-//! reconcile it has begun and takes no other key.
+//! Guarantees: a panic or a timeout is an error of that key only; a worker that is stopped finishes
+//! the reconcile it has begun and takes no other key.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Core: what reflectors write, listers read and handlers are notified from.
 //! In: batches of one reflector. Out: the store, then the handlers' queues.
-//! Guarantees: handler queues receive transitions in the order of the store, each handler all of them
-//! since it was added; the store has a change before a handler queue has it.
+//! Guarantees: handler queues receive transitions in the order of the store, each handler all of
+//! them since it was added; the store has a change before a handler queue has it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -131,7 +131,8 @@ pub(crate) struct Core<L: Locks = Os> {
     /// Which of the objects stay decoded.
     pub(crate) lru: Arc<DecodedLru>,
     store: L::RwLock<Store>,
-    /// Locked before `store` by all writers, so that the order of handler queues is that of the store.
+    /// Locked before `store` by all writers, so that the order of handler queues is that of the
+    /// store.
     distribution: L::Mutex<Distribution>,
     pub(crate) status: watch::Sender<Status>,
     /// Notified when a handler was added.

@@ -204,8 +204,8 @@ impl Drop for Lease {
     }
 }
 
-/// Makes and runs shared informers, one per resource and selection, for programs whose informers come
-/// and go; a [`Manager`](crate::manager::Manager) has one. Clones are the same factory.
+/// Makes and runs shared informers, one per resource and selection, for programs whose informers
+/// come and go; a [`Manager`](crate::manager::Manager) has one. Clones are the same factory.
 ///
 /// An informer runs while a handle to it, or to one of its listers or indexes, exists.
 ///

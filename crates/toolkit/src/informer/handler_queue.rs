@@ -156,7 +156,8 @@ impl HandlerQueue {
         self.published(inner);
     }
 
-    /// Takes the oldest notification. [`HandlerQueue::delivered`] must follow once the handler returned.
+    /// Takes the oldest notification. [`HandlerQueue::delivered`] must follow once the handler
+    /// returned.
     pub(crate) fn take(&self) -> Option<Notification> {
         let mut inner = self.lock();
         let (_, key) = inner.order.pop_first()?;

@@ -95,8 +95,8 @@ impl Informer {
         });
     }
 
-    /// Runs the informer until `stop`. Reflectors stop first, then handlers receive what is pending;
-    /// all tasks have ended when this returns. Dropping the future aborts them.
+    /// Runs the informer until `stop`. Reflectors stop first, then handlers receive what is
+    /// pending; all tasks have ended when this returns. Dropping the future aborts them.
     pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let was_started = self.started.swap(true, Ordering::SeqCst);
         debug_assert!(!was_started, "an informer is run once");

@@ -242,8 +242,8 @@ pub struct InformerOptions<K> {
     /// Only objects whose fields match, selected by the server.
     pub fields: Option<String>,
     /// Where to watch; default: the namespaces of the Manager or factory, and everywhere for
-    /// cluster-scoped kinds. A cluster-scoped `DynamicObject` needs [`Namespaces::All`] if those are
-    /// limited.
+    /// cluster-scoped kinds. A cluster-scoped `DynamicObject` needs [`Namespaces::All`] if those
+    /// are limited.
     pub namespaces: Option<Namespaces>,
     /// Where objects come from; default: the API server. Informers with different sources are
     /// different informers.

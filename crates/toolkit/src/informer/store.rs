@@ -1,7 +1,7 @@
 //! Store: the objects of one informer, by key, by namespace and by index values.
 //! In: batches of deltas, from the informer alone. Out: objects, and what each delta changed.
-//! Guarantees: every index agrees with the objects; a batch is applied as a whole before anyone reads
-//! again; order is by key, never by hash; nothing is decoded under the write lock.
+//! Guarantees: every index agrees with the objects; a batch is applied as a whole before anyone
+//! reads again; order is by key, never by hash; nothing is decoded under the write lock.
 
 use std::{
     any::{Any, TypeId},

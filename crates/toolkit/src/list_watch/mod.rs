@@ -41,7 +41,10 @@ pub use error::ListWatchError;
 ///         async move { Ok(page) }.boxed()
 ///     }
 ///
-///     fn watch(&self, _: WatchRequest) -> BoxFuture<'static, Result<WatchStream, ListWatchError>> {
+///     fn watch(
+///         &self,
+///         _: WatchRequest,
+///     ) -> BoxFuture<'static, Result<WatchStream, ListWatchError>> {
 ///         async { Ok(stream::pending().boxed()) }.boxed()
 ///     }
 /// }
@@ -50,7 +53,8 @@ pub trait ListWatch: Send + Sync + 'static {
     /// One page of a consistent list, the newest there is.
     fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<ListPage, ListWatchError>>;
 
-    /// Opens a watch. Events come in the order of the server; the end of the stream is not an error.
+    /// Opens a watch. Events come in the order of the server; the end of the stream is not an
+    /// error.
     fn watch(
         &self,
         request: WatchRequest,

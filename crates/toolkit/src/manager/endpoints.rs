@@ -1,8 +1,8 @@
 //! Endpoints: `/healthz`, `/readyz` and `/metrics` over plain HTTP.
 //!
 //! In: a listener. Out: responses.
-//! Guarantees: at most [`CONNECTIONS_MAX`] connections are open, further ones wait to be accepted; a
-//! connection that sends no header within [`HEADER_TIMEOUT`] is closed.
+//! Guarantees: at most [`CONNECTIONS_MAX`] connections are open, further ones wait to be accepted;
+//! a connection that sends no header within [`HEADER_TIMEOUT`] is closed.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! The order of start and stop.
 //!
-//! Start: servers → caches → `Always` runnables → lease → controllers and `LeaderElection` runnables.
-//! Stop: controllers and `LeaderElection` runnables → lease → `Always` runnables → event writers →
-//! caches → servers.
+//! Start: servers → caches → `Always` runnables → lease → controllers and `LeaderElection`
+//! runnables. Stop: controllers and `LeaderElection` runnables → lease → `Always` runnables → event
+//! writers → caches → servers.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -9,7 +9,8 @@ use super::{Manager, ManagerError};
 /// A started [`Manager`]. Dropping it aborts everything the Manager runs.
 ///
 /// ```no_run
-/// # async fn example(mgr: bellerophon::manager::Manager) -> Result<(), bellerophon::manager::ManagerError> {
+/// # use bellerophon::manager::{Manager, ManagerError};
+/// # async fn example(mgr: Manager) -> Result<(), ManagerError> {
 /// let mut running = mgr.start();
 /// running.ready().await?;
 /// running.stop().await

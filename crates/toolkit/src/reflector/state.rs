@@ -1,8 +1,8 @@
 //! The state machine of a reflector, without IO: the next operation, given all inputs so far.
 //! In: the result of the last operation. Out: the next operation, and changes for the delta FIFO.
-//! Guarantees: a watch resumes from its last version wherever the server allows it; only a compacted
-//! version, or a server that keeps rejecting the resume, leads to a new list; whatever a server does,
-//! it receives about one request a second at most.
+//! Guarantees: a watch resumes from its last version wherever the server allows it; only a
+//! compacted version, or a server that keeps rejecting the resume, leads to a new list; whatever a
+//! server does, it receives about one request a second at most.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::{
 };
 
 /// Time without an event after which an open watch counts as dead. Servers send a bookmark about
-/// every minute, so a healthy watch is rarely reopened, and a half-open one is replaced within 75 s.
+/// every minute, so a healthy watch is rarely reopened, and a half-open one is replaced within 75
+/// s.
 pub(super) const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(70);
 /// Time without an event after which a server is assumed not to send the end of the initial events.
 pub(super) const INITIAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(15);
