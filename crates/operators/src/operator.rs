@@ -122,7 +122,7 @@ pub fn manager(
     switches: &Switches,
     mut options: ManagerOptions,
 ) -> Manager {
-    // Only a default: whoever runs the operators may have chosen a number.
+    // Only a default: the program that runs the operators may have chosen a number.
     options.controller.concurrency.get_or_insert(CONCURRENCY);
     let mut mgr = Manager::new(client, options);
     for operator in operators {

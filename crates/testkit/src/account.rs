@@ -216,7 +216,7 @@ impl RequestHandler {
         if let Some(mut recorded) = recorded {
             recorded.code = response.status().as_u16();
             if recorded.is_counted_write() && response.status().is_success() {
-                // Before the counter: whoever waits for this write finds its fault in effect.
+                // Before the counter: a test that waits for this write finds its fault in effect.
                 self.faults.after_write();
                 self.writes.send_modify(|count| *count += 1);
             }

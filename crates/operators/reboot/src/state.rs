@@ -241,7 +241,7 @@ impl NodePatch {
             stage: Stage::Draining,
         };
         let patch = Self::default().remove(NOW).set(IN_PROGRESS, progress);
-        // Somebody else cordoned it, and it stays cordoned after the reboot.
+        // Another client cordoned it, and it stays cordoned after the reboot.
         if node.unschedulable {
             return patch;
         }

@@ -145,11 +145,11 @@ pub(crate) fn plan_copy(
         (Some(uid), _) if uid == owner_uid => {
             if value_of(&current.annotations, DIGEST) != Some(digest) {
                 CopyAction::Replace
-            // The annotation says what was written, not what is there: whoever changes the data of
-            // a copy leaves the digest. Each resource version is therefore compared once.
             } else if verified.is_some() && verified == current.resource_version.as_deref() {
                 CopyAction::UpToDate
             } else {
+                // The annotation says what was written, not what is there: another client can
+                // change the data and leave the digest. Each version is therefore compared once.
                 CopyAction::Verify
             }
         }

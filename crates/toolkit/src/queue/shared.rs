@@ -110,7 +110,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
         let taken = self.with(|contents| {
             let taken = contents.state.take(Instant::now);
             // One notification per add would be enough for one key each, but `notified` merges
-            // them: whoever takes a key passes the notification on.
+            // them: the worker that takes a key passes the notification on.
             more = taken.is_some() && contents.state.has_ready() && contents.should_notify();
             taken
         });
