@@ -93,7 +93,7 @@ pub(crate) fn next_step(
             },
         };
     }
-    // An annotation that does not parse: no agent can act on it, and it would hold the slot forever.
+    // An annotation that does not parse: no agent can act on it, and it would hold the slot.
     if node.is_in_progress() {
         return AgentStep::CleanUp;
     }

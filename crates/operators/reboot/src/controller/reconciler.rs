@@ -75,7 +75,7 @@ pub(crate) struct ReconcilerState {
 
 impl Reconciler<RebootLedger> for RebootReconciler {
     async fn reconcile(&self, req: Request<RebootLedger>) -> Result<Action, Error> {
-        // A ledger of another name, which only a user can have created, has no part in the protocol.
+        // A ledger of another name, which only users create, has no part in the protocol.
         if req.key().name() != LEDGER {
             return Ok(Action::await_change());
         }
