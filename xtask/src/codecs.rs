@@ -5,7 +5,8 @@
 //! again in the crate that uses them.
 //!
 //! Inputs: the libraries of the operators. Output: the codecs that they contain.
-//! Guarantee: symbols of both mangling schemes are recognised; other tools than cargo are not needed.
+//! Guarantee: symbols of both mangling schemes are recognised; other tools than cargo are not
+//! needed.
 
 use std::{
     collections::BTreeSet,
@@ -26,8 +27,8 @@ const PACKAGES: &[&str] = &[
     "bellerophon-simple",
 ];
 
-/// The modules of k8s-openapi with built-in kinds and their parts. The types of `apimachinery`, such
-/// as `ObjectMeta` and `Condition`, are parts of custom resources too.
+/// The modules of k8s-openapi with built-in kinds and their parts. The types of `apimachinery`,
+/// such as `ObjectMeta` and `Condition`, are parts of custom resources too.
 const BUILT_IN: &[&str] = &["api", "apiextensions_apiserver"];
 
 /// The number of codecs of a package that an error names.

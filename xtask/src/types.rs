@@ -16,10 +16,10 @@
 //! schemes and every struct reachable from one, except types with their own `UnmarshalJSON`:
 //! - `types`, by the same names: `order` (the JSON names in the order of the struct, with those of
 //!   embedded structs in their place) and `fields` by JSON name. A field has `go` (the `String()`
-//!   of its type without a pointer), `elem` (the same of the element of a slice or map), `ptr` (true
-//!   for a pointer), `omit` (`omitempty`, `omitzero`, or both joined by `+`), `embed` (the names of
-//!   the embedded structs that contain the field) and `default` (the value of a `+default=` marker
-//!   that is plain JSON or the name of a constant);
+//!   of its type without a pointer), `elem` (the same of the element of a slice or map), `ptr`
+//!   (true for a pointer), `omit` (`omitempty`, `omitzero`, or both joined by `+`), `embed` (the
+//!   names of the embedded structs that contain the field) and `default` (the value of a
+//!   `+default=` marker that is plain JSON or the name of a constant);
 //! - `kinds`: every registered group, version and kind.
 //!
 //! PUBLISHED is the response of a server of that release at `/openapi/v2`

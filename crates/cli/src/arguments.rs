@@ -207,6 +207,7 @@ impl UpOptions {
             (ClusterMode::Full, nodes) => {
                 Ok(Some((Level::Full, nodes.unwrap_or(NODES_DEFAULT).into())))
             }
+            // Without the scheduler nothing would be assigned to a node.
             (ClusterMode::Core, None) => Ok(Some((Level::Core, 0))),
             (ClusterMode::None, None) => Ok(None),
             (ClusterMode::Core | ClusterMode::None, Some(_)) => {
@@ -237,6 +238,7 @@ impl Arguments {
     /// The command line is invalid.
     pub(crate) fn parse_or_exit() -> Result<Self, CliError> {
         Self::try_parse().map_err(|error| match error.kind() {
+            // clap prints these to stdout with exit code 0; they are results, not errors.
             DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
             _ => CliError::Usage(in_one_line(&error)).with_hint("see `bellerophon --help`"),
         })
@@ -246,6 +248,7 @@ impl Arguments {
 /// The message of a clap error without its usage, as one line.
 fn in_one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
+    // An error is one line on stderr; the usage is what --help prints.
     let message = text.split("\n\nUsage:").next().unwrap_or_default();
     let message = message.strip_prefix("error: ").unwrap_or(message);
     let lines: Vec<&str> = message
@@ -265,6 +268,8 @@ fn workers(text: &str) -> Result<usize, &'static str> {
 
 /// Accepts only characters that need no escaping in a URL.
 fn object(text: &str) -> Result<String, &'static str> {
+    // Names of Kubernetes objects have no other characters, except in RBAC, so nothing needs
+    // escaping.
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-./:".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         Ok(text.to_owned())

@@ -87,6 +87,7 @@ pub(crate) async fn run(
     clock: Clock,
     format: OutputFormat,
 ) -> Result<(), CliError> {
+    // Before the first apply, so that no record of the samples is missed.
     let mut reader = bus.subscribe();
     let is_running = |name: &str| operators.iter().any(|operator| operator.name == name);
     let mut selectors = Vec::new();

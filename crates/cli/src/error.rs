@@ -53,11 +53,13 @@ fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut next = error.source();
     while let Some(cause) = next {
         let text = cause.to_string();
+        // Many errors print their source themselves; the text would appear twice.
         if !line.contains(&text) {
             line = format!("{line}: {text}");
         }
         next = cause.source();
     }
+    // One error is one line, also if a server answers with several.
     line.replace('\n', " ")
 }
 

@@ -96,6 +96,7 @@ pub(crate) async fn print(options: &KubeconfigOptions) -> Result<(), CliError> {
         failure
             .with_hint("start a cluster with `bellerophon up`, or set --kubeconfig to another file")
     };
+    // Kept as read: the cluster entry of the new kubeconfig is a copy, with its CA bundle.
     let administrator = Kubeconfig::read_from(path).map_err(unusable)?;
     let selected = KubeConfigOptions {
         context: options.context.clone(),
@@ -199,6 +200,8 @@ fn account_kubeconfig(
         clusters: administrator
             .clusters
             .into_iter()
+            // Other clusters and users of the administrator must not end up in a file that is
+            // handed out.
             .filter(|known| known.name == cluster)
             .collect(),
         auth_infos: vec![NamedAuthInfo {

@@ -24,6 +24,7 @@ const FILTER_VARIABLE: &str = "RUST_LOG";
 pub(crate) fn init(verbose: u8, format: OutputFormat) -> Result<(), CliError> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(verbose)?)
+        // stdout is for results, which scripts parse.
         .with_writer(stderr)
         .with_ansi(use_colours());
     match format {
@@ -54,6 +55,7 @@ fn level(verbose: u8) -> &'static str {
     match verbose {
         0 => "warn",
         1 => "warn,bellerophon=info",
+        // Dependencies stay at info: at debug, HTTP libraries log headers, which include tokens.
         2 => "info,bellerophon=debug",
         _ => "info,bellerophon=trace",
     }

@@ -23,6 +23,7 @@ pub(crate) fn print(arguments: &ManifestsArguments, out: &mut impl Write) -> Res
     for operator in operators::parse_list(&arguments.operators)? {
         for object in manifests(&operator, &installation) {
             let is_selected = !arguments.crds_only || object["kind"] == "CustomResourceDefinition";
+            // Operators may share objects, such as the namespace they are installed into.
             if is_selected && !printed.contains(&object) {
                 printed.push(object);
             }

@@ -36,6 +36,7 @@ pub(crate) fn parse_list(list: &str) -> Result<Vec<Operator>, CliError> {
             ],
         };
         for operator in named {
+            // `all,icecream` names it twice; two controllers of one name are a setup error.
             if !operators.iter().any(|known| known.name == operator.name) {
                 operators.push(operator);
             }

@@ -34,6 +34,7 @@ impl ReadyMessage {
     /// # Errors
     /// The working directory does not exist.
     pub(crate) fn new(url: String, kubeconfig: &Path, started: Instant) -> io::Result<Self> {
+        // The reader of the message may have another working directory.
         let kubeconfig = path::absolute(kubeconfig)?.display().to_string();
         Ok(Self {
             server: url,
@@ -52,6 +53,7 @@ impl ReadyMessage {
             OutputFormat::Json => writeln!(out, "{}", serde_json::to_string(self)?)?,
             OutputFormat::Text => self.write_text(out)?,
         }
+        // A script waits for this line, and stdout is block-buffered if it is a pipe.
         out.flush()
     }
 

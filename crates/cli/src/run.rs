@@ -25,12 +25,14 @@ use crate::{arguments::RunArguments, error::CliError, operators};
 pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
     let operators = operators::parse_list(&arguments.operators)?;
     let has_controllers = |operator: &Operator| !(operator.permissions)().is_empty();
+    // A process that runs nothing would look healthy for ever.
     if !operators.iter().any(has_controllers) {
         let message = format!("{:?} has no controllers to run", arguments.operators);
         return Err(
             CliError::Usage(message).with_hint("to install its CRDs, see `bellerophon manifests`")
         );
     }
+    // Before the cluster is contacted: usage errors do not depend on it.
     check_feature_switches(&operators, &arguments.feature_switches)?;
     let config = config(
         arguments.kubeconfig.as_deref(),
@@ -39,6 +41,8 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
     .await?;
     let identity = identity();
     let leader_election = arguments.leader_elect.then(|| LeaderElectionOptions {
+        // In a pod this is the namespace of its service account, where the manifests grant access
+        // to Leases.
         lease_namespace: config.default_namespace.clone(),
         identity: Some(identity.clone()),
         ..LeaderElectionOptions::new(lease_name(&operators))
@@ -126,6 +130,7 @@ pub(crate) async fn config(file: Option<&Path>, context: Option<&str>) -> Result
             .await
             .map_err(CliError::new);
     }
+    // `infer` would fall back to the service account of the pod and ignore the context.
     if context.is_some() {
         return Config::from_kubeconfig(&options)
             .await

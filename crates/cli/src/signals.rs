@@ -66,6 +66,7 @@ impl Signals {
             signal = self.next() => {
                 signal?;
                 eprintln!("bellerophon: stopped immediately; pending requests were aborted");
+                // Not a return: the tasks that do not end are what the user gave up on.
                 process::exit(1)
             }
         }

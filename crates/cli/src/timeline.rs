@@ -69,6 +69,8 @@ impl ObjectSelector {
 
     /// Whether an object matches. Trace events have kinds such as `Deployment.apps`.
     fn matches(&self, kind: &str, key: &ObjectKey) -> bool {
+        // Users write `deployments/web` or `deployment/web`, as for kubectl. Discovery would need a
+        // request.
         let singular = kind.split('.').next().unwrap_or_default().to_lowercase();
         let matches_kind = self.kind.as_ref().is_none_or(|selected| {
             let is_plural = selected.strip_suffix('s').is_some_and(|stem| {
@@ -195,6 +197,8 @@ impl Timeline {
         if entries.is_empty() {
             self.defer(event);
         }
+        // A write has made another object related, whose earlier events are now part of the
+        // timeline.
         if self.related.insertions() > related_before {
             for deferred in std::mem::take(&mut self.deferred) {
                 entries.extend(self.add(&deferred));
@@ -296,6 +300,8 @@ impl Timeline {
                 took,
             } => {
                 let is_related = self.is_enqueued(controller, key);
+                // Writes of later reconciles belong to the timeline only if a related object
+                // enqueued them again.
                 self.enqueued.remove(&(controller.clone(), key.clone()));
                 (is_related && *result == "error")
                     .then(|| TimelineEntry::Fails(format!("{controller} for {key} after {took:?}")))

@@ -42,6 +42,7 @@ const GAP: char = '…';
 /// The kubeconfig cannot be read, the server cannot be reached or has no timelines, or nothing is
 /// known of the object.
 pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
+    // Before the first request, so that Ctrl-C during it is a normal end.
     let mut signals = Signals::listen().map_err(CliError::context("cannot listen for signals"))?;
     let (client, namespace) = connect(&options.kubeconfig, options.namespace.as_deref()).await?;
     let query = Query {
@@ -69,6 +70,7 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
             }
         };
         let Some(line) = line else { break };
+        // A line about missing records does not show that the object is known.
         is_empty &= line.starts_with(GAP);
         match writeln!(out, "{line}").and_then(|()| out.flush()) {
             // The reader, such as `head`, has closed the pipe.

@@ -30,6 +30,7 @@ use crate::{
 /// The address is in use, the kubeconfig cannot be written, or a controller failed.
 pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), CliError> {
     let signal_error = || CliError::context("cannot listen for signals");
+    // Before anything is started: a signal during the start stops what runs by then.
     let mut signals = Signals::listen().map_err(signal_error())?;
     let operators = options.operators()?;
     let mut cluster = RunningCluster::start(options).await?;
@@ -63,6 +64,8 @@ impl RunningCluster {
         let trace = Trace::new(trace::RECORDS_MAX);
         let clock = Clock::system();
         let builder = ApiServer::builder().listen(options.listen);
+        // Without controllers there is nothing to trace, and `bellerophon trace` says so by its
+        // 404.
         let builder = if size.is_some() {
             builder.page(trace::PATH, trace::endpoint(trace.clone(), clock))
         } else {
@@ -146,6 +149,8 @@ impl RunningCluster {
         if operators.is_empty() {
             return Ok(());
         }
+        // The Manager reports a resource that is not served as an error of the start, so the CRDs
+        // come first.
         define(&admin_client(&self.server), operators)
             .await
             .map_err(CliError::new)?;
@@ -175,6 +180,8 @@ impl RunningCluster {
         running.ready().await.map_err(CliError::new)
     }
 
+    // The reverse of the start: each component still reaches those that it depends on while it
+    // stops.
     async fn stop(self) {
         if let Some(operators) = self.operators
             && let Err(error) = operators.stop().await

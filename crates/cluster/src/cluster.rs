@@ -1,8 +1,8 @@
 //! Cluster: all controllers of a control plane in one Manager.
 //!
 //! Input: a client and what to run. Output: a running cluster.
-//! Guarantees: no controller reconciles before its caches are synced; when [`Cluster::stop`] returns,
-//! all tasks have ended.
+//! Guarantees: no controller reconciles before its caches are synced; when [`Cluster::stop`]
+//! returns, all tasks have ended.
 
 use std::fmt;
 
@@ -89,7 +89,8 @@ impl Builder {
         }
     }
 
-    /// Where controllers record which events they received, why they reconciled and what they wrote.
+    /// Where controllers record which events they received, why they reconciled and what they
+    /// wrote.
     pub fn trace(self, trace: Trace) -> Self {
         Self { trace, ..self }
     }
@@ -154,8 +155,8 @@ impl fmt::Debug for Builder {
 
 /// A running cluster: the controllers of a control plane and simulated nodes, on an API server.
 ///
-/// It keeps no state outside of the API: another one can take over at any point. Two clusters on one
-/// server conflict.
+/// It keeps no state outside of the API: another one can take over at any point. Two clusters on
+/// one server conflict.
 pub struct Cluster {
     manager: RunningManager,
     nodes: Option<Nodes>,

@@ -1,7 +1,9 @@
 //! `#[derive(Kind)]`: the codec of a custom resource.
-//! In: the struct that `#[derive(CustomResource)]` generates. Out: its implementation of `bellerophon::Kind`.
+//! In: the struct that `#[derive(CustomResource)]` generates. Out: its implementation of
+//! `bellerophon::Kind`.
 //!
-//! The name of the type is all that is needed, so the macro reads tokens itself instead of compiling a parser.
+//! The name of the type is all that is needed, so the macro reads tokens itself instead of
+//! compiling a parser.
 
 use proc_macro::{TokenStream, TokenTree};
 
@@ -26,8 +28,8 @@ pub fn derive_kind(item: TokenStream) -> TokenStream {
     if matches!(tokens.next(), Some(TokenTree::Punct(next)) if next.as_char() == '<') {
         return error("Kind cannot be derived for a generic struct: a kind has one schema");
     }
-    // The codec is a static of a function that is never inlined: an inlined or promoted one would be
-    // instantiated again, with the type's serde code, in every crate that uses the kind.
+    // The codec is a static of a function that is never inlined: an inlined or promoted one would
+    // be instantiated again, with the type's serde code, in every crate that uses the kind.
     let code = format!(
         "impl ::bellerophon::Kind for {name} {{
             #[inline(never)]

@@ -13,9 +13,27 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// An object whose type only its codec knows. Clones share it.
+///
+/// ```
+/// use bellerophon_kinds::{Kind, Object, downcast};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+///
+/// let object: Object = ConfigMap::codec().decode(br#"{"metadata":{"name":"settings"}}"#)?;
+/// let map = downcast::<ConfigMap>(object);
+/// assert_eq!(map.metadata.name.as_deref(), Some("settings"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 pub type Object = Arc<dyn Any + Send + Sync>;
 
 /// Whether objects of a kind have a namespace.
+///
+/// ```
+/// use bellerophon_kinds::{Kind, KindScope};
+/// use k8s_openapi::api::core::v1::{Node, Pod};
+///
+/// assert_eq!(Pod::codec().scope(), KindScope::Namespaced);
+/// assert_eq!(Node::codec().scope(), KindScope::Cluster);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KindScope {
     /// They have one.
@@ -32,6 +50,17 @@ type Metadata = fn(&dyn Any) -> &ObjectMeta;
 type Types = fn(&dyn Any) -> Option<&TypeMeta>;
 
 /// Decodes and encodes objects of one type. Made by the implementations of [`Kind`](crate::Kind).
+///
+/// ```
+/// use bellerophon_kinds::Kind;
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// let codec = Pod::codec();
+/// let pod = codec.decode(br#"{"metadata":{"name":"web","namespace":"team-a"}}"#)?;
+/// assert_eq!(codec.metadata(&*pod).namespace.as_deref(), Some("team-a"));
+/// assert_eq!(codec.resource().map(|resource| resource.plural).as_deref(), Some("pods"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 pub struct KindCodec {
     pub(crate) decode: Decode,
     pub(crate) encode: Encode,
@@ -55,6 +84,7 @@ impl KindCodec {
             decode: |json| Ok(Arc::new(serde_json::from_slice::<K>(json)?)),
             encode: |object| serde_json::to_vec(typed::<K>(object)),
             metadata: |object| typed::<K>(object).meta(),
+            // The type knows its kind, so an object need not carry it.
             types: |_| None,
             resource: resource::<K>,
             scope: scope::<K>,
@@ -123,6 +153,8 @@ pub(crate) fn typed<K: 'static>(object: &dyn Any) -> &K {
 
 /// The resource of a type whose `DynamicType` is `()`.
 pub(crate) fn resource<K: Resource>() -> Option<ApiResource> {
+    // A specialization by downcast: `K::DynamicType` is `()` for types that know their kind, and a
+    // value of it is needed to ask for the resource.
     let known: &dyn Any = &();
     known
         .downcast_ref::<K::DynamicType>()
@@ -135,6 +167,8 @@ where
 {
     use std::any::TypeId;
     let scope = TypeId::of::<K::Scope>();
+    // Compared by type at run time: the scope is an associated type, and an implementation per
+    // scope would conflict for generic kinds.
     if scope == TypeId::of::<DynamicResourceScope>() {
         KindScope::Dynamic
     } else if scope == TypeId::of::<ClusterResourceScope>() {

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Kind, KindCodec};
 
-/// A type of another crate as a [`Kind`]: neither that crate nor yours may implement the trait for it.
+/// A type of another crate as a [`Kind`]: neither that crate nor yours may implement the trait for
+/// it.
 ///
 /// It dereferences to the type. Its codec is compiled in each crate that uses it.
 ///
@@ -74,6 +75,8 @@ where
     K: Send + Sync + 'static,
 {
     fn codec() -> &'static KindCodec {
+        // A generic function cannot have a static of its own; a constant is promoted, once for each
+        // crate that uses the type.
         const { &KindCodec::of::<Self>() }
     }
 }

@@ -1,9 +1,10 @@
 //! Kinds: one static codec per Kubernetes type.
 //!
 //! Decoding and encoding a Kubernetes type is the most expensive code to compile in a controller: a
-//! crate that reads and writes a Deployment spends 25 CPU seconds on serde alone, and release builds
-//! do not share that code between crates. Here it is instantiated once per kind, behind function
-//! pointers: a crate that uses a kind through [`Kind`] links it instead of compiling it again.
+//! crate that reads and writes a Deployment spends 25 CPU seconds on serde alone, and release
+//! builds do not share that code between crates. Here it is instantiated once per kind, behind
+//! function pointers: a crate that uses a kind through [`Kind`] links it instead of compiling it
+//! again.
 //!
 //! In: bytes of JSON. Out: objects behind `Arc<dyn Any>`, and back.
 //! Guarantees: [`Kind::codec`] of one type is the same codec everywhere; a codec's functions accept

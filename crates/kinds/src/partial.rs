@@ -44,6 +44,8 @@ fn encode_partial(
 }
 
 impl KindCodec {
+    // Generic code only moves fields. What serde generates is in the two functions above, compiled
+    // once for all kinds.
     const fn partial<K>() -> Self
     where
         K: Resource + Send + Sync + 'static,
@@ -93,6 +95,8 @@ where
 impl Kind for DynamicObject {
     #[inline(never)]
     fn codec() -> &'static KindCodec {
+        // Not derived: a dynamic object has no resource of its own, and its types are in each
+        // object.
         static CODEC: KindCodec = KindCodec {
             decode: |json| Ok(Arc::new(serde_json::from_slice::<DynamicObject>(json)?)),
             encode: |object| serde_json::to_vec(typed::<DynamicObject>(object)),

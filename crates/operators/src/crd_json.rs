@@ -19,6 +19,7 @@ pub use serde_json::{json, to_value};
 /// # Errors
 /// The value is not a schema.
 pub fn from_value(schema: Value) -> Result<JSONSchemaProps, serde_json::Error> {
+    // The smallest definition that decodes, around the schema: only definitions have a codec.
     let version = json!({
         "name": "v1", "served": true, "storage": true,
         "schema": {"openAPIV3Schema": schema},

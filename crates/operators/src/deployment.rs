@@ -36,6 +36,8 @@ impl DeploymentAction {
     pub fn plan(current: Option<&Deployment>, desired: Deployment) -> Self {
         let owner_uid = controller_of(&desired).map(|owner| &owner.uid);
         match current {
+            // Compared by UID: the Deployment of a deleted owner is not that of its successor of
+            // the same name, and the garbage collector is about to delete it.
             Some(current) if controller_of(current).map(|owner| &owner.uid) != owner_uid => {
                 Self::NotOwned
             }
@@ -56,6 +58,8 @@ fn is_superset(current: &Value, desired: &Value) -> bool {
                     .is_some_and(|current| is_superset(current, desired))
             })
         }
+        // Unlike a field, an item that another manager added is a difference: without the schema it
+        // is not known which items belong together.
         (Value::Array(current), Value::Array(desired)) => {
             current.len() == desired.len()
                 && current
@@ -114,6 +118,7 @@ impl<'a> Rollout<'a> {
         }
         let available = self.available_replicas();
         let desired = self.desired_replicas();
+        // Counts that were reported for an earlier spec do not count as readiness of this one.
         let update = if self.is_observed() && available >= desired {
             ConditionUpdate::new("Ready", ConditionStatus::True, "AllAvailable")
         } else {
@@ -125,6 +130,8 @@ impl<'a> Rollout<'a> {
     /// Mirrors DeploymentComplete of the deployment controller, without the availability.
     fn progressing(self) -> ConditionUpdate {
         let updated = self.count(|status| status.updated_replicas);
+        // Pods of former templates are in `replicas` and not in `updated`, so equality means that
+        // none is left.
         let is_complete = self.is_observed()
             && updated >= self.desired_replicas()
             && self.count(|status| status.replicas) == updated;

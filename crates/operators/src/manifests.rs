@@ -54,6 +54,7 @@ const HTTP_PORT: u16 = 8080;
 pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value> {
     let mut all: Vec<Value> = (operator.crds)().iter().map(to_json).collect();
     all.extend(user_roles(operator));
+    // Without permissions there are no controllers either, and the definitions are all of it.
     if (operator.permissions)().is_empty() {
         return all;
     }
@@ -69,6 +70,7 @@ pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value>
         },
     }));
     all.extend(service_account(operator, installation));
+    // Before the workload, so that no pod of it runs without the restrictions.
     all.extend((operator.admission_policies)());
     all.push(workload(operator, installation));
     all.push(service(operator, installation));
@@ -230,6 +232,8 @@ fn workload(operator: &Operator, installation: &Installation) -> Value {
             "runAsUser": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
+        // More than the graceful shutdown of the Manager takes, which is 30 seconds by default: a
+        // leader that is killed cannot release its Lease.
         "terminationGracePeriodSeconds": 40,
     });
     let mut spec = json!({"selector": {"matchLabels": labels(operator)}});
@@ -248,6 +252,8 @@ fn workload(operator: &Operator, installation: &Installation) -> Value {
             pod["securityContext"]["runAsNonRoot"] = json!(false);
             pod["securityContext"]["runAsUser"] = json!(0);
             pod["priorityClassName"] = json!("system-node-critical");
+            // Nodes that are cordoned, not ready or tainted by their administrators need the agent
+            // too.
             pod["tolerations"] = json!([{"operator": "Exists"}]);
             let name = |path: &str| path.trim_matches('/').replace('/', "-");
             let volume = |path: &&str| {

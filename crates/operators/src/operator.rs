@@ -122,6 +122,7 @@ pub fn manager(
     switches: &Switches,
     mut options: ManagerOptions,
 ) -> Manager {
+    // Only a default: the program that runs the operators may have chosen a number.
     options.controller.concurrency.get_or_insert(CONCURRENCY);
     let mut mgr = Manager::new(client, options);
     for operator in operators {
@@ -137,6 +138,7 @@ pub fn manager(
 pub async fn define(client: &Client, operators: &[Operator]) -> Result<(), WriteError> {
     let client = ReconcileClient::new(client.clone(), FIELD_MANAGER);
     for crd in operators.iter().flat_map(|operator| (operator.crds)()) {
+        // Applied rather than created, so that the definitions of a former version are updated.
         client.apply(&crd).await?;
     }
     Ok(())

@@ -37,6 +37,7 @@ pub fn allow(verbs: &[&str], group: &str, resource: &str) -> PolicyRule {
 /// The cluster-wide permissions of an operator: its own, and the one to record Events.
 pub fn permissions_of(operator: &Operator) -> Vec<PolicyRule> {
     let mut rules = (operator.permissions)();
+    // An operator without controllers records no Events.
     if !rules.is_empty() {
         rules.push(allow(&["create", "patch"], "events.k8s.io", "events"));
     }

@@ -143,6 +143,7 @@ impl JsonSchema for IntOrString {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // Without `type`: a structural schema must not have both.
         json_schema!({"x-kubernetes-int-or-string": true})
     }
 }

@@ -171,6 +171,8 @@ impl TestCluster {
             faults: faults.clone(),
             writes,
         };
+        // A service around the client of the cluster instead of a connection of its own: requests
+        // stay in the process and in virtual time.
         let service = service_fn(move |mut request: Request<Body>| {
             let headers = request.headers_mut();
             headers.insert(header::AUTHORIZATION, bearer.clone());
@@ -202,7 +204,10 @@ impl RequestHandler {
         self,
         request: Request<Body>,
     ) -> Result<crate::faults::FaultyResponse, tower::BoxError> {
+        // Parsed before the request is sent, because sending consumes it.
         let recorded = RecordedRequest::parse(&request);
+        // A request that never reaches the server is not recorded: it neither uses a permission nor
+        // writes.
         if let Some(fault) = self.faults.intercept(recorded.as_ref()) {
             return fault;
         }
@@ -211,6 +216,7 @@ impl RequestHandler {
         if let Some(mut recorded) = recorded {
             recorded.code = response.status().as_u16();
             if recorded.is_counted_write() && response.status().is_success() {
+                // Before the counter: a test that waits for this write finds its fault in effect.
                 self.faults.after_write();
                 self.writes.send_modify(|count| *count += 1);
             }

@@ -1,7 +1,7 @@
 //! Convergence checks: the same scenario with crashes, faults and failovers.
 //!
-//! Inputs: a function that sets up a Manager of an operator, how to set up a cluster for it, and how
-//! to wait for the converged state. Output: a passed test, or a panic with the difference.
+//! Inputs: a function that sets up a Manager of an operator, how to set up a cluster for it, and
+//! how to wait for the converged state. Output: a passed test, or a panic with the difference.
 //!
 //! Guarantees: every run has its own cluster; after convergence, nothing may be written for ten
 //! minutes of virtual time.
@@ -103,6 +103,8 @@ pub async fn converges_after_any_crash(
     settled: impl AsyncFn(&TestCluster) -> String,
 ) -> usize {
     let start = |account: &Account| OperatorUnderTest::start(&operator, account);
+    // The number of writes is that of the undisturbed run, so each of them is followed by a crash
+    // once.
     let (expected, writes) = undisturbed(start, &setup, &settled).await;
     for crash in 1..=writes {
         let (cluster, account) = setup().await;
@@ -134,6 +136,7 @@ pub async fn converges_under_any_fault(
     let (expected, _) = undisturbed(start, &setup, &settled).await;
     for fault in Fault::ALL {
         let (cluster, account) = setup().await;
+        // Injected after the setup, whose requests are the test's own.
         account.inject(Some(fault));
         let operator = start(&account);
         let actual = final_state(cluster, account, vec![operator], &settled).await;
@@ -147,8 +150,8 @@ pub async fn converges_under_any_fault(
 /// Checks that a standby replica completes the work of a leader that crashed at any point.
 ///
 /// As [`converges_after_any_crash`], with two replicas that compete for a Lease in `default`.
-/// The options of `operator` have the Lease and the identity of the replica. The replica that holds the Lease is killed after
-/// each write and not started again. Returns the number of failovers.
+/// The options of `operator` have the Lease and the identity of the replica. The replica that holds
+/// the Lease is killed after each write and not started again. Returns the number of failovers.
 ///
 /// # Panics
 /// A run ends in another state, makes a forbidden request, or keeps writing; or no replica holds
@@ -170,6 +173,7 @@ pub async fn converges_after_failover(
             .map(|identity| (identity, start(&account, identity)))
             .into();
         account.wait_for_writes(crash).await;
+        // Read from the Lease: which replica wins the election is not fixed by their order.
         let holder = holder_of(&cluster, lease).await;
         let leader = replicas
             .iter()
@@ -222,6 +226,7 @@ async fn final_state(
     settled: &impl AsyncFn(&TestCluster) -> String,
 ) -> FinalState {
     let description = settled(&cluster).await;
+    // Before the operators are stopped: an operator that keeps writing would otherwise pass.
     check_quiet(&cluster, &account).await;
     let forbidden = account.requests.forbidden();
     assert!(forbidden.is_empty(), "forbidden requests: {forbidden:?}");
@@ -231,6 +236,8 @@ async fn final_state(
     cluster.stop().await;
     let mut created = BTreeMap::new();
     for request in account.requests.all() {
+        // Counted over the whole run: an object that was created twice and deleted once leaves no
+        // other trace.
         if request.is_create() {
             *created.entry(request.resource).or_default() += 1;
         }

@@ -93,6 +93,7 @@ struct State {
 impl FaultInjector {
     /// Replaces the current fault, and resets the state of the former one.
     pub(crate) fn set(&self, fault: Option<Fault>) {
+        // The old token is dropped without being cancelled, so open watches stay open.
         *self.state() = State {
             fault,
             ..State::default()
@@ -122,6 +123,7 @@ impl FaultInjector {
             name,
             ..
         } = request;
+        // By object and verb, not by body: a controller computes its change again after a conflict.
         let write = format!("{verb} {group}/{resource} {namespace}/{name}");
         let is_retry = state.conflicted.remove(&write);
         (!is_retry).then(|| {
@@ -161,6 +163,7 @@ impl FaultInjector {
         let state = self.state();
         let close = state.close_watches.clone();
         let is_delayed = state.fault == Some(Fault::StaleCache);
+        // The body outlives this call and must not hold the lock.
         drop(state);
         response.map(|body| {
             let frames = body
@@ -168,6 +171,7 @@ impl FaultInjector {
                 .map_ok(http_body::Frame::data)
                 .take_until(close.cancelled_owned());
             if is_delayed {
+                // `buffered` keeps the order of events and lets their delays overlap.
                 StreamBody::new(frames.map(delay).buffered(FRAMES_MAX)).boxed_unsync()
             } else {
                 StreamBody::new(frames).boxed_unsync()

@@ -86,6 +86,7 @@ impl OperatorUnderTest {
 
     fn run(mgr: Manager) -> Self {
         let stop = CancellationToken::new();
+        // Not `run`, which listens for signals of the test process.
         let run = mgr.run_until(stop.clone().cancelled_owned());
         Self {
             stop,

@@ -48,6 +48,7 @@ pub struct RecordedRequest {
 impl RecordedRequest {
     /// Whether the request may have changed an object.
     pub fn is_write(&self) -> bool {
+        // Whatever is not known to be a read counts as a write.
         !matches!(self.verb, "get" | "list" | "watch")
     }
 
@@ -90,6 +91,7 @@ impl RecordedRequest {
             [resource, name, subresource, ..] => (*resource, *name, *subresource),
             [] => return None,
         };
+        // As RequestInfoFactory of apiserver: a list with `watch` is authorized as a watch.
         let is_watch = request.uri().query().is_some_and(|query| {
             query
                 .split('&')

@@ -80,6 +80,7 @@ impl TestCluster {
     /// The server does not start.
     pub async fn api_server_only() -> Self {
         let start = Timestamp::from_second(START_TIME).expect("the start time is in range");
+        // Server and controllers share the start time, so that timestamps of both are comparable.
         let clock = Clock::starting_at(start);
         let server = ApiServer::builder()
             .seed(SEED)
@@ -204,6 +205,7 @@ impl TestCluster {
     /// The server refuses it.
     pub async fn apply(&self, object: Value) -> DynamicObject {
         let name = name_of(&object);
+        // A test is the authority on what it applies, also over fields that an operator has set.
         let params = PatchParams::apply("test").force();
         self.api_of(&object)
             .await
@@ -262,6 +264,8 @@ impl TestCluster {
 
     /// Advances virtual time. Everything that is due in this time happens.
     pub async fn advance(&self, time: Duration) {
+        // With paused time a sleep advances the clock timer by timer, so everything due in between
+        // runs in its order. `tokio::time::advance` would jump over them.
         tokio::time::sleep(time).await;
     }
 }

@@ -56,6 +56,7 @@ where
     let mut current: Vec<K> = Vec::new();
     let waiting = async {
         loop {
+            // List, then watch from that version: no change in between is missed.
             let (version, listed) = collection.list().await;
             current = listed.iter().map(decode).collect();
             current.sort_by_cached_key(ObjectKey::from_object);
@@ -73,6 +74,7 @@ where
                 };
                 let object: K = decode(&object);
                 let key = ObjectKey::from_object(&object);
+                // Kept sorted, so that the condition sees the same order in every run.
                 let found = current.binary_search_by_key(&key, ObjectKey::from_object);
                 match (found, exists) {
                     (Ok(index), true) => current[index] = object,

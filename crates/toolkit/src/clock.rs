@@ -42,6 +42,7 @@ impl Rng {
         if bound == 0 {
             return 0;
         }
+        // The bias of the modulo is irrelevant for jitter, and the result depends on one draw only.
         self.lock().next_u64() % bound
     }
 

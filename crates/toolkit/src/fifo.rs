@@ -1,8 +1,8 @@
 //! Delta FIFO: from the changes of one list and watch to deltas.
 //! In: changes as a reflector received them. Out: batches of deltas, oldest first.
 //! Guarantees: order is kept; a relist is one batch; a key that is missing from a relist is deleted
-//! exactly once; a key that was never emitted is never deleted. It keeps its own known keys and never
-//! reads the store (as client-go's RealFIFO with `knownObjects` replaced by a set of keys).
+//! exactly once; a key that was never emitted is never deleted. It keeps its own known keys and
+//! never reads the store (as client-go's RealFIFO with `knownObjects` replaced by a set of keys).
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -110,6 +110,8 @@ impl DeltaFifo {
                 resource_version,
             } => match self.known.take(&key) {
                 Some(key) => self.append(Delta::Deleted { key, object }, resource_version),
+                // The deletion of an object that never matched or was never decoded; the version
+                // still advances.
                 None => self.set_version(resource_version),
             },
             Change::Replaced {
@@ -174,6 +176,8 @@ impl DeltaFifo {
         undecodable: &[ObjectKey],
         resource_version: String,
     ) {
+        // Objects that cannot be decoded exist on the server. Reporting them as deleted would make
+        // controllers clean up.
         let mut known = BTreeSet::new();
         for key in undecodable {
             known.extend(self.known.take(key));
@@ -181,7 +185,8 @@ impl DeltaFifo {
         let mut applied = Vec::with_capacity(objects.len());
         let mut positions = BTreeMap::new();
         for ReceivedObject { key, object } in objects {
-            // Pages of a list may repeat an object after the continue token expired; the later one is newer.
+            // Pages of a list may repeat an object after the continue token expired; the later one
+            // is newer.
             if let Some(position) = known.get(&key).and_then(|key| positions.get(key)) {
                 applied[*position] = (
                     known.get(&key).expect("its position is known").clone(),
@@ -194,6 +199,8 @@ impl DeltaFifo {
             positions.insert(key.clone(), applied.len());
             applied.push((key, object));
         }
+        // Every key that the list contained was moved into the new set; those left in the old one
+        // have vanished.
         let missing = std::mem::replace(&mut self.known, known);
         let deletes = missing
             .into_iter()
@@ -201,6 +208,7 @@ impl DeltaFifo {
         let applies = applied
             .into_iter()
             .map(|(key, object)| Delta::Applied { key, object });
+        // Deletes first: the store never holds more than the larger of the two lists.
         let deltas = deletes.chain(applies).collect();
         self.queue.push_back(Batch {
             deltas,

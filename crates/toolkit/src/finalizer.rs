@@ -12,6 +12,21 @@ use crate::client::{ReconcileClient, WriteError};
 use crate::controller::{Action, Error};
 
 /// What an object with a finalizer needs.
+///
+/// ```
+/// use bellerophon::finalizer::Event;
+/// use bellerophon::prelude::*;
+///
+/// async fn sync_bucket(name: &str, event: Event) -> Result<Action, Error> {
+///     match event {
+///         Event::Apply => println!("create the bucket {name} unless it exists"),
+///         Event::Cleanup => println!("delete the bucket {name} if it exists"),
+///     }
+///     Ok(Action::await_change())
+/// }
+/// ```
+///
+/// [`ReconcileClient::finalizer`] calls such a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Bring the outside to what the spec describes.
@@ -41,8 +56,8 @@ fn plan(is_terminating: bool, has_finalizer: bool) -> Plan {
 impl ReconcileClient {
     /// Reconciles an object under a finalizer of this name, such as `example.org/bucket`.
     ///
-    /// A new object gets the finalizer first; that change enqueues it again for [`Event::Apply`]. When
-    /// it is deleted, `work` is called with [`Event::Cleanup`] until it returns
+    /// A new object gets the finalizer first; that change enqueues it again for [`Event::Apply`].
+    /// When it is deleted, `work` is called with [`Event::Cleanup`] until it returns
     /// [`Action::await_change`], and then the finalizer is removed.
     ///
     /// ```
@@ -77,6 +92,7 @@ impl ReconcileClient {
             Plan::Call(Event::Apply) => work(Event::Apply).await,
             Plan::Call(Event::Cleanup) => {
                 let action = work(Event::Cleanup).await?;
+                // The clean-up is not complete: it asked to be called again.
                 if action != Action::await_change() {
                     return Ok(action);
                 }
@@ -93,6 +109,8 @@ impl ReconcileClient {
                     .map(String::as_str)
                     .chain([name])
                     .collect();
+                // Nothing is created outside in this reconcile. The event of this patch enqueues
+                // the object, and the cache then shows the finalizer.
                 self.set_finalizers(object, &json!(all)).await?;
                 Ok(Action::await_change())
             }
@@ -113,6 +131,7 @@ impl ReconcileClient {
             }
         });
         match self.patch_finalizers(object, K::codec(), &patch).await {
+            // The object is gone, and with it the finalizer.
             Err(error) if error.is_not_found() => Ok(()),
             other => other,
         }

@@ -45,6 +45,7 @@ impl ObjectKey {
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         let parts = namespace.map_or(["", "", name], |namespace| [namespace, "/", name]);
         let name_at = parts[0].len() + parts[1].len();
+        // Most keys are shorter, and every queue, index and cause has clones of them.
         let text = if name_at + name.len() <= INLINE_BYTES_MAX {
             let mut inline = ArrayString::new();
             parts.into_iter().for_each(|part| inline.push_str(part));

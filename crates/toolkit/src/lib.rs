@@ -1,12 +1,15 @@
 //! The controller toolkit: from events of a Kubernetes API server to reconciles.
 //!
 //! ```text
-//! API server → list and watch → reflector → delta FIFO → informer (store, indexes) ─→ listers ──┐
-//!                                                           └→ handlers → work queue → workers → your reconciler → API server
+//! API server → list and watch → reflector → delta FIFO → informer (store, indexes)
+//!     ┌───────────────────────────────────────────────────┴────────────────┐
+//! handlers → work queue → workers → your reconciler → API server        listers
+//!                                          ↑                               │
+//!                                          └──────────── reads ────────────┘
 //! ```
 //!
-//! A [`Manager`](manager::Manager) owns client, informers, metrics, trace, clock and event recorders.
-//! A controller, lister or recorder that it hands out needs nothing else:
+//! A [`Manager`](manager::Manager) owns client, informers, metrics, trace, clock and event
+//! recorders. A controller, lister or recorder that it hands out needs nothing else:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -37,30 +40,41 @@
 //!
 //! # What each part guarantees
 //!
-//! | part | guarantee |
-//! |---|---|
-//! | [`SharedInformer`](informer::SharedInformer), [`Lister`](informer::Lister), [`Index`](index::Index) | the cache follows the server through dropped watches and compacted versions; objects deleted in between are reported once; cached objects are shared and never change |
-//! | [`WorkQueue`](queue::WorkQueue) | a key is never with two workers, and is requeued once if it is added meanwhile; delays, back-off, priorities without starvation, fairness between namespaces; every entry carries its causes |
-//! | [controllers](controller::ControllerBuilder) | a change that passes its predicate leads to a reconcile that begins after it; a deletion always does; a failing, slow or panicking object delays no other |
-//! | [`ReconcileClient`](client::ReconcileClient) | the writes of a reconcile are in the caches before the same object is reconciled again; an object that is as desired is not written |
-//! | [`Manager`](manager::Manager) | starts and stops everything in order, and owns every task; a standby has filled caches |
-//! | [leader election](leader) | of several processes one works, and it stops before another may begin; each [`Term`](leader::Term) has a number that an external store can compare |
-//! | [`EventRecorder`](events::EventRecorder) | recording never blocks; repetitions become a series; one object cannot flood the cluster |
-//! | [`Metrics`](metrics::Metrics) | names and labels of client-go and controller-runtime |
-//! | [`Trace`](trace::Trace) | why an object was reconciled and what that wrote, across all controllers of a process |
+//! - [`SharedInformer`](informer::SharedInformer), [`Lister`](informer::Lister),
+//!   [`Index`](index::Index): the cache follows the server through dropped watches and compacted
+//!   versions; objects deleted in between are reported once; cached objects are shared and never
+//!   change.
+//! - [`WorkQueue`](queue::WorkQueue): a key is never with two workers, and is requeued once if it
+//!   is added meanwhile; delays, back-off, priorities without starvation, fairness between
+//!   namespaces; every entry carries its causes.
+//! - [controllers](controller::ControllerBuilder): a change that passes its predicate leads to a
+//!   reconcile that begins after it; a deletion always does; a failing, slow or panicking object
+//!   delays no other.
+//! - [`ReconcileClient`](client::ReconcileClient): the writes of a reconcile are in the caches
+//!   before the same object is reconciled again; an object that is as desired is not written.
+//! - [`Manager`](manager::Manager): starts and stops everything in order, and owns every task; a
+//!   standby has filled caches.
+//! - [leader election](leader): of several processes one works, and it stops before another may
+//!   begin; each [`Term`](leader::Term) has a number that an external store can compare.
+//! - [`EventRecorder`](events::EventRecorder): recording never blocks; repetitions become a series;
+//!   one object cannot flood the cluster.
+//! - [`Metrics`](metrics::Metrics): names and labels of client-go and controller-runtime.
+//! - [`Trace`](trace::Trace): why an object was reconciled and what that wrote, across all
+//!   controllers of a process.
 //!
 //! # Kinds
 //!
 //! Every type the toolkit caches, reads or writes is a [`Kind`]. Built-in kinds are, by a cargo
 //! feature per API group; a custom resource derives it with `#[kube(…, derive = "Kind")]`;
-//! `DynamicObject` is one for kinds known at run time, and `PartialObjectMeta<K>` for metadata alone.
+//! `DynamicObject` is one for kinds known at run time, and `PartialObjectMeta<K>` for metadata
+//! alone.
 //!
 //! # Tests that repeat
 //!
-//! Time is tokio's clock and randomness is one seeded [`Rng`](clock::Rng), so a test that pauses the
-//! clock runs hours in milliseconds, and the same seed sends the same requests at the same times. A
-//! `kube::Client` takes any tower service: an API server in the same process needs no socket.
-//! [`testing::options`] sets this up.
+//! Time is tokio's clock and randomness is one seeded [`Rng`](clock::Rng), so a test that pauses
+//! the clock runs hours in milliseconds, and the same seed sends the same requests at the same
+//! times. A `kube::Client` takes any tower service: an API server in the same process needs no
+//! socket. [`testing::options`] sets this up.
 
 pub mod clock; // time and randomness
 mod key; // the name of an object

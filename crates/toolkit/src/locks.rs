@@ -40,6 +40,7 @@ impl Locks for Os {
     fn lock<T>(mutex: &Mutex<T>) -> impl DerefMut<Target = T> {
         let try_lock = || match mutex.try_lock() {
             Ok(guard) => Some(guard),
+            // A panic of user code under the lock must not stop every other object.
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };

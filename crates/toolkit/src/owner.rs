@@ -137,6 +137,8 @@ fn reference<K: Kind, C: Resource>(
     child: &C,
     controller: Option<bool>,
 ) -> Result<OwnerReference, OwnerError> {
+    // Mirrors controllerutil.validateOwner: a cluster-scoped owner may own objects of any
+    // namespace.
     if owner.namespace().is_some() && owner.namespace() != child.namespace() {
         return Err(OwnerError::CrossNamespace {
             owner: Box::new(ObjectKey::from_object(owner)),
@@ -164,6 +166,8 @@ fn upsert_reference<C: Resource>(child: &mut C, reference: OwnerReference) {
         .iter_mut()
         .find(|known| known.uid == reference.uid)
     {
+        // By uid: a reference may become a controller reference, or name another version of the
+        // API.
         Some(known) => *known = reference,
         None => references.push(reference),
     }

@@ -22,6 +22,8 @@ impl Outline {
         let mut members = Members::of(json, 0)?;
         while let Some(key) = members.key()? {
             if &json[key] == b"metadata" {
+                // The scan ends here: `metadata` comes before `spec` and `status` in what servers
+                // send, so most bytes are not read.
                 return Self::of_metadata(json, Members::of(json, members.scanner.at)?);
             }
             members.value()?;
@@ -42,6 +44,7 @@ impl Outline {
                 }
                 _ => continue,
             };
+            // A null is the same as a missing member for the decoder.
             *place = Some(member.value.clone()).filter(|value| &json[value.clone()] != b"null");
         }
         Ok(outline)
@@ -161,6 +164,8 @@ impl Scanner<'_> {
         loop {
             match self.here()? {
                 b'"' => break,
+                // The escaped byte may be a quote. A `\u` escape has only hexadecimal digits, which
+                // need no care.
                 b'\\' => self.at += 2,
                 _ => self.at += 1,
             }
@@ -201,6 +206,7 @@ impl Scanner<'_> {
                     continue;
                 }
                 b'{' | b'[' => depth += 1,
+                // Brackets are not matched by type: the decoder rejects malformed JSON.
                 b'}' | b']' => depth -= 1,
                 _ => {}
             }

@@ -75,6 +75,8 @@ fn plan(
     for selector in aggregation_rule.cluster_role_selectors.iter().flatten() {
         let selector = Selector::try_from(selector.clone())?;
         let selected = roles.iter().filter(|other| {
+            // As in syncClusterRole, a role does not aggregate itself: its rules would never
+            // shrink.
             other.metadata.name != role.metadata.name && selector.matches(other.labels())
         });
         for rule in selected.flat_map(|other| other.rules.iter().flatten()) {

@@ -81,6 +81,7 @@ impl<K: Kind<DynamicType = ()> + PartialEq> Reconciler<Namespace> for DefaultObj
         };
         match written {
             Ok(_) => Ok(Action::await_change()),
+            // An existing object is not in the cache yet; its event enqueues the namespace again.
             Err(error) if is_namespace_terminating_or_gone(&error) || is_already_exists(&error) => {
                 Ok(Action::await_change())
             }

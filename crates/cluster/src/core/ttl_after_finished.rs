@@ -30,6 +30,7 @@ async fn reconcile(req: Request<Job>) -> Result<Action, Error> {
         Some(time) if !time.is_zero() => return Ok(Action::requeue_after(time)),
         Some(_) => {}
     }
+    // Deleting a Job cannot be undone, and its TTL may have been extended since the cached version.
     let Some(live) = req.client().get::<Job>(req.key()).await? else {
         return Ok(Action::await_change());
     };

@@ -112,6 +112,8 @@ pub(super) fn finalizer_patch<K: Resource>(
     let mut finalizers = object.finalizers().to_vec();
     let has_finalizer = finalizers.iter().any(|name| name == finalizer);
     match (object.meta().deletion_timestamp.is_some(), has_finalizer) {
+        // A terminating object must not get the finalizer: the API server rejects new finalizers on
+        // it.
         (false, false) => finalizers.push(finalizer.into()),
         (true, true) if !in_use => finalizers.retain(|name| name != finalizer),
         _ => return None,

@@ -147,6 +147,8 @@ impl Heartbeat {
             .status_reported_at
             .is_some_and(|reported_at| now < after(reported_at, STATUS_REPORT_INTERVAL));
         let has_changed = current.is_none_or(|current| node_status_has_changed(current, &reported));
+        // Mirrors tryUpdateNodeStatus: between two reports the lease alone is the heartbeat, which
+        // is a much smaller write.
         let is_due = !is_fresh || has_changed;
         if is_due {
             let patch = Patch::Strategic(status_patch(node, reported)?);
@@ -281,6 +283,7 @@ impl Reconciler<Node> for Heartbeat {
                 &registered
             }
         };
+        // The lease is last: its owner reference needs the uid of the registered Node.
         self.renew_lease(&simulated, node, now).await?;
         Ok(match self.nodes.get(name) {
             Some(simulated) => {
@@ -294,6 +297,7 @@ impl Reconciler<Node> for Heartbeat {
 
 /// The strategic merge patch of a node's status.
 fn status_patch(node: &Node, status: NodeStatus) -> Result<Value, serde_json::Error> {
+    // The uid makes the server reject the status of a Node that was deleted and created again.
     let patched = Node {
         metadata: ObjectMeta {
             uid: node.metadata.uid.clone(),

@@ -150,6 +150,8 @@ impl Nodes {
                 .ok_or_else(|| UnknownNode(node.to_owned()))?;
         }
         let reason = "the node was operated";
+        // The simulated machine has changed, but no object has: nothing else would enqueue its
+        // keys.
         self.heartbeat.enqueue(ObjectKey::cluster(node), reason);
         self.pods_on_node.enqueue(node, reason);
         Ok(())

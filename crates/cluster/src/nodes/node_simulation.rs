@@ -71,6 +71,7 @@ impl NodeSimulation {
                 (true, false) => Some(on),
                 _ => None,
             };
+        // A node that is or was powered off boots anyway.
         let reboots = self.reboot.is_some()
             && self.reboot != previous.reboot
             && !self.power_off

@@ -218,6 +218,7 @@ impl SimulatedNodes {
 
     /// Records that the node's Node object is Ready.
     pub(crate) fn mark_ready(&self, name: &str) {
+        // The guard ends before the watchers are notified.
         let was_last = {
             let mut not_ready = self
                 .not_ready

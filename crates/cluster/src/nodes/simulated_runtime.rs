@@ -62,6 +62,8 @@ impl Runtime for SimulatedRuntime {
 
     fn stop(&self, instance: &mut SimulatedInstance, now: Timestamp, grace_period: Duration) {
         let deadline = after(now, grace_period);
+        // A second stop request may shorten the grace period, as the CRI demands, but does not
+        // restart it.
         let stop = instance.stop.get_or_insert(Stop {
             requested_at: now,
             deadline,

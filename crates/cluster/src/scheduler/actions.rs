@@ -129,6 +129,8 @@ impl Actions {
             .into_iter()
             .flatten()
             .find(|c| c.type_ == "PodScheduled");
+        // Mirrors UpdatePodCondition: the transition time is that of the status, not of the
+        // message.
         let last_transition = current
             .filter(|current| current.status == "False")
             .and_then(|current| current.last_transition_time.clone());

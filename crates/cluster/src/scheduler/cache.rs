@@ -68,6 +68,7 @@ impl NodeInfo {
     }
 
     fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
+        // A node has at most a few hundred pods, and the order of `pods` has no meaning.
         let at = self.pods.iter().position(|pod| pod.uid == uid)?;
         let pod = self.pods.swap_remove(at);
         self.requested.subtract(&pod.requests);
@@ -200,6 +201,7 @@ impl Cache {
         let Some(slot) = self.slot_of(name) else {
             return;
         };
+        // Mirrors cacheImpl.RemoveNode: pods of a deleted node are removed by their own events.
         self.slots[slot].node = None;
         self.node_count -= 1;
         self.topologies.clear();
@@ -208,6 +210,8 @@ impl Cache {
 
     /// Adds a pod to a node. An older version of the pod is replaced.
     pub(crate) fn add_pod(&mut self, pod: &Arc<PodInfo>, node: &str) {
+        // Removing the old version first keeps the aggregates exact if the requests or labels
+        // changed.
         self.remove_pod(&pod.uid);
         let slot = self.allocate_slot(node);
         self.slot_by_pod.insert(pod.uid.clone(), slot);

@@ -124,6 +124,7 @@ impl EventHandler<Namespace> for EventHandlers {
     }
 }
 
+// A deleted volume or claim makes no pod schedulable, so deletions are ignored.
 macro_rules! volume_event_handlers {
     ($($kind:ty),*) => {$(
         impl EventHandler<$kind> for EventHandlers {

@@ -110,6 +110,8 @@ impl<'a> Filters<'a> {
     /// rejects the node; [`UnschedulableReasons::NONE`] if the node is feasible. Mirrors
     /// `RunFilterPlugins`.
     pub(crate) fn run(&self, slot: usize, node: &NodeInfo) -> UnschedulableReasons {
+        // The order is that of the default plugins, because the first rejection determines the
+        // message. Cheap filters come first in it as well.
         let filters = [
             Self::node_unschedulable,
             Self::taint_toleration,
@@ -238,6 +240,7 @@ impl<'a> Filters<'a> {
     /// `InterPodAffinity`. Mirrors `satisfyPodAffinity`, `satisfyPodAntiAffinity` and
     /// `satisfyExistingPodsAntiAffinity`, in this order.
     fn inter_pod_affinity(&self, slot: usize) -> UnschedulableReasons {
+        // A node without the topology key never satisfies the term, not even for the first pod.
         let satisfies_affinity = self.affinity.iter().all(|matching| {
             matching
                 .at(slot)

@@ -130,6 +130,7 @@ impl Scheduler {
                 running.spawn(async move { actions.run(pending, result).await });
             }
             let has_capacity = running.len() < MAX_CONCURRENT_ACTIONS;
+            // In a block of its own, so that the lock is released before the await below.
             let (has_ready_pods, deadline) = {
                 let state = self.state.lock();
                 let has_ready_pods = state.queue.has_ready_pods(Instant::now());
@@ -168,6 +169,7 @@ impl Scheduler {
         };
         let result = schedule_pod(&mut state.cache, &pending, &inputs);
         match &result {
+            // Under the same lock as the decision: the next cycle must see these resources as used.
             ScheduleResult::Scheduled { node } => state.assume_pod(&pending, node),
             ScheduleResult::Unschedulable(error) => {
                 state.handle_fit_error(&pending, error, Instant::now());

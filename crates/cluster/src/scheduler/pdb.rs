@@ -32,6 +32,8 @@ pub(crate) fn pdb_violations(
             .into_iter()
             .filter(|budget| covers(budget, pod))
             .collect();
+        // As in filterPodsWithPDBViolation, every matching budget is decremented, even after one is
+        // violated.
         let mut violates = false;
         for budget in covering {
             let at = allowed

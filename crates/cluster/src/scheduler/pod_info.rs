@@ -34,6 +34,7 @@ pub(crate) struct HostPort {
 impl HostPort {
     /// Whether two pods with these ports cannot share a node. Mirrors `HostPortInfo.CheckConflict`.
     pub(crate) fn conflicts(&self, other: &Self) -> bool {
+        // The wildcard address conflicts with every address of the same port and protocol.
         let is_wildcard = |ip: &str| matches!(ip, "" | "0.0.0.0" | "::");
         self.port == other.port
             && self.protocol == other.protocol

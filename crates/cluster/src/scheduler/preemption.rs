@@ -187,6 +187,7 @@ fn select_victims_on_node(
     if lower_priority.is_empty() {
         return Err(vec![NO_VICTIMS.to_owned()]);
     }
+    // Mirrors SelectVictimsOnNode: the most important pods are reprieved first.
     sort_by_importance(&mut lower_priority);
     for pod in &lower_priority {
         cache.remove_from_slot(slot, &pod.uid);
@@ -225,6 +226,7 @@ fn select_victims_on_node(
             victims.push(pod);
         }
     }
+    // The cache must be unchanged on return: this was only a simulation.
     for pod in &victims {
         cache.add_to_slot(slot, pod);
     }

@@ -126,6 +126,8 @@ impl SchedulingQueue {
         entry.state = State::InFlight;
         entry.last_attempt = Some(now);
         entry.updated_in_flight = false;
+        // Counted at the start of the attempt, as upstream: the back-off begins when the cycle
+        // does.
         entry.attempts += 1;
         Some(entry.pending.clone())
     }
@@ -149,6 +151,8 @@ impl SchedulingQueue {
             // The update may have resolved the reasons.
             return self.retry(uid, now);
         }
+        // Mirrors flushUnschedulablePodsLeftover: the safety net for events that no queueing hint
+        // covers.
         let until = now + MAX_IN_UNSCHEDULABLE;
         entry.state = State::Unschedulable { reasons, until };
         self.unschedulable.insert(uid.to_owned());

@@ -54,6 +54,8 @@ type ResourceList = BTreeMap<String, Quantity>;
 
 impl Resources {
     pub(crate) fn from_list(list: Option<&ResourceList>) -> Self {
+        // The list is a BTreeMap, so extended resources are pushed in the order of their names,
+        // which `extended` and `combine` rely on.
         let mut resources = Self::default();
         for (name, quantity) in list.into_iter().flatten() {
             match name.as_str() {
@@ -129,6 +131,8 @@ pub(crate) fn pod_requests(spec: &PodSpec) -> Resources {
 pub(crate) fn non_zero_requests(spec: &PodSpec) -> NonZeroRequests {
     let requests = aggregate_container_requests(spec, |container| {
         let mut requests = container_requests(container);
+        // Mirrors GetNonzeroRequests: otherwise pods without requests would all be placed on one
+        // node.
         if requests.milli_cpu == 0 {
             requests.milli_cpu = DEFAULT_MILLI_CPU_REQUEST;
         }

@@ -79,6 +79,7 @@ fn balanced_allocation_score(pending: &PendingPod, node: &NodeInfo) -> i64 {
     let requests = &pending.info.requests;
     let allocatable = &node.allocatable;
     let requested = &node.requested;
+    // Mirrors PreScore of BalancedAllocation: a best-effort pod changes no balance.
     let is_best_effort = requests.milli_cpu == 0 && requests.memory == 0;
     if is_best_effort || allocatable.milli_cpu == 0 || allocatable.memory == 0 {
         return 0;

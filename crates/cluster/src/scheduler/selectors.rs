@@ -235,6 +235,8 @@ fn label_key_requirements<'a>(
 
 /// Parses a label selector. An absent or invalid selector matches nothing.
 fn parse_selector(selector: Option<&LabelSelector>) -> Selector {
+    // As LabelSelectorAsSelector: nil matches nothing, whereas an empty selector matches
+    // everything.
     let nothing = || Selector::from(Expression::In(String::new(), BTreeSet::new()));
     selector
         .and_then(|selector| Selector::try_from(selector.clone()).ok())

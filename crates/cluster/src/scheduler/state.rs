@@ -34,6 +34,8 @@ impl State {
         // The nomination reserved resources that the assumed pod uses from now on.
         self.cache.delete_nominated_pod(&pending.info.uid);
         self.cache.add_pod(&pending.info, node);
+        // Until the informer confirms the binding, older events of the pod must not move it back
+        // into the queue.
         self.assumed.insert(pending.info.uid.clone());
         self.queue
             .record_event(UnschedulableReasons::RESOLVED_BY_POD_ADD);
@@ -142,6 +144,8 @@ impl SharedState {
 
     /// Changes the state and notifies the scheduler.
     pub(crate) fn update(&self, update: impl FnOnce(&mut State)) {
+        // The guard is a temporary of this statement; the scheduler task can lock as soon as it is
+        // notified.
         update(&mut self.lock());
         self.changed.notify_one();
     }

@@ -30,6 +30,7 @@ impl VolumeBinding {
                 .claims
                 .get(&key)
                 .ok_or_else(|| format!("persistentvolumeclaim {name:?} not found"))?;
+            // The claim is removed as soon as no pod uses it, so a new pod must not start to.
             if claim.metadata.deletion_timestamp.is_some() {
                 return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
             }

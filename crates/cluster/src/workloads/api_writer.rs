@@ -88,8 +88,8 @@ impl ApiWriter<'_> {
         Ok(written.operation != OperationResult::Unchanged)
     }
 
-    /// Patches the status subresource with the difference between the object and what `set` makes of
-    /// it, unless the statuses are equal. Returns whether anything was written.
+    /// Patches the status subresource with the difference between the object and what `set` makes
+    /// of it, unless the statuses are equal. Returns whether anything was written.
     pub(crate) async fn update_status<K: StaticKind, S: PartialEq>(
         &self,
         object: &K,
@@ -152,6 +152,8 @@ impl ApiWriter<'_> {
         owner: &K,
         count: i32,
     ) -> Result<(), WriteError> {
+        // The uid is a precondition: an owner that was recreated under the same name counts its own
+        // collisions.
         let patch = json!({
             "metadata": { "uid": owner.uid() },
             "status": { "collisionCount": count },

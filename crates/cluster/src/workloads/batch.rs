@@ -26,6 +26,9 @@ where
     let mut started = 0;
     let mut size = 1;
     while started < count {
+        // Mirrors slowStartBatch in pkg/controller/replicaset/replica_set.go: a batch is awaited
+        // before the next one begins, so a quota or webhook that rejects everything receives one
+        // batch.
         let batch = size.min(count - started);
         let requests: Vec<_> = (started..started + batch).map(&mut request).collect();
         let (successes, error) = run_concurrently(requests).await;

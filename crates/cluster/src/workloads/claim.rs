@@ -165,6 +165,8 @@ where
     let Some(live) = live else {
         return Err(Error::retry(format!("original {description} is gone")));
     };
+    // An owner reference with the uid of an owner that no longer exists would make the garbage
+    // collector delete the child.
     if live.uid() != owner.uid() {
         return Err(Error::retry(format!(
             "original {description} is gone: its name has another uid"
@@ -212,6 +214,8 @@ fn adopt_patch<O: StaticKind, C: Resource>(owner: &O, child: &C, finalizers: &[&
     patch
 }
 
+// Mirrors GenerateDeleteOwnerRefStrategicMergeBytes: the directive removes this reference and keeps
+// those of other owners.
 fn release_patch<O: Resource, C: Resource>(owner: &O, child: &C, finalizers: &[&str]) -> Value {
     let mut patch = json!({
         "metadata": {

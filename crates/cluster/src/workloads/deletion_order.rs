@@ -77,6 +77,7 @@ fn logarithmic_age(since: Option<Timestamp>, now: Timestamp) -> i32 {
         .ok()
         .and_then(u128::checked_ilog2)
         .and_then(|log| i32::try_from(log).ok())
+        // As in logarithmicRankDiff, an age of 0 and a time in the future have rank -1.
         .unwrap_or(-1)
 }
 

@@ -20,6 +20,7 @@ pub(crate) fn scaled_value(value: Option<&IntOrString>, total: i32, round: Round
             .and_then(|percent| percent.parse::<i64>().ok())
             .unwrap_or(0),
     };
+    // In 64 bits: 100 % of i32::MAX does not fit into 32.
     let hundredths = percent * i64::from(total);
     let whole = match round {
         Round::Up => hundredths.div_euclid(100) + i64::from(hundredths.rem_euclid(100) != 0),
@@ -36,6 +37,8 @@ pub(crate) fn resolve_fenceposts(
     total: i32,
 ) -> (i32, i32) {
     match (
+        // Surge is rounded up and unavailability down, so that rounding does not reduce
+        // availability.
         scaled_value(max_surge, total, Round::Up),
         scaled_value(max_unavailable, total, Round::Down),
     ) {

@@ -39,6 +39,8 @@ impl<O: StaticKind> PodControl<'_, O> {
                     format!("Created pod: {}", name_of(pod.metadata())),
                 ),
             ),
+            // Mirrors manageReplicas: in a terminating namespace every create fails, and a retry
+            // cannot succeed.
             Err(error) if is_namespace_terminating(&error) => {}
             Err(error) => {
                 self.recorder.event(

@@ -134,6 +134,8 @@ impl Revisions {
             return create(writer, owner, new_revision(owner, number)).await;
         };
         let mut desired = ControllerRevision::clone(latest);
+        // After a rollback the revision of the restored template gets the highest number, as in
+        // getStatefulSetRevisions.
         desired.revision = desired.revision.max(number);
         // Pods are matched by this label. The revision's name is unique, as a hash is.
         desired
@@ -156,6 +158,8 @@ pub(crate) fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSp
 fn new_revision<O: RevisionOwner>(owner: &O, number: i64) -> ControllerRevision {
     let template = owner.template();
     let mut patch = template_to_json(&template);
+    // Mirrors getPatch: without the directive a rollback would merge lists by key and keep
+    // containers that the restored template does not have.
     patch["$patch"] = json!("replace");
     let hash = compute_hash(&template, owner.collision_count());
     let mut labels = template

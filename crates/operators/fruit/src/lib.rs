@@ -26,6 +26,7 @@ pub const OPERATOR: Operator = Operator {
     admission_policies: Vec::new,
     placement: Placement::Deployment,
     feature_switches: &[],
+    // No controller: validation, defaults and selection are the API server's.
     setup: |_mgr, _switches| {},
 };
 
@@ -64,6 +65,8 @@ pub const OPERATOR: Operator = Operator {
         json_path = ".metadata.creationTimestamp"
     )
 )]
+// On the whole spec, since it compares fields. `field_path` makes the error name the field that is
+// to be changed.
 #[x_kube(validation = Rule::new("self.weight <= 1000 || size(self.comment) > 0").message("a fruit of more than 1000 grams needs a comment").field_path(".comment"))]
 pub struct FruitSpec {
     /// Whether it is sweet.

@@ -67,6 +67,7 @@ fn setup(mgr: &mut Manager, _switches: &Switches) {
         node_of(old) != node_of(new) || is_terminating(old) != is_terminating(new)
     });
     mgr.controller::<Icecream>()
+        // The status that this controller writes does not enqueue its own object again.
         .predicate(Predicate::generation_changed())
         .owns::<Deployment>()
         .watches::<ReplicaSet>(move |replica_set| {
@@ -133,6 +134,7 @@ impl Reconciler<Icecream> for IcecreamReconciler {
         };
         let plan = plan(&observed, req.now()).map_err(Error::permanent)?;
         apply(&req, icecream, &plan).await?;
+        // Events are for changes. A reconcile after a resync changes nothing.
         if plan.has_writes() {
             log_nodes(&pods);
             let event = Event::normal("Synced", "Synced", "Icecream synced successfully");
@@ -159,6 +161,8 @@ async fn apply(req: &Request<Icecream>, icecream: &Icecream, plan: &Plan) -> Res
     if let DeploymentAction::Apply(desired) = &plan.deployment {
         req.client().apply(&**desired).await?;
     }
+    // After the new Deployment exists, so that a crash in between leaves too many pods and not too
+    // few.
     for former in &plan.delete {
         req.client().delete(&**former).await?;
     }
@@ -169,6 +173,7 @@ async fn apply(req: &Request<Icecream>, icecream: &Icecream, plan: &Plan) -> Res
         let error = ResourceExists(icecream.spec.deployment_name.clone());
         let event = Event::warning("ErrResourceExists", "Synced", error.to_string());
         req.recorder().event(icecream, event);
+        // Retried: the deletion of a Deployment of another owner enqueues no Icecream.
         return Err(Error::retry(error));
     }
     Ok(())

@@ -133,6 +133,7 @@ fn desired_status(
 ) -> IcecreamStatus {
     let icecream = observed.icecream;
     let rollout = Rollout::new(observed.named.as_deref(), deployment);
+    // Starts from the current one, whose conditions have the times of their last transitions.
     let mut status = icecream.status.clone().unwrap_or_default();
     status.available_replicas = rollout.available_replicas();
     status.nodes = observed.nodes.iter().cloned().collect();

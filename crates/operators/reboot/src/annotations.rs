@@ -466,6 +466,7 @@ fn parse_fields<'a, const N: usize>(
     text: &'a str,
     names: [&str; N],
 ) -> Result<[&'a str; N], InvalidAnnotation> {
+    // Before anything is parsed: any user may have written the value.
     if text.len() > LENGTH_MAX {
         return Err(InvalidAnnotation);
     }
@@ -479,6 +480,7 @@ fn parse_fields<'a, const N: usize>(
             .filter(|value| !value.is_empty())
             .ok_or(InvalidAnnotation)?;
     }
+    // Rejected, not ignored: a later version may have added a restriction.
     if pairs.next().is_some() {
         return Err(InvalidAnnotation);
     }

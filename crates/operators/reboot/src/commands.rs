@@ -150,6 +150,8 @@ impl RebootCommands {
                     Ok(())
                 };
             };
+            // The Node before the ledger: an agent that claims in between gets a conflict. In the
+            // other order, the slot would be free while the agent still drains.
             if !self.end_on_node(node, &grant, now).await? {
                 continue;
             }
@@ -174,6 +176,7 @@ impl RebootCommands {
         let node = node
             .map(|node| self.state_of(&node))
             .filter(|node| node.uid == grant.node_uid);
+        // A deleted or recreated Node has nothing to end; only the slot is left.
         let Some((node, id)) = node.zip(grant.id()) else {
             return Ok(true);
         };

@@ -157,6 +157,8 @@ impl RebootLedger {
                 .all(|known| known.node != grant.node),
             "a node has at most one grant"
         );
+        // Counted in the same write as the grant: IDs are unique because that write is a
+        // compare-and-swap.
         self.spec.issued = self.spec.issued.saturating_add(1);
         self.set_changed(&grant.policy, grant.granted_at.0);
         self.spec.grants.push(grant);

@@ -144,12 +144,15 @@ const OWN_NODE: &str = "reboot-agent-own-node";
 /// Restricts every service account named `reboot-agent` to updates of the Node that its token is
 /// bound to, without changes of labels and taints.
 fn own_node_policy() -> Value {
+    // In any namespace: the policy does not know where the agent is installed.
     let is_agent = "request.userInfo.username.startsWith('system:serviceaccount:') && \
                     request.userInfo.username.endsWith(':reboot-agent')";
     let node = "authentication.kubernetes.io/node-name";
     let is_own_node = format!(
         "'{node}' in request.userInfo.extra && request.userInfo.extra['{node}'] == [request.name]"
     );
+    // With labels or taints of its own choice, a compromised node could attract pods and their
+    // Secrets.
     let is_unchanged = "object.metadata.?labels == oldObject.metadata.?labels && \
                         object.spec.?taints == oldObject.spec.?taints";
     let nodes = json!({
@@ -162,6 +165,7 @@ fn own_node_policy() -> Value {
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": OWN_NODE},
         "spec": {
+            // An expression that fails must not permit an update.
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [nodes]},
             "matchConditions": [{"name": "agents", "expression": is_agent}],

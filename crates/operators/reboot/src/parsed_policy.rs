@@ -72,6 +72,8 @@ impl ParsedPolicy {
         let mut errors = Vec::new();
         let selector = Selector::try_from(spec.node_selector.clone()).unwrap_or_else(|error| {
             errors.push(format!("nodeSelector: {error}"));
+            // Matches every node: one that the policy may have meant must not fall to the default
+            // policy, which grants reboots.
             Selector::default()
         });
         let mut windows = Vec::new();
@@ -132,6 +134,7 @@ impl ParsedPolicy {
         self.windows
             .iter()
             .filter_map(|window| window.open_until(now))
+            // Of overlapping windows, the one that closes last decides.
             .max()
             .map_or(WindowState::Closed, WindowState::OpenUntil)
     }

@@ -120,6 +120,7 @@ impl NodeState {
     pub(crate) fn is_changed(old: &Node, new: &Node, prefix: &AnnotationPrefix) -> bool {
         let mut old = Self::new(old, prefix);
         let new = Self::new(new, prefix);
+        // Status updates of the kubelet change the version, and often nothing that matters here.
         old.version.clone_from(&new.version);
         old != new
     }
@@ -240,6 +241,7 @@ impl NodePatch {
             stage: Stage::Draining,
         };
         let patch = Self::default().remove(NOW).set(IN_PROGRESS, progress);
+        // Another client cordoned it, and it stays cordoned after the reboot.
         if node.unschedulable {
             return patch;
         }
@@ -284,6 +286,7 @@ impl NodePatch {
             .remove(WAITING)
             .set(LAST, last)
             .uncordon(node);
+        // A request that was made since then has a reason of its own, which stays.
         if result.is_failure() && node.needed().is_none() {
             patch.set(NEEDED, request)
         } else {
@@ -319,6 +322,7 @@ impl NodePatch {
             return self;
         }
         Self {
+            // An administrator may have uncordoned it by now; then only the annotation is removed.
             unschedulable: node.unschedulable.then_some(false),
             ..self.remove(CORDONED)
         }

@@ -99,6 +99,8 @@ impl ParsedWindow {
                 if !self.days.is_empty() && !self.days.contains(&opens_on) {
                     return None;
                 }
+                // Calendar days, not 24 hours: these differ when daylight saving time begins or
+                // ends.
                 let closing_day = if self.end > self.start {
                     day
                 } else {

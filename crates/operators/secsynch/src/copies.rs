@@ -112,6 +112,7 @@ impl SyncRun<'_> {
             }
         });
         let mut summary = SyncSummary::default();
+        // `buffered` keeps the order of namespaces, so that equal failures make an equal status.
         let mut results = std::pin::pin!(results.buffered(CONCURRENCY_MAX));
         while let Some((namespace, result)) = results.next().await {
             summary.add(namespace, result);
@@ -139,6 +140,8 @@ impl SyncRun<'_> {
     }
 
     async fn sync_copy(&self, namespace: &str, verified: Option<&str>) -> CopyResult {
+        // Checked before each copy: with thousands of namespaces, a run takes long enough for the
+        // source to change again.
         if self.is_superseded() {
             return CopyResult::Superseded;
         }
@@ -303,6 +306,7 @@ fn error_result(error: &WriteError) -> CopyResult {
         403 if causes.any(|cause| cause.reason == "NamespaceTerminating") => {
             failed("NamespaceTerminating", "the namespace is terminating")
         }
+        // The creation of a namespace enqueues the SecSynch, so a retry is not needed.
         404 => failed("NamespaceMissing", "the namespace does not exist"),
         409 => CopyResult::Failed {
             reason: "Changed",

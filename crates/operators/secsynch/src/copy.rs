@@ -61,6 +61,8 @@ impl SecretContent {
 
     /// The copy with this metadata. Labels and annotations of other managers are kept.
     pub(crate) fn to_copy(&self, owner: &CopyOwner<'_>, mut metadata: ObjectMeta) -> Secret {
+        // Absent managed fields make the server keep its own; those of a cached version could be
+        // outdated.
         metadata.managed_fields = None;
         metadata
             .labels
@@ -146,9 +148,13 @@ pub(crate) fn plan_copy(
             } else if verified.is_some() && verified == current.resource_version.as_deref() {
                 CopyAction::UpToDate
             } else {
+                // The annotation says what was written, not what is there: another client can
+                // change the data and leave the digest. Each version is therefore compared once.
                 CopyAction::Verify
             }
         }
+        // Also with `Adopt`: two SecSynches of one destination would replace each other's copy
+        // forever.
         (Some(_), _) => CopyAction::OwnedByAnother,
         (None, ConflictPolicy::Fail) => CopyAction::Conflict,
         (None, ConflictPolicy::Skip) => CopyAction::Skip,

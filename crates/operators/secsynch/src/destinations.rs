@@ -86,6 +86,7 @@ pub(crate) fn select_destinations<'a>(
         destinations.insert(name, destination);
     }
     for name in &spec.destination_namespaces {
+        // A pattern that selects nothing is not a failure, a missing name is.
         let is_pattern = name.contains('*');
         if !is_pattern && !existing.contains(name) {
             destinations.insert(name.clone(), Destination::NamespaceMissing);

@@ -126,6 +126,7 @@ struct SecretMapper {
 
 impl SecretMapper {
     fn requests(&self, secret: &PartialObjectMeta<Secret>) -> Vec<ObjectKey> {
+        // By UID, which also finds copies of a former `secretName`.
         let mut synches = match secret.labels().get(OWNER_UID) {
             Some(uid) => self.by_uid.get(uid),
             None => Vec::new(),

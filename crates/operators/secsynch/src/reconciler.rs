@@ -99,6 +99,7 @@ impl SecSynchReconciler {
         let source_key = ObjectKey::namespaced(&spec.source_namespace, &spec.secret_name);
         // Read before the source itself, so that a later change supersedes this run.
         let cached_source = self.secrets.get(&source_key);
+        // From the server: the cache has only the metadata of Secrets.
         let source = req.client().get::<Secret>(&source_key).await?;
         let source = source.filter(|secret| secret.metadata.deletion_timestamp.is_none());
         let Some(source) = source else {
@@ -147,6 +148,8 @@ impl SecSynchReconciler {
             // The event of the newer spec or source has enqueued the key.
             return Ok(Action::await_change());
         }
+        // After the copies are written: a Secret of a former name is still there for pods until the
+        // new one exists.
         summary.written += self
             .delete_stale_copies(req.client(), synch, |namespace| {
                 destinations.get(namespace) == Some(&Destination::Allowed)
@@ -248,6 +251,7 @@ impl SecSynchReconciler {
                 .event(synch, Event::normal("Synced", "Synced", note));
         }
         info!(secsynch = %req.key(), synced, total, failed, written, "reconciled");
+        // After the status, which names the failed namespaces while retries go on.
         if summary.retry {
             let message = format!("{failed} of {total} copies could not be written");
             return Err(Error::retry(message));

@@ -42,6 +42,7 @@ fn setup(mgr: &mut Manager, _switches: &Switches) {
         deployments: mgr.lister(),
     };
     mgr.controller::<BellerophonSimple>()
+        // The status that this controller writes does not enqueue its own object again.
         .predicate(Predicate::generation_changed())
         .owns::<Deployment>()
         .name(OPERATOR.name)
@@ -81,6 +82,7 @@ async fn apply(
         req.recorder()
             .event(shero, Event::normal("Applied", "Apply", note));
     }
+    // Before the error below: the status is where a user looks for the reason.
     if let Some(status) = &plan.status {
         req.client().apply_status(shero, status).await?;
     }
@@ -91,6 +93,7 @@ async fn apply(
         );
         let event = Event::warning("ErrResourceExists", "Apply", note.clone());
         req.recorder().event(shero, event);
+        // Retried: the deletion of a Deployment of another owner enqueues no BellerophonSimple.
         return Err(Error::retry(note));
     }
     Ok(())

@@ -36,8 +36,10 @@ pub(crate) fn plan(
     current: Option<&Deployment>,
     now: Timestamp,
 ) -> Result<Plan, OwnerError> {
+    // The status depends on the action: a Deployment of another owner is not counted.
     let deployment = DeploymentAction::plan(current, desired_deployment(shero)?);
     let rollout = Rollout::new(current, &deployment);
+    // Starts from the current one, whose conditions have the times of their last transitions.
     let mut status = shero.status.clone().unwrap_or_default();
     status.replicas = rollout.available_replicas();
     status.selector = format!("shero={}", shero.name_any());

@@ -53,8 +53,8 @@ pub(crate) struct Compact<L: Locks = Os> {
 }
 
 impl<L: Locks> Compact<L> {
-    /// `None` if the bytes do not show what the metadata has, for instance because a key is escaped:
-    /// then nothing could be read without decoding.
+    /// `None` if the bytes do not show what the metadata has, for instance because a key is
+    /// escaped: then nothing could be read without decoding.
     pub(super) fn new(
         json: Box<[u8]>,
         codec: &'static KindCodec,
@@ -65,6 +65,8 @@ impl<L: Locks> Compact<L> {
             .labels
             .as_ref()
             .is_some_and(|labels| !labels.is_empty());
+        // The scan compares keys as bytes, so a member with an escaped key is not found. The
+        // decoded metadata shows whether that happened.
         let complete = outline.uid.is_some() == metadata.uid.is_some()
             && outline.resource_version.is_some() == metadata.resource_version.is_some()
             && (outline.labels.is_some() || !has_labels);
@@ -90,6 +92,8 @@ impl<L: Locks> Compact<L> {
 
     /// The object, which stays decoded for the next reader.
     pub(super) fn read(self: &Arc<Self>, lru: &DecodedLru<L>) -> Object {
+        // The lock is held while decoding: of several readers one decodes, and the others wait for
+        // its result instead of decoding the same bytes.
         let mut decoded = self.lock();
         if let Some(object) = &*decoded {
             self.used.store(true, Ordering::Relaxed);
@@ -97,6 +101,8 @@ impl<L: Locks> Compact<L> {
         }
         let object = self.decode();
         *decoded = Some(object.clone());
+        // The ring is locked by `admit`. The two locks are never held together, because `admit` of
+        // another object may evict this one.
         drop(decoded);
         lru.admit(self);
         object

@@ -28,6 +28,7 @@ impl Matcher {
 
     /// The same for the value of `metadata.labels`, which was decoded once.
     pub(crate) fn matches_json(&self, labels: &[u8]) -> bool {
+        // Escapes are rare in labels: their syntax allows no character that JSON has to escape.
         if labels.contains(&b'\\') {
             return self.matches(&serde_json::from_slice(labels).unwrap_or_default());
         }
@@ -43,6 +44,7 @@ fn holds(expression: &Expression, labels: &[u8]) -> bool {
             value_of(key, labels).is_some_and(|value| values.contains(value))
         }
         Expression::NotIn(key, values) => {
+            // As Requirement.Matches of apimachinery: NotIn also matches objects without the label.
             value_of(key, labels).is_none_or(|value| !values.contains(value))
         }
         Expression::Equal(key, value) => value_of(key, labels) == Some(value),

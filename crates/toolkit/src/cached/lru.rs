@@ -3,8 +3,8 @@
 //! Guarantees: at most `max` objects stay decoded, apart from those being admitted right now; the
 //! locks of objects and of the ring are never held together.
 //!
-//! Full: always, in a large cache. The second-chance (CLOCK) algorithm approximates LRU: a new object
-//! replaces one that was not read since the hand last passed it.
+//! Full: always, in a large cache. The second-chance (CLOCK) algorithm approximates LRU: a new
+//! object replaces one that was not read since the hand last passed it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,6 +48,8 @@ impl<L: Locks> DecodedLru<L> {
 
     /// Lets an object that was just decoded stay so, and evicts another one if the ring is full.
     pub(super) fn admit(&self, object: &Arc<Compact<L>>) {
+        // The guard is a temporary of this statement, so the victim is evicted and freed without
+        // it.
         let victim = L::lock(&self.ring).admit(object, self.max());
         drop(victim.and_then(|victim| victim.evict()));
     }

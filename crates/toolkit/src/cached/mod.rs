@@ -79,6 +79,7 @@ impl CachedObject {
     /// Whether both are one object, and not two that had the same name one after the other.
     pub(crate) fn is_same_object(&self, other: &Self) -> bool {
         match (self, other) {
+            // Two compact objects compare the bytes of their members, without an allocation.
             (Self::Compact(one), Self::Compact(other)) => one.uid() == other.uid(),
             (one, other) => one.uid() == other.uid(),
         }

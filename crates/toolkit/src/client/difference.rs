@@ -19,6 +19,7 @@ pub(crate) fn difference(from: &Value, to: &Value) -> Option<Value> {
             });
             Some(Value::Object(gone.chain(new).collect::<Map<_, _>>()))
         }
+        // Lists are replaced as a whole: a merge patch has no other way to change one.
         _ => Some(to.clone()),
     }
 }

@@ -54,6 +54,7 @@ impl WriteError {
 
     fn has(&self, code: u16, reason: &str) -> bool {
         self.status().is_some_and(|status| {
+            // A proxy or an aggregated API server may send the code without a reason.
             status.code == code && (status.reason == reason || status.reason.is_empty())
         })
     }

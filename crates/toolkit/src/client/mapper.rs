@@ -39,6 +39,7 @@ impl RestMapper {
     /// The resource of a kind.
     pub(super) async fn resource(&self, types: &TypeMeta) -> Result<ApiResource, kube::Error> {
         let id = (types.api_version.clone(), types.kind.clone());
+        // In a block, so that the guard is not held across the await below.
         let known = {
             let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             found.get(&id).cloned()

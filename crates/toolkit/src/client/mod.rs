@@ -127,8 +127,8 @@ impl ReconcileClient {
         }
     }
 
-    /// Applies an object by server-side apply. The fields it sets become those of the field manager,
-    /// also if another one had them.
+    /// Applies an object by server-side apply. The fields it sets become those of the field
+    /// manager, also if another one had them.
     ///
     /// # Errors
     /// The server refuses.
@@ -136,7 +136,8 @@ impl ReconcileClient {
         Ok(self.apply_erased(object, K::codec()).await?.into())
     }
 
-    /// Applies only the status of an object, likewise. No request is sent if `object` has this status.
+    /// Applies only the status of an object, likewise. No request is sent if `object` has this
+    /// status.
     ///
     /// # Errors
     /// The server refuses, or the object does not exist.
@@ -171,9 +172,9 @@ impl ReconcileClient {
 
     /// Makes an object as `mutate` changes it: the current one, or `object` if there is none.
     ///
-    /// The current object is taken from the controller's cache of the kind if it is there, else from
-    /// the server. No request is sent if `mutate` changes nothing. A change is sent as a merge patch
-    /// with the version it was made from, so that no change of others is lost.
+    /// The current object is taken from the controller's cache of the kind if it is there, else
+    /// from the server. No request is sent if `mutate` changes nothing. A change is sent as a merge
+    /// patch with the version it was made from, so that no change of others is lost.
     ///
     /// # Errors
     /// The server refuses, or another client changed the object.
@@ -266,6 +267,7 @@ impl ReconcileClient {
         patch: &Patch<impl Serialize + fmt::Debug>,
     ) -> Result<Written<K>, WriteError> {
         let target = self.target_of("patch", object, K::codec()).await?;
+        // The API server rejects `force` on every other type of patch.
         let params = self.patch_params(matches!(patch, Patch::Apply(_)));
         let name = target.key.name();
         let request = kube::core::Request::new(&*target.path).patch(name, &params, patch);
@@ -282,6 +284,7 @@ impl ReconcileClient {
     /// The server refuses, or the object changed since it was read.
     pub async fn delete<K: Kind>(&self, object: &K) -> Result<(), WriteError> {
         match self.delete_erased(object, K::codec()).await {
+            // The desired state is reached, by whichever client.
             Err(error) if error.is_not_found() => Ok(()),
             result => result,
         }
@@ -317,8 +320,8 @@ impl ReconcileClient {
         Ok(found.map(downcast))
     }
 
-    /// The objects of a namespace, or of all, from the server, in the order of the server. Pages are
-    /// followed to the end.
+    /// The objects of a namespace, or of all, from the server, in the order of the server. Pages
+    /// are followed to the end.
     ///
     /// # Errors
     /// The server refuses, or an object cannot be decoded.

@@ -5,6 +5,22 @@ use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use serde_json::{Value, json};
 
 /// What server-side apply does with fields of another field manager.
+///
+/// ```
+/// use bellerophon::client::{ConflictPolicy, WriteOptions};
+/// use bellerophon::prelude::*;
+/// use k8s_openapi::api::apps::v1::Deployment;
+///
+/// /// Fails with a conflict if an autoscaler, say, owns a field that `desired` sets otherwise.
+/// async fn apply(req: &Request<Deployment>, desired: &Deployment) -> Result<(), Error> {
+///     let cooperative = WriteOptions {
+///         on_conflict: Some(ConflictPolicy::Fail),
+///         ..WriteOptions::default()
+///     };
+///     req.client().with_options(cooperative).apply(desired).await?;
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConflictPolicy {
     /// Takes them over. This is the default, as for every controller that is the authority on its
@@ -16,6 +32,18 @@ pub enum ConflictPolicy {
 }
 
 /// What must still hold when the server writes.
+///
+/// ```
+/// use bellerophon::client::{Precondition, WriteOptions};
+///
+/// // A newer version of the object is deleted; another object of the same name is not.
+/// let same_object = WriteOptions {
+///     precondition: Some(Precondition::Uid),
+///     ..WriteOptions::default()
+/// };
+/// assert_eq!(same_object.precondition, Some(Precondition::Uid));
+/// assert_eq!(Precondition::default(), Precondition::Version);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precondition {
     /// The object has the UID and the version it was read with. This is the default.
@@ -31,6 +59,8 @@ impl Precondition {
     /// Adds it to a merge patch.
     pub(super) fn set(self, patch: &mut Value, metadata: &ObjectMeta) {
         if self != Self::None {
+            // The API server rejects a patch whose uid or resourceVersion differs from the stored
+            // one.
             patch["metadata"]["uid"] = json!(metadata.uid);
         }
         if self == Self::Version {
@@ -39,8 +69,8 @@ impl Precondition {
     }
 }
 
-/// Settings of the writes of a [`ReconcileClient`](super::ReconcileClient). `None` keeps the present
-/// setting.
+/// Settings of the writes of a [`ReconcileClient`](super::ReconcileClient). `None` keeps the
+/// present setting.
 ///
 /// ```
 /// use bellerophon::client::{Precondition, WriteOptions};

@@ -100,6 +100,7 @@ impl ReconcileClient {
             let name = metadata.name.as_deref().unwrap_or_default();
             let key = ObjectKey::new(metadata.namespace.as_deref(), name);
             if let Some(resource) = codec.resource() {
+                // Only kinds known at run time need discovery, which may send a request.
                 return Ok(Target::new(verb, resource, key));
             }
             let failed = |key: ObjectKey, source| WriteError {
@@ -206,6 +207,7 @@ impl ReconcileClient {
         let mut request = request.map_err(|error| target.failed(error))?;
         // The verb in the extensions is how layers of the client distinguish requests.
         request.extensions_mut().insert(target.verb);
+        // Per request and not per client: all controllers of a process share one connection pool.
         if let Some(agent) = self.user_agent() {
             request.headers_mut().insert(USER_AGENT, agent);
         }
@@ -260,6 +262,7 @@ impl ReconcileClient {
                 for item in list.items.unwrap_or_default() {
                     objects.push(codec.decode(item.get().as_bytes()).map_err(undecodable)?);
                 }
+                // An empty token is how a server marks the last page.
                 params.continue_token = list.metadata.continue_.filter(|token| !token.is_empty());
                 if params.continue_token.is_none() {
                     return Ok(objects);

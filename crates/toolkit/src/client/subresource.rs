@@ -120,6 +120,8 @@ impl Subresource {
     ) -> BoxFuture<'a, Result<Response, WriteError>> {
         Box::pin(async move {
             let response = self.client.send(target, request).await?;
+            // A binding or eviction is answered with a Status, and a TokenRequest without a
+            // version. Neither shows up in a cache, so the gate must not wait for it.
             let is_object = !response.is_status && response.metadata.resource_version.is_some();
             if is_object {
                 let updated = OperationResult::Updated;

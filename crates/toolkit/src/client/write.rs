@@ -62,6 +62,7 @@ impl ReconcileClient {
         Box::pin(async move {
             let target = self.target_of("apply", object, codec).await?;
             let mut body = self.value(&target, object, codec)?;
+            // An object that was read from a cache has them.
             if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
                 for field in SERVER_FIELDS {
                     metadata.remove(field);
@@ -84,6 +85,8 @@ impl ReconcileClient {
             let status: Value = status
                 .and_then(parse)
                 .map_err(|error| target.failed(error))?;
+            // Compared as JSON, so that a status without optional fields equals one in which they
+            // are absent.
             let current = self.value(&target, object, codec)?;
             if current.get("status").unwrap_or(&Value::Null) == &status {
                 return Ok(Response::unchanged(codec.metadata(object), current));
@@ -222,6 +225,8 @@ impl ReconcileClient {
             let request = request.patch(target.key.name(), &params, &Patch::Merge(patch));
             let response = self.send(&target, request).await?;
             let metadata = &response.metadata;
+            // The server removes an object whose last finalizer is gone in the same request, and
+            // still answers with the object.
             let is_deleted = metadata.deletion_timestamp.is_some()
                 && metadata.finalizers.iter().flatten().next().is_none()
                 && metadata.deletion_grace_period_seconds.unwrap_or(0) == 0;
@@ -238,6 +243,7 @@ impl ReconcileClient {
     ) -> BoxFuture<'a, Result<Option<Object>, WriteError>> {
         Box::pin(async move {
             let target = self.target_of("get", object, codec).await?;
+            // With generateName there is nothing to find: every call creates an object.
             if target.key.name().is_empty() {
                 return Ok(None);
             }
@@ -271,6 +277,8 @@ impl ReconcileClient {
     ) -> Response {
         if !self.is_dry_run() {
             let metadata = &response.metadata;
+            // The server generates the name of an object with generateName; the gate waits for that
+            // one.
             let name = metadata
                 .name
                 .as_deref()

@@ -10,6 +10,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::request::Response;
 
 /// What a write did.
+///
+/// ```
+/// use bellerophon::client::OperationResult;
+/// use bellerophon::prelude::*;
+/// use k8s_openapi::api::core::v1::ConfigMap;
+///
+/// async fn ensure(req: &Request<ConfigMap>, child: &ConfigMap) -> Result<(), Error> {
+///     let data = child.data.clone();
+///     let written = req.client().create_or_update(child, |map| map.data = data).await?;
+///     match written.operation {
+///         OperationResult::Created => println!("created"),
+///         OperationResult::Updated => println!("updated"),
+///         OperationResult::Unchanged => {}
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationResult {
     /// The object was created.

@@ -74,6 +74,22 @@ pub struct Error {
 }
 
 /// Any error.
+///
+/// ```
+/// use bellerophon::controller::BoxError;
+/// use bellerophon::prelude::*;
+///
+/// fn connect(url: &str) -> Result<(), BoxError> {
+///     Err(format!("no response from {url}").into())
+/// }
+///
+/// fn reconcile() -> Result<Action, Error> {
+///     connect("https://example.org").map_err(Error::retry)?;
+///     Ok(Action::await_change())
+/// }
+/// let error = reconcile().expect_err("nothing responds");
+/// assert_eq!(error.to_string(), "no response from https://example.org");
+/// ```
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// When a failed key is reconciled again.
@@ -122,11 +138,13 @@ impl Error {
     /// Whether the server refused a write because the object had changed (409 Conflict), which says
     /// that the cache was old and not that anything is wrong.
     pub(super) fn is_conflict(&self) -> bool {
+        // Reconcilers wrap the errors of the client in their own, so the whole chain is searched.
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(&*self.source);
         while let Some(current) = error {
             if let Some(kube::Error::Api(status)) = current.downcast_ref::<kube::Error>() {
                 return status.code == 409 && status.reason == "Conflict";
             }
+            // WriteError has its source in a box, and a downcast sees the box.
             if let Some(boxed) = current.downcast_ref::<Box<kube::Error>>() {
                 return matches!(&**boxed, kube::Error::Api(status)
                     if status.code == 409 && status.reason == "Conflict");

@@ -284,6 +284,8 @@ impl Description<'_> {
         let resource = &primary.informer.resource;
         let kind = kind_name(resource);
         let name: Arc<str> = name.unwrap_or_else(|| resource.kind.to_lowercase()).into();
+        // Names are claimed before anything is registered: two controllers of one name would share
+        // metrics and field manager without a notice.
         mgr.claim_name(&name, location);
         let options = options.or(&mgr.options().controller);
 
@@ -301,6 +303,8 @@ impl Description<'_> {
         let trace = mgr.trace().clone();
         let core = Arc::new(Core::new(name.clone(), queue, fairness, trace, metrics));
 
+        // Handlers are registered now and called once the controller starts, so a standby does not
+        // fill its queue.
         let begun = CancellationToken::new();
         let mut registrations = Vec::new();
         let mut add_handler = |informer: &Arc<InformerHandle>, mapping, predicate, resync| {
@@ -315,6 +319,8 @@ impl Description<'_> {
             let handler = enqueue.into_handler();
             registrations.push(informer.add_handler(handler, resync, begun.clone()));
         };
+        // The resync period applies to the reconciled kind alone: a resync of children would
+        // enqueue every owner once per child.
         add_handler(&primary, Mapping::Itself, predicate, options.resync_period);
         for (informer, mapping, predicate) in others {
             let mapping = match mapping {

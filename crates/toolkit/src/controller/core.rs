@@ -101,6 +101,8 @@ impl Core {
         let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
         let complete = |cache: &&WatchedCache| {
             *cache.kind == *kind
+                // A metadata-only cache of the kind has another codec, and a transformed object
+                // lacks fields that a patch would then remove.
                 && std::ptr::eq(cache.informer.informer.codec, codec)
                 && !cache.informer.informer.modifies_objects()
         };
@@ -124,6 +126,8 @@ impl Core {
             CauseEvent::Deleted => Some(Seen::Gone { at: version }),
             _ => version.map(Seen::Version),
         };
+        // Before the predicate decides: an event that leads to no reconcile may be the one a key
+        // waits for.
         let freed = seen.map(|seen| self.gate().saw(&(cache.clone(), cause.key.clone()), seen));
         for key in freed.into_iter().flatten() {
             self.add(key, AddOpts::default());
@@ -211,8 +215,10 @@ impl Core {
     }
 
     /// Until when the key must be held back. A cache may be up to date without an event of the
-    /// object, by a bookmark or because it does not select what was written: so it is compared again.
+    /// object, by a bookmark or because it does not select what was written: so it is compared
+    /// again.
     pub(super) fn held_until(&self, key: &ObjectKey, now: Instant) -> Option<Instant> {
+        // The gate and the caches are locked one after the other, never together.
         let awaited = self.gate().awaited_by(key);
         if awaited.is_empty() {
             return None;

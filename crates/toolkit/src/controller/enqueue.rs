@@ -1,8 +1,8 @@
 //! Enqueue: from a change of any kind to keys of the reconciled kind.
 //!
 //! In: add, update and delete notifications of an informer. Out: keys with causes.
-//! Guarantees: a predicate never drops a deletion; an update enqueues the keys of the old and of the
-//! new state.
+//! Guarantees: a predicate never drops a deletion; an update enqueues the keys of the old and of
+//! the new state.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -84,6 +84,8 @@ impl Enqueue {
     fn on_key(&self, change: KeyChange<'_>) {
         let cause = self.cause(change.key.clone(), change.resource_version, change.event);
         self.core.delivered(&self.cache, &cause);
+        // As controller-runtime's priority queue: what has existed for long waits behind what
+        // happened just now.
         let is_new = !change.in_initial_list && change.event != CauseEvent::Resync;
         let priority = if is_new {
             Priority::Normal
@@ -142,6 +144,7 @@ impl ObjectHandler for Enqueue {
             } else {
                 Priority::Normal
             };
+            // The old state too: an object that moved to another owner must be reconciled by both.
             let keys: BTreeSet<_> = self
                 .keys(&*old)
                 .into_iter()

@@ -62,6 +62,7 @@ impl Awaited {
     fn and_then(self, later: Self) -> Self {
         match (self, later) {
             (Self::Version(one), Self::Version(other)) => Self::Version(one.max(other)),
+            // After a deletion, or a creation that follows one, only the last write counts.
             _ => later,
         }
     }
@@ -101,6 +102,8 @@ impl Gate {
             .get(&written)
             .and_then(|waits| waits.get(reconciling))
             .map(|wait| wait.awaited);
+        // A write that is not awaited costs at most one reconcile on an old cache; refusing the
+        // write would cost the work.
         if self.len >= AWAITED_MAX && before.is_none() {
             return false;
         }
@@ -206,6 +209,8 @@ impl Gate {
             return None;
         }
         self.by_key.remove(key);
+        // A key that was not held back has not been taken from the queue, so nothing has to enqueue
+        // it.
         self.held.take(key)
     }
 
@@ -215,6 +220,7 @@ impl Gate {
                 .iter()
                 .flat_map(|(written, waits)| waits.keys().map(move |key| (written, key)))
         };
+        // Looking at every pair after every write would make debug builds quadratic.
         self.len > 64
             || (pairs().count() == self.len
                 && self.by_key.values().map(HashSet::len).sum::<usize>() == self.len

@@ -2,8 +2,8 @@
 //!
 //! In: shared informers. Out: calls of a reconciler.
 //! Guarantees: one key is never with two workers; every change that passes its predicate leads to a
-//! reconcile that begins after it; a failing, slow or panicking object delays no other; a key is not
-//! reconciled on a cache older than the controller's own writes.
+//! reconcile that begins after it; a failing, slow or panicking object delays no other; a key is
+//! not reconciled on a cache older than the controller's own writes.
 
 mod action; // how a reconcile ends
 mod builder; // what an author writes down
@@ -40,6 +40,19 @@ use crate::informer::{HandlerRegistration, SyncError};
 use crate::queue::{Cause, CauseEvent, Priority};
 
 /// Why a controller could not start.
+///
+/// ```
+/// use bellerophon::controller::ControllerError;
+/// use bellerophon::manager::ManagerError;
+///
+/// /// Whether another start may succeed without a change of the configuration.
+/// fn is_temporary(error: &ManagerError) -> bool {
+///     matches!(error, ManagerError::Controller(ControllerError::SyncTimeout { .. }))
+/// }
+/// # let limit = std::time::Duration::from_secs(120);
+/// # let error = ControllerError::SyncTimeout { controller: "pod".into(), limit };
+/// # assert!(is_temporary(&error.into()));
+/// ```
 #[derive(Debug, Error)]
 pub enum ControllerError {
     /// A cache cannot be synced.
@@ -89,6 +102,7 @@ impl Controller {
     /// Enqueues changes from now on, and waits until every object of the initial lists is in the
     /// caches and in the queue.
     async fn wait_for_cache_sync(&self) -> Result<(), ControllerError> {
+        // Handlers begin only now: until then their queues merge changes per object.
         self.begun.cancel();
         let all = async {
             for registration in &self.registrations {
@@ -117,6 +131,8 @@ impl Controller {
             None => return Ok(()),
             Some(synced) => synced?,
         }
+        // The workers start after the sync, as in controller-runtime: a reconcile on a partial
+        // cache would delete what it does not see.
         let mut tasks = JoinSet::new();
         for _ in 0..self.concurrency {
             let worker = self.worker.clone().run(stop.clone());

@@ -1,8 +1,8 @@
 //! Predicates: which changes lead to a reconcile.
 //!
 //! In: an object, or its old and new state. Out: pass or not.
-//! Guarantees: a deletion, a resync and a re-creation under the same name always pass; an object that
-//! stops matching a filter passes once more.
+//! Guarantees: a deletion, a resync and a re-creation under the same name always pass; an object
+//! that stops matching a filter passes once more.
 
 use std::any::Any;
 use std::fmt;
@@ -170,8 +170,12 @@ impl PredicateFn {
     pub(super) fn passes_update(&self, old: &dyn Any, new: &dyn Any) -> bool {
         let before = self.codec.metadata(old);
         let after = self.codec.metadata(new);
+        // A recreated object has another uid and is no update; a resync asks for a reconcile
+        // although nothing changed.
         let relevant =
             before.uid != after.uid || is_same_version(before, after) || (self.changed)(old, new);
+        // Also with the old state: the reconcile that follows can clean up what belonged to a
+        // matching object.
         relevant && ((self.filter)(old) || (self.filter)(new))
     }
 }

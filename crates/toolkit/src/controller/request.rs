@@ -109,8 +109,8 @@ impl<K> Request<K> {
 /// Brings one object to its desired state. Implemented by every async function or closure from a
 /// [`Request`]; a struct that holds listers and the like implements it with an `async fn`.
 ///
-/// Calls for different keys may run concurrently; calls for one key never do. A call may come for any
-/// reason or none, and must change nothing if nothing is to be changed.
+/// Calls for different keys may run concurrently; calls for one key never do. A call may come for
+/// any reason or none, and must change nothing if nothing is to be changed.
 ///
 /// ```
 /// use bellerophon::prelude::*;
@@ -155,6 +155,7 @@ pub(super) type ReconcileFn = Box<
 
 /// Erases the type of a reconciler.
 pub(super) fn erase<K: Kind>(reconciler: impl Reconciler<K>) -> ReconcileFn {
+    // Shared with each future, which must be `static` to run in a boxed form.
     let reconciler = Arc::new(reconciler);
     Box::new(move |parts, object| {
         let reconciler = reconciler.clone();

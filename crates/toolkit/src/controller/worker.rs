@@ -1,8 +1,8 @@
 //! Worker: takes a key, calls the reconciler, acts on the result.
 //!
 //! In: keys. Out: reconciles, counted, timed and traced.
-//! Guarantees: a panic or a timeout is an error of that key only; a worker that is stopped finishes the
-//! reconcile it has begun and takes no other key.
+//! Guarantees: a panic or a timeout is an error of that key only; a worker that is stopped finishes
+//! the reconcile it has begun and takes no other key.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -52,6 +52,7 @@ impl Worker {
     async fn handle(&self, item: Item<'_, ObjectKey>, stop: &CancellationToken) {
         let now = Instant::now();
         let controller = &self.core.name;
+        // Before the object is read: what is read afterwards contains the own writes.
         if let Some(until) = self.core.held_until(item.key(), now) {
             tracing::debug!(%controller, object = %item.key(), "the cache is older than the last write, waiting");
             return self
@@ -97,6 +98,8 @@ impl Worker {
             causes: item.causes().to_string(),
             attempt,
         });
+        // Read here and not taken from an event: the cache may be newer than the change that
+        // enqueued the key.
         let object = self.primary.core().get(item.key());
         let request = RequestParts {
             key: item.key().clone(),
@@ -110,6 +113,8 @@ impl Worker {
             term: self.leadership.term(),
             stop: stop.clone(),
         };
+        // Unwind safety is the responsibility of the reconciler; the toolkit shares no state with
+        // it that a panic could leave half changed.
         let call = AssertUnwindSafe(async { (self.reconciler)(request, object).await });
         let call = call.catch_unwind();
         let result = match self.timeout {
@@ -201,6 +206,8 @@ impl Worker {
             at: Instant::now(),
         };
         AddOpts {
+            // A retry keeps the priority: an object of the initial list does not overtake new
+            // changes by failing.
             priority: item.priority(),
             cause: Some(cause),
             ..AddOpts::default()

@@ -181,6 +181,7 @@ impl Correlator {
         record.last_seen = now;
         let note = if record.notes.contains(&note) {
             NoteKey::Hash(note)
+        // A note that is known keeps its own series; only further ones are combined.
         } else if record.notes.len() == AGGREGATE_MAX {
             NoteKey::Any
         } else {
@@ -207,6 +208,8 @@ impl Correlator {
                 _ => Decision::Count,
             };
         }
+        // Only new series take a token: events of a running series cost no request until it is
+        // refreshed.
         if !self.take_token(&key.aggregate.object, now) {
             return Decision::RateLimited;
         }
@@ -295,6 +298,7 @@ impl Correlator {
         let record = self.spam.entry(object.clone()).or_insert(full);
         let elapsed = now.saturating_duration_since(record.last_seen);
         let refilled = elapsed.as_secs_f64() / SPAM_REFILL.as_secs_f64();
+        // Refilled lazily from the elapsed time, so idle objects need no timer.
         record.tokens = (record.tokens + refilled).min(f64::from(SPAM_BURST));
         record.last_seen = now;
         let allowed = record.tokens >= 1.0;

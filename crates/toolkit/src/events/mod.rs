@@ -104,6 +104,16 @@ impl Event {
 }
 
 /// What an event is about: an object of any [`Kind`], by reference, or an [`ObjectReference`].
+///
+/// ```
+/// use bellerophon::events::{Event, EventRecorder};
+/// use k8s_openapi::api::core::v1::{Node, ObjectReference};
+///
+/// fn rebooted(recorder: &EventRecorder, node: &Node, agent: ObjectReference) {
+///     recorder.event(node, Event::normal("Rebooted", "Reboot", "the kernel is up to date"));
+///     recorder.event(agent, Event::normal("Released", "Release", "the slot is free"));
+/// }
+/// ```
 pub trait Regarding: sealed::Sealed {
     #[doc(hidden)]
     fn into_reference(self) -> ObjectReference;
@@ -211,6 +221,7 @@ impl EventRecorder {
             event,
             instance: self.instance.clone(),
         };
+        // A reconcile must not wait for the API server to store an event.
         if self.queue.try_send(queued).is_err() {
             self.counts.count_queue_full();
         }

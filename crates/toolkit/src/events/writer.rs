@@ -66,6 +66,7 @@ impl EventWriter {
     /// count.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut tick = interval(SERIES_PERIOD);
+        // After slow writes one look at the series is enough.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -78,6 +79,7 @@ impl EventWriter {
                 }
             }
         }
+        // Closed first: recorders get an error from now on, so the loop below ends.
         self.queued.close();
         while let Some(queued) = self.queued.recv().await {
             self.write(queued).await;
@@ -189,6 +191,7 @@ impl EventWriter {
             .and_then(|regarding| regarding.name.as_deref())
             .unwrap_or("unknown");
         let now = u64::try_from(self.clock.now().as_nanosecond()).unwrap_or_default();
+        // A paused clock, or one that was set back, must not lead to equal or unordered names.
         self.named_at = now.max(self.named_at + 1);
         let random = self.rng.below(1 << 32);
         format!("{object}.{:016x}{random:08x}", self.named_at)

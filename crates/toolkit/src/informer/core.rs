@@ -1,7 +1,7 @@
 //! Core: what reflectors write, listers read and handlers are notified from.
 //! In: batches of one reflector. Out: the store, then the handlers' queues.
-//! Guarantees: handler queues receive transitions in the order of the store, each handler all of them
-//! since it was added; the store has a change before a handler queue has it.
+//! Guarantees: handler queues receive transitions in the order of the store, each handler all of
+//! them since it was added; the store has a change before a handler queue has it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,6 +39,27 @@ use crate::{
 pub(crate) type Scope = Option<String>;
 
 /// What an informer holds, and what its reflectors did so far.
+///
+/// ```
+/// use bellerophon::informer::{
+///     FactoryOptions, InformerOptions, InformerStats, SharedInformerFactory,
+/// };
+/// use k8s_openapi::api::core::v1::Namespace;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = bellerophon_apiserver::ApiServer::builder().start().await?;
+/// # let client = server.client();
+/// let informers = SharedInformerFactory::start(client, FactoryOptions::default());
+/// let namespaces = informers.informer::<Namespace>(InformerOptions::default());
+/// namespaces.wait_for_cache_sync().await?;
+///
+/// let stats: InformerStats = namespaces.stats();
+/// assert_eq!(stats.relists, 1);
+/// assert_eq!(stats.objects, 4); // default, kube-node-lease, kube-public, kube-system
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InformerStats {
     /// Complete lists, the first included.
@@ -110,7 +131,8 @@ pub(crate) struct Core<L: Locks = Os> {
     /// Which of the objects stay decoded.
     pub(crate) lru: Arc<DecodedLru>,
     store: L::RwLock<Store>,
-    /// Locked before `store` by all writers, so that the order of handler queues is that of the store.
+    /// Locked before `store` by all writers, so that the order of handler queues is that of the
+    /// store.
     distribution: L::Mutex<Distribution>,
     pub(crate) status: watch::Sender<Status>,
     /// Notified when a handler was added.
@@ -151,6 +173,7 @@ impl<L: Locks> Core<L> {
         let version = batch.resource_version.clone();
         let transitions = self.write(batch);
         let status = distribution.scopes.get(scope);
+        // A relist is not an initial list: handlers know the objects already.
         let first_list = is_list && status.is_some_and(|status| !status.listed);
         // The scope of a reflector that is being stopped is not watched any more.
         if let Some(status) = distribution.scopes.get_mut(scope) {
@@ -159,6 +182,7 @@ impl<L: Locks> Core<L> {
                 .fetch_add(u64::from(is_list), Ordering::Relaxed);
             status.listed |= is_list;
             status.last_event = Instant::now();
+            // Only a complete list proves that the account may list; a bookmark does not.
             status.problem = status.problem.take().filter(|_| !is_list);
             status.resource_version = version.or(status.resource_version.take());
             self.record(&transitions, first_list, status.resource_version.as_ref());
@@ -297,6 +321,8 @@ impl<L: Locks> Core<L> {
             removed: slot.removed.clone(),
         };
         let mut distribution = self.distribution();
+        // Under the lock of the distribution: a change is either in this list or delivered later,
+        // never both and never neither.
         let cached: Vec<_> = self
             .store()
             .entries()
@@ -333,6 +359,8 @@ impl<L: Locks> Core<L> {
             return (index, false);
         }
         let conflicts = store.has_conflicting_index(&index_fn);
+        // Built under the read lock, so readers go on while the function is called for every
+        // object.
         let built = store.build_index(index_fn);
         drop(store);
         (self.store_mut().add_index(built), conflicts)
@@ -351,6 +379,7 @@ impl<L: Locks> Core<L> {
         let distribution = self.distribution();
         let namespace = key.namespace().map(str::to_owned);
         let status = distribution.scopes.get(&namespace);
+        // One reflector for all namespaces, unless the key has one of its own.
         let status = status.or_else(|| distribution.scopes.get(&None))?;
         status.resource_version.clone()
     }
@@ -416,6 +445,8 @@ impl Distribution {
     fn status(&self) -> Status {
         let problem = self.scopes.values().find_map(ScopeStatus::blocking_error);
         Status {
+            // Without `started` an informer whose namespaces are not determined yet would count as
+            // synced, because it has none.
             synced: self.started && self.scopes.values().all(|status| status.listed),
             problem: self.blocked.clone().or(problem),
             stopped: self.stopped,

@@ -39,6 +39,16 @@ use crate::{
 };
 
 /// What all informers of a factory have in common.
+///
+/// ```
+/// use bellerophon::informer::{CacheMode, FactoryOptions, Namespaces};
+///
+/// let options = FactoryOptions {
+///     namespaces: Namespaces::named(["team-a", "team-b"]),
+///     cache_mode: Some(CacheMode::Decoded),
+///     ..FactoryOptions::default()
+/// };
+/// ```
 #[derive(Clone, Debug)]
 pub struct FactoryOptions {
     /// Where they watch at first; [`SharedInformerFactory::set_namespaces`] changes it.
@@ -124,6 +134,7 @@ impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
         let same_source = match (&self.list_watch, &other.list_watch) {
             (None, None) => true,
+            // Functions cannot be compared, but clones of one source are the same source.
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             _ => false,
         };
@@ -193,10 +204,28 @@ impl Drop for Lease {
     }
 }
 
-/// Makes and runs shared informers, one per resource and selection, for programs whose informers come
-/// and go; a [`Manager`](crate::manager::Manager) has one. Clones are the same factory.
+/// Makes and runs shared informers, one per resource and selection, for programs whose informers
+/// come and go; a [`Manager`](crate::manager::Manager) has one. Clones are the same factory.
 ///
 /// An informer runs while a handle to it, or to one of its listers or indexes, exists.
+///
+/// ```
+/// use bellerophon::informer::{FactoryOptions, InformerOptions, SharedInformerFactory};
+/// use k8s_openapi::api::core::v1::Namespace;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = bellerophon_apiserver::ApiServer::builder().start().await?;
+/// # let client = server.client();
+/// let informers = SharedInformerFactory::start(client, FactoryOptions::default());
+/// let namespaces = informers.informer::<Namespace>(InformerOptions::default());
+/// informers.wait_for_cache_sync().await?;
+/// let lister = namespaces.lister();
+/// assert!(lister.iter().any(|namespace| namespace.metadata.name.as_deref() == Some("default")));
+/// informers.stop().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct SharedInformerFactory(Arc<Inner>);
 
@@ -263,6 +292,7 @@ impl SharedInformerFactory {
             ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "", "Unknown"))
         });
         let own_namespaces = match codec.scope() {
+            // The namespaces of a Manager do not restrict kinds that have none.
             KindScope::Cluster => Some(Namespaces::All),
             KindScope::Namespaced | KindScope::Dynamic => options.namespaces,
         };
@@ -325,6 +355,8 @@ impl SharedInformerFactory {
                 () = inner.stop.cancelled() => break,
                 _ = chosen.changed() => {
                     let choice = chosen.borrow_and_update().clone();
+                    // The old selection has ended before the new one begins, so it cannot overwrite
+                    // the new names.
                     stop_selection(selection.take()).await;
                     selection = inner.choose(&choice);
                 }
@@ -406,12 +438,14 @@ impl Inner {
             namespaces: identity.namespaces.clone(),
             identity,
             informer,
+            // Weak: the factory alone does not keep an informer running.
             handle: Arc::downgrade(&handle),
             stop: CancellationToken::new(),
             started: false,
         };
         state.entries.insert(id, entry);
         drop(state);
+        // After the lock is released; `Notify` keeps the permit if the factory does not run yet.
         self.added.notify_one();
         handle
     }
@@ -446,6 +480,8 @@ impl Inner {
             let was_started = entry.started;
             match &entry.namespaces {
                 None => match scopes {
+                    // The labelled namespaces are not known yet. Starting with none would report an
+                    // empty cache as synced.
                     None => continue,
                     Some(scopes) => entry.informer.set_scopes(scopes.clone()),
                 },
@@ -595,6 +631,7 @@ async fn follow_namespaces(
         }
     };
     let publish = Arc::new(publish);
+    // Publishing during the first list would start and stop reflectors for every page of it.
     let complete = Arc::new(AtomicBool::new(false));
     let on_change = {
         let publish = publish.clone();
@@ -609,6 +646,7 @@ async fn follow_namespaces(
     let registration = informer.core.add_handler(handler, None, begun());
     let begin = async {
         if let Err(reason) = registration.wait_for_cache_sync().await {
+            // Reported once. The informer keeps retrying, and the permission may be granted later.
             block(reason);
             registration.synced().await;
         }

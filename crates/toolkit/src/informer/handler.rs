@@ -37,6 +37,19 @@ const CALLS_IN_A_ROW: usize = 64;
 const RESYNC_PERIOD_MIN: Duration = Duration::from_secs(1);
 
 /// The last known state of a deleted object.
+///
+/// ```
+/// use bellerophon::informer::Tombstone;
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// /// The node whose capacity the deleted pod used.
+/// fn node_of(deleted: &Tombstone<Pod>) -> Option<&str> {
+///     let pod = deleted.object.as_ref()?;
+///     pod.spec.as_ref()?.node_name.as_deref()
+/// }
+/// # let key = bellerophon::ObjectKey::namespaced("team-a", "web");
+/// # assert_eq!(node_of(&Tombstone { key, object: None }), None);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Tombstone<K> {
     /// The key of the object.
@@ -91,6 +104,20 @@ pub trait EventHandler<K>: Send + Sync {
 }
 
 /// A change of an object, for handlers that need no more than its key.
+///
+/// ```
+/// use bellerophon::informer::{KeyChange, SharedInformer};
+/// use bellerophon::queue::CauseEvent;
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// fn log_deletions(pods: &SharedInformer<Pod>) {
+///     pods.add_key_handler(|change: KeyChange<'_>| {
+///         if change.event == CauseEvent::Deleted {
+///             println!("{} is deleted", change.key);
+///         }
+///     });
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange<'a> {
     /// The key of the object.
@@ -165,6 +192,8 @@ impl Slot {
             () = self.removed.cancelled() => return,
             () = finish.cancelled() => return,
         }
+        // Each handler has its own timer, so periods need not be reconciled with each other as in
+        // client-go's sharedProcessor.
         let mut resync = self
             .resync_period
             .filter(|period| !period.is_zero())
@@ -177,6 +206,7 @@ impl Slot {
                 biased;
                 () = self.removed.cancelled() => return,
                 () = self.queue.arrival() => {}
+                // Reflectors have ended, so what is queued now is the rest.
                 () = finish.cancelled() => {
                     self.drain(&core.lru).await;
                     return;
@@ -199,6 +229,7 @@ impl Slot {
             if catch_unwind(AssertUnwindSafe(call)).is_err() {
                 tracing::error!(%key, "an event handler panicked; continuing with the next object");
             }
+            // After the call, also if it panicked: has_synced means that handlers returned.
             self.queue.delivered(in_initial_list);
             calls += 1;
             if calls % CALLS_IN_A_ROW == 0 {
@@ -227,6 +258,7 @@ impl Slot {
                 }
             }
             Handler::Keys(handler) => {
+                // The version is read from the JSON; nothing is decoded for a handler of keys.
                 let call = |event, object: CachedObject, in_initial_list| {
                     handler(KeyChange {
                         key,
@@ -258,6 +290,7 @@ impl Slot {
 fn resync_timer(period: Duration) -> Interval {
     let period = period.max(RESYNC_PERIOD_MIN);
     let mut timer = interval_at(Instant::now() + period, period);
+    // A slow handler must not be given the resyncs that it missed.
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     timer
 }
@@ -273,6 +306,31 @@ async fn tick(timer: Option<&mut Interval>) {
 
 /// The registration of a handler. Dropping it changes nothing: the handler stays until
 /// [`HandlerRegistration::remove`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// # use bellerophon::informer::{FactoryOptions, InformerOptions, SharedInformerFactory};
+/// # use k8s_openapi::api::core::v1::Namespace;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = bellerophon_apiserver::ApiServer::builder().start().await?;
+/// # let client = server.client();
+/// # let informers = SharedInformerFactory::start(client, FactoryOptions::default());
+/// # let namespaces = informers.informer::<Namespace>(InformerOptions::default());
+/// let seen = Arc::new(AtomicUsize::new(0));
+/// let counter = seen.clone();
+/// let registration = namespaces.add_key_handler(move |_| {
+///     counter.fetch_add(1, Ordering::SeqCst);
+/// });
+///
+/// registration.wait_for_cache_sync().await?;
+/// assert_eq!(seen.load(Ordering::SeqCst), namespaces.lister().len());
+/// registration.remove();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct HandlerRegistration {
     pub(crate) name: String,
@@ -296,6 +354,8 @@ impl HandlerRegistration {
     pub async fn wait_for_cache_sync(&self) -> Result<(), SyncError> {
         let mut status = self.status.clone();
         let mut synced = self.synced.clone();
+        // First whether listing is possible at all: a handler without permission would wait for
+        // ever.
         Status::settled(&self.name, &mut status).await?;
         let stopped = || SyncError::Stopped {
             resource: self.name.clone(),

@@ -131,6 +131,7 @@ impl HandlerQueue {
     ) {
         let mut inner = self.lock();
         for (key, object) in objects {
+            // A pending change brings the object to the handler anyway.
             if !inner.notifications.contains_key(&**key) {
                 let since = Instant::now();
                 inner.insert(Notification {
@@ -155,7 +156,8 @@ impl HandlerQueue {
         self.published(inner);
     }
 
-    /// Takes the oldest notification. [`HandlerQueue::delivered`] must follow once the handler returned.
+    /// Takes the oldest notification. [`HandlerQueue::delivered`] must follow once the handler
+    /// returned.
     pub(crate) fn take(&self) -> Option<Notification> {
         let mut inner = self.lock();
         let (_, key) = inner.order.pop_first()?;
@@ -196,6 +198,7 @@ impl HandlerQueue {
         self.depth
             .store(inner.notifications.len(), Ordering::Relaxed);
         let synced = inner.initial_complete && inner.initial_left == 0;
+        // Receivers of `synced` run on other threads and may lock the queue.
         drop(inner);
         if synced {
             self.synced
@@ -218,7 +221,11 @@ impl Inner {
             Transition::Applied { after, .. } => notification.after = Some(after.clone()),
             Transition::Deleted { last, .. } => {
                 notification.after = None;
+                // The handler has never received the object: addition and deletion cancel each
+                // other out.
                 if notification.before.is_some() {
+                    // The first deletion is that of the object the handler knows. Later ones
+                    // concern objects of the same name that it never received.
                     notification.gone.get_or_insert_with(|| last.clone());
                 } else {
                     self.forget(key);

@@ -11,8 +11,8 @@ use kube::Resource;
 use super::{InformerHandle, store::IndexId};
 use crate::key::ObjectKey;
 
-/// Finds objects by a value that a function computes from them. Cheap to clone; its informer runs as
-/// long as it exists.
+/// Finds objects by a value that a function computes from them. Cheap to clone; its informer runs
+/// as long as it exists.
 ///
 /// ```
 /// use bellerophon::index::Index;

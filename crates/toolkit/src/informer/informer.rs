@@ -95,11 +95,12 @@ impl Informer {
         });
     }
 
-    /// Runs the informer until `stop`. Reflectors stop first, then handlers receive what is pending;
-    /// all tasks have ended when this returns. Dropping the future aborts them.
+    /// Runs the informer until `stop`. Reflectors stop first, then handlers receive what is
+    /// pending; all tasks have ended when this returns. Dropping the future aborts them.
     pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let was_started = self.started.swap(true, Ordering::SeqCst);
         debug_assert!(!was_started, "an informer is run once");
+        // Fixed from here on: `merge` rejects changes once `started` is set.
         let settings = self.settings().clone();
         let is_dynamic = self.codec.resource().is_none() && !self.codec.is_metadata_only();
         let decoder = Arc::new(Decoder {
@@ -117,6 +118,7 @@ impl Informer {
         let mut running = BTreeMap::new();
         let mut handlers = JoinSet::new();
         loop {
+            // Marked as seen before it is acted on, so a change in between is not lost.
             let watched = scopes.borrow_and_update().set();
             self.core.set_scopes(&watched);
             self.follow(&watched, &mut running, &decoder, &settings, &stop)
@@ -132,6 +134,8 @@ impl Informer {
                 Some(_) = handlers.join_next() => {}
             }
         }
+        // Reflectors end first. Then nothing is queued any more, and the handlers can finish what
+        // is pending.
         for reflector in running.into_values() {
             reflector.stopped().await;
         }
@@ -159,6 +163,8 @@ impl Informer {
             .collect();
         for scope in unwatched {
             if let Some(reflector) = running.remove(&scope) {
+                // Awaited, because a stopping reflector may still write; its keys are known only
+                // afterwards.
                 left.extend(reflector.stopped().await);
             }
         }
@@ -206,6 +212,7 @@ impl Informer {
             Output::Failed(error) => {
                 let resource = &core.name;
                 match &error {
+                    // An expired version is part of the protocol and not a problem of the server.
                     ListWatchError::Expired(_) => {
                         tracing::debug!(resource, ?scope, %error, "listing again");
                     }

@@ -18,12 +18,12 @@ use crate::{
 /// Reads what an informer has cached. Cheap to clone, usable from any thread; its informer runs as
 /// long as it exists.
 ///
-/// Results are as old as the watch: ordered by key, each call from one state of the cache, never from
-/// the server. Before the informer is synced they are incomplete. Objects are shared: a decoded one
-/// costs a pointer, and one that a [compact](super::CacheMode) cache has as JSON is decoded once for
-/// all readers. Reading more objects in one call than such a cache keeps decoded decodes the others
-/// for this call only; [`Lister::keys`] and [`Lister::matching_keys`] never decode, and
-/// [`Lister::iter`] holds one object at a time.
+/// Results are as old as the watch: ordered by key, each call from one state of the cache, never
+/// from the server. Before the informer is synced they are incomplete. Objects are shared: a
+/// decoded one costs a pointer, and one that a [compact](super::CacheMode) cache has as JSON is
+/// decoded once for all readers. Reading more objects in one call than such a cache keeps decoded
+/// decodes the others for this call only; [`Lister::keys`] and [`Lister::matching_keys`] never
+/// decode, and [`Lister::iter`] holds one object at a time.
 ///
 /// ```
 /// use bellerophon::prelude::*;
@@ -122,8 +122,8 @@ impl<K: Kind> Lister<K> {
             .and_then(CachedObject::resource_version)
     }
 
-    /// The version of the collection up to which the cache has the changes of this key, its deletion
-    /// included; `None` before the first list, and for a namespace that is not watched.
+    /// The version of the collection up to which the cache has the changes of this key, its
+    /// deletion included; `None` before the first list, and for a namespace that is not watched.
     pub fn latest_version(&self, key: &ObjectKey) -> Option<String> {
         self.core().latest_version(key)
     }
@@ -140,6 +140,7 @@ impl<K: Kind> Lister<K> {
         let mut changes = core.changes.subscribe();
         let mut status = core.status.subscribe();
         loop {
+            // Before the read: a change during the evaluation ends the wait below immediately.
             changes.mark_unchanged();
             let object = self.get(key);
             if condition(object.as_deref()) {
@@ -163,6 +164,7 @@ fn typed<K: Kind>(objects: Vec<Object>) -> Vec<Arc<K>> {
 
 impl Core {
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Object> {
+        // Cloned out of the store, so that decoding does not hold its lock.
         let object = self.store().get(key).cloned()?;
         Some(object.read(&self.lru))
     }

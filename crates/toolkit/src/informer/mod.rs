@@ -86,8 +86,8 @@ impl InformerHandle {
 /// - Handlers receive the changes of one object in order, and each object that exists when they are
 ///   added exactly once as added. Each has its own task: a slow one delays no other.
 /// - Memory is bounded by the number of objects: the backlog of a slow handler merges per object.
-/// - Objects are shared and never change. An object that was deleted and created again under its name
-///   is a deletion and an addition, not an update.
+/// - Objects are shared and never change. An object that was deleted and created again under its
+///   name is a deletion and an addition, not an update.
 ///
 /// ```no_run
 /// # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -100,6 +100,7 @@ impl CacheMode {
     pub(super) fn decoded_max(self) -> usize {
         match self {
             Self::Compact { decoded_max } => decoded_max,
+            // Decoded objects are not in the ring of the LRU.
             Self::Decoded => 0,
         }
     }
@@ -137,6 +138,8 @@ impl TransformSettings {
 
 impl PartialEq for TransformSettings {
     fn eq(&self, other: &Self) -> bool {
+        // Closures cannot be compared, but each has a type of its own: equal types are the same
+        // code.
         let kind = |settings: &Self| std::mem::discriminant(&settings.function);
         self.identity == other.identity && kind(self) == kind(other)
     }
@@ -198,6 +201,25 @@ impl<K: Kind> Transform<K> {
 }
 
 /// Makes the source of one namespace, or of all for `None`. It applies selectors itself.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use bellerophon::informer::{InformerOptions, KubeListWatch, ListWatch, ListWatchFn};
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// /// Pods of another cluster.
+/// fn remote_pods(client: kube::Client) -> InformerOptions<Pod> {
+///     let list_watch: ListWatchFn = Arc::new(move |namespace| -> Arc<dyn ListWatch> {
+///         let path = match namespace {
+///             Some(namespace) => format!("/api/v1/namespaces/{namespace}/pods"),
+///             None => "/api/v1/pods".to_owned(),
+///         };
+///         Arc::new(KubeListWatch::new(client.clone(), path))
+///     });
+///     InformerOptions { list_watch: Some(list_watch), ..InformerOptions::default() }
+/// }
+/// ```
 pub type ListWatchFn = Arc<dyn Fn(Option<&str>) -> Arc<dyn ListWatch> + Send + Sync>;
 
 /// What an informer caches, and how. `None` takes the default, or the setting of an earlier
@@ -220,8 +242,8 @@ pub struct InformerOptions<K> {
     /// Only objects whose fields match, selected by the server.
     pub fields: Option<String>,
     /// Where to watch; default: the namespaces of the Manager or factory, and everywhere for
-    /// cluster-scoped kinds. A cluster-scoped `DynamicObject` needs [`Namespaces::All`] if those are
-    /// limited.
+    /// cluster-scoped kinds. A cluster-scoped `DynamicObject` needs [`Namespaces::All`] if those
+    /// are limited.
     pub namespaces: Option<Namespaces>,
     /// Where objects come from; default: the API server. Informers with different sources are
     /// different informers.

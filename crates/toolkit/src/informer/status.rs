@@ -7,6 +7,20 @@ use tokio::sync::watch;
 use crate::list_watch::ListWatchError;
 
 /// Why a cache is not synced, and a retry does not help.
+///
+/// ```
+/// use bellerophon::informer::{SharedInformer, SyncError};
+/// use k8s_openapi::api::core::v1::Secret;
+///
+/// /// Whether secrets may be read. Without the permission, the feature that needs them is off.
+/// async fn may_read(secrets: &SharedInformer<Secret>) -> Result<bool, SyncError> {
+///     match secrets.wait_for_cache_sync().await {
+///         Ok(()) => Ok(true),
+///         Err(SyncError::Forbidden { .. }) => Ok(false),
+///         Err(error) => Err(error),
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SyncError {
     /// The account may not list or watch.
@@ -61,6 +75,8 @@ impl SyncError {
                 resource,
                 message: message.clone(),
             }),
+            // Network errors and a busy server are left out: waiting for them is what the retry is
+            // for.
             ListWatchError::NotFound(_) => Some(Self::NotServed { resource }),
             _ => None,
         }

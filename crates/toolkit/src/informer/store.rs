@@ -1,7 +1,7 @@
 //! Store: the objects of one informer, by key, by namespace and by index values.
 //! In: batches of deltas, from the informer alone. Out: objects, and what each delta changed.
-//! Guarantees: every index agrees with the objects; a batch is applied as a whole before anyone reads
-//! again; order is by key, never by hash; nothing is decoded under the write lock.
+//! Guarantees: every index agrees with the objects; a batch is applied as a whole before anyone
+//! reads again; order is by key, never by hash; nothing is decoded under the write lock.
 
 use std::{
     any::{Any, TypeId},
@@ -133,6 +133,8 @@ impl Store {
                 if self
                     .objects
                     .get(&**key)
+                    // A relist repeats every object. Most are unchanged, and their index values are
+                    // known.
                     .is_none_or(|before| !before.is_same_version(object)) =>
             {
                 Some(self.values_of(key, object))
@@ -171,6 +173,8 @@ impl Store {
         values: Values,
         transitions: &mut Vec<Transition>,
     ) {
+        // Compared again under the write lock: an earlier delta of the batch may have changed the
+        // object.
         let mut before = self.objects.get(&*key).cloned();
         if before
             .as_ref()
@@ -225,6 +229,7 @@ impl Store {
         &'a self,
         namespace: &'a str,
     ) -> impl Iterator<Item = &'a CachedObject> {
+        // The empty name sorts before all others of the namespace.
         let first = ObjectKey::namespaced(namespace, "");
         let range = self.objects.range::<ObjectKey, _>(first..);
         range
@@ -265,6 +270,8 @@ impl Store {
 impl NamedIndex {
     /// A function that panics on an object leaves it out of this index only.
     fn values_of(&self, key: &ObjectKey, object: &CachedObject) -> Vec<String> {
+        // Not kept decoded: an index function reads every object once, which would evict what
+        // others read.
         let object = object.read_uncached();
         catch_unwind(AssertUnwindSafe(|| (self.index_fn.function)(&*object))).unwrap_or_else(|_| {
             let index = self.index_fn.name;

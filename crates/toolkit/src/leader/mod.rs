@@ -156,6 +156,8 @@ impl LeaderElector {
         tracing::info!(%lease, identity = %term.holder, term = term.number, "acquired the lease");
         self.metrics.set_leader(&lease, true);
         self.sender.lead(Some(term.clone()));
+        // Renewal is polled first: when both are ready, losing the lease wins over the end of the
+        // work.
         let ended = tokio::select! {
             biased;
             () = self.renew(renewed) => None,
@@ -216,9 +218,12 @@ impl LeaderElector {
                 if began >= deadline {
                     return;
                 }
+                // A request that is answered after the deadline must not extend the term.
                 let limit = deadline.min(began + self.options.request_timeout());
                 match timeout_at(limit, self.try_acquire_or_renew()).await {
                     Ok(Ok(true)) => {
+                        // Counted from before the request: the server may have stored it at any
+                        // time after that.
                         renewed = began;
                         break;
                     }
@@ -255,6 +260,8 @@ impl LeaderElector {
         let found = self.leases.get_opt(&self.options.lease_name).await?;
         let exists = found.is_some();
         if let Some(lease) = found {
+            // The time of observation stays if the record did not change; the clock of the holder
+            // is not used.
             let before = self.observed.take();
             self.observed = Some(ObservedLease::after(before, lease, Instant::now()));
         }
@@ -298,6 +305,8 @@ impl LeaderElector {
     async fn write(&mut self, lease: Lease) -> Result<(), kube::Error> {
         let params = PostParams::default();
         let name = &self.options.lease_name;
+        // Both requests are conditional, on the version or on the absence of the lease: of several
+        // candidates one succeeds.
         let stored = match lease.metadata.resource_version {
             Some(_) => self.leases.replace(name, &params, &lease).await?,
             None => self.leases.create(&params, &lease).await?,

@@ -80,6 +80,7 @@ impl ObservedLease {
             .lease_duration_seconds
             .and_then(|seconds| u64::try_from(seconds).ok())
             .unwrap_or(0);
+        // The duration in the record is that of its holder, whose options may differ from ours.
         if !self.holder().is_empty() && now < self.changed_at + Duration::from_secs(duration) {
             return Step::Wait;
         }
@@ -103,9 +104,11 @@ impl ObservedLease {
     pub(super) fn released(&self, wall: Timestamp) -> LeaseSpec {
         LeaseSpec {
             holder_identity: Some(String::new()),
+            // As client-go: validation requires a positive duration.
             lease_duration_seconds: Some(1),
             acquire_time: Some(MicroTime(wall)),
             renew_time: Some(MicroTime(wall)),
+            // Kept, so that the number of the next term is higher.
             lease_transitions: self.spec().lease_transitions,
             ..LeaseSpec::default()
         }

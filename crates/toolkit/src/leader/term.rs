@@ -54,6 +54,8 @@ impl Term {
     /// # Errors
     /// The lease cannot be read.
     pub async fn is_current(&self) -> Result<bool, kube::Error> {
+        // A GET without a resource version is a consistent read: a watch cache that lags does not
+        // answer it.
         let lease = self.lease.leases.get(&self.lease.name).await?;
         let spec = lease.spec.unwrap_or_default();
         let same_holder = spec.holder_identity.as_deref() == Some(&self.holder);

@@ -29,6 +29,22 @@ use super::{
 const EVENT_LENGTH_MAX: u64 = 64 << 20;
 
 /// Lists and watches one resource on a Kubernetes API server.
+///
+/// ```
+/// use bellerophon::informer::{KubeListWatch, ListRequest, ListWatch};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = bellerophon_apiserver::ApiServer::builder().start().await?;
+/// # let client = server.client();
+/// let source = KubeListWatch::new(client, "/api/v1/namespaces")
+///     .metadata_only()
+///     .fields("metadata.name=default");
+/// let page = source.list(ListRequest::default()).await?;
+/// assert_eq!(page.items.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct KubeListWatch {
     client: Client,
@@ -151,6 +167,8 @@ impl ListWatch for KubeListWatch {
         let client = self.client.clone();
         let request = self.list_request(request);
         async move {
+            // The body is read as bytes and not as text: the objects then share this buffer until
+            // they are decoded.
             let mut text = Vec::new();
             let mut body = Box::pin(client.request_stream(request?).await?);
             let read = body.read_to_end(&mut text).await;
@@ -172,6 +190,7 @@ impl ListWatch for KubeListWatch {
                 let mut lines = lines?;
                 match lines.next_event().await? {
                     Ok(event) => Some((Ok(event), Some(lines))),
+                    // The state is gone after an error, so the stream ends.
                     Err(error) => Some((Err(error), None)),
                 }
             });
@@ -198,6 +217,8 @@ impl Lines {
                     return Some(Err(ListWatchError::Other(reason)));
                 }
                 Ok(_) => {}
+                // A load balancer that closes the connection looks like this. It is the end of the
+                // watch, which resumes, and no failure.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return None,
                 Err(error) => return Some(Err(ListWatchError::Unreachable(error.to_string()))),
             }

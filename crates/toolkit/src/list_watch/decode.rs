@@ -52,6 +52,7 @@ pub(super) fn page(text: &Bytes) -> Result<ListPage, ListWatchError> {
 /// One line of a watch; `None` for a line that the end of the stream cut short, whose event the
 /// next watch sends again, and for an event type that is not known.
 pub(super) fn event(line: &Bytes) -> Option<Result<WatchEvent, ListWatchError>> {
+    // Parsing finds the end of the object by reading all of it; the decoder does that again.
     if let Some((event, object)) = split(line) {
         return Some(Ok(event(line.slice_ref(object))));
     }
@@ -93,6 +94,7 @@ fn bookmark(object: &[u8]) -> Result<WatchEvent, ListWatchError> {
     let annotations = metadata.annotations.unwrap_or_default();
     Ok(WatchEvent::Bookmark {
         resource_version: metadata.resource_version.unwrap_or_default(),
+        // Bookmarks within the initial events do not have the annotation.
         ends_initial_events: annotations
             .get(INITIAL_EVENTS_END)
             .is_some_and(|end| end == "true"),

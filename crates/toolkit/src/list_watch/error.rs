@@ -7,6 +7,20 @@ use std::time::Duration;
 use kube::core::Status;
 
 /// Why a list or watch failed.
+///
+/// ```
+/// use bellerophon::informer::ListWatchError;
+///
+/// /// The error of a source that keeps 1,000 versions.
+/// fn check(requested: u64, newest: u64) -> Result<(), ListWatchError> {
+///     if requested + 1000 < newest {
+///         return Err(ListWatchError::Expired(format!("{requested} is compacted")));
+///     }
+///     Ok(())
+/// }
+/// let error = check(5, 2000).expect_err("the version is compacted");
+/// assert_eq!(error.to_string(), "the resource version is too old: 5 is compacted");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListWatchError {
     /// The resource version was compacted: list again. As HTTP status and inside a stream.
@@ -68,6 +82,7 @@ impl ListWatchError {
                     retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
                 }
             }
+            // kube-apiserver without the WatchList feature answers sendInitialEvents with 422.
             (400 | 405 | 406 | 422, _) => Self::Rejected(message),
             (401, _) => Self::Unauthorized(message),
             (403, _) => Self::Forbidden(message),

@@ -41,7 +41,10 @@ pub use error::ListWatchError;
 ///         async move { Ok(page) }.boxed()
 ///     }
 ///
-///     fn watch(&self, _: WatchRequest) -> BoxFuture<'static, Result<WatchStream, ListWatchError>> {
+///     fn watch(
+///         &self,
+///         _: WatchRequest,
+///     ) -> BoxFuture<'static, Result<WatchStream, ListWatchError>> {
 ///         async { Ok(stream::pending().boxed()) }.boxed()
 ///     }
 /// }
@@ -50,7 +53,8 @@ pub trait ListWatch: Send + Sync + 'static {
     /// One page of a consistent list, the newest there is.
     fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<ListPage, ListWatchError>>;
 
-    /// Opens a watch. Events come in the order of the server; the end of the stream is not an error.
+    /// Opens a watch. Events come in the order of the server; the end of the stream is not an
+    /// error.
     fn watch(
         &self,
         request: WatchRequest,
@@ -58,9 +62,29 @@ pub trait ListWatch: Send + Sync + 'static {
 }
 
 /// The events of one watch. Nothing follows an error.
+///
+/// ```
+/// use bellerophon::informer::{WatchEvent, WatchStream};
+/// use futures_util::{StreamExt, stream};
+///
+/// /// One object, then nothing until the watch is dropped.
+/// fn watch() -> WatchStream {
+///     let object = br#"{"metadata":{"name":"a","resourceVersion":"2"}}"#;
+///     let applied = WatchEvent::Applied(object.to_vec().into());
+///     stream::iter([Ok(applied)]).chain(stream::pending()).boxed()
+/// }
+/// ```
 pub type WatchStream = BoxStream<'static, Result<WatchEvent, ListWatchError>>;
 
 /// What to list.
+///
+/// ```
+/// use bellerophon::informer::ListRequest;
+///
+/// let first = ListRequest { limit: Some(500), ..ListRequest::default() };
+/// let next = ListRequest { continue_token: Some("eyJydiI6NDF9".into()), ..first.clone() };
+/// # assert_ne!(first, next);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListRequest {
     /// Objects per page; `None` requests the whole list in one response.
@@ -70,6 +94,17 @@ pub struct ListRequest {
 }
 
 /// What to watch.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use bellerophon::informer::{WatchFrom, WatchRequest};
+///
+/// let resume = WatchRequest {
+///     from: WatchFrom::Version("41".into()),
+///     timeout: Duration::from_secs(300),
+/// };
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchRequest {
     /// Where to begin.
@@ -79,6 +114,19 @@ pub struct WatchRequest {
 }
 
 /// Where a watch begins.
+///
+/// ```
+/// use bellerophon::informer::WatchFrom;
+///
+/// /// What a source that does not stream its initial list checks first.
+/// fn resumes_at(from: &WatchFrom) -> Option<&str> {
+///     match from {
+///         WatchFrom::Version(version) => Some(version),
+///         WatchFrom::InitialEvents => None,
+///     }
+/// }
+/// assert_eq!(resumes_at(&WatchFrom::Version("41".into())), Some("41"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchFrom {
     /// With every existing object, ended by a bookmark with the annotation
@@ -89,6 +137,17 @@ pub enum WatchFrom {
 }
 
 /// One page of a list.
+///
+/// ```
+/// use bellerophon::informer::ListPage;
+///
+/// let page = ListPage {
+///     items: vec![br#"{"metadata":{"name":"a","resourceVersion":"40"}}"#.to_vec().into()],
+///     resource_version: "41".into(),
+///     continue_token: None,
+/// };
+/// assert!(page.continue_token.is_none(), "this is the last page");
+/// ```
 #[derive(Clone, Debug)]
 pub struct ListPage {
     /// The objects as JSON, in the order of the server.
@@ -100,6 +159,19 @@ pub struct ListPage {
 }
 
 /// One event of a watch.
+///
+/// ```
+/// use bellerophon::informer::WatchEvent;
+///
+/// let end_of_initial_events = WatchEvent::Bookmark {
+///     resource_version: "41".into(),
+///     ends_initial_events: true,
+/// };
+/// let deleted = WatchEvent::Deleted(
+///     br#"{"metadata":{"name":"a","resourceVersion":"42"}}"#.to_vec().into(),
+/// );
+/// # assert_ne!(end_of_initial_events, deleted);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
     /// The object was added or modified; its JSON.

@@ -1,8 +1,8 @@
 //! Endpoints: `/healthz`, `/readyz` and `/metrics` over plain HTTP.
 //!
 //! In: a listener. Out: responses.
-//! Guarantees: at most [`CONNECTIONS_MAX`] connections are open, further ones wait to be accepted; a
-//! connection that sends no header within [`HEADER_TIMEOUT`] is closed.
+//! Guarantees: at most [`CONNECTIONS_MAX`] connections are open, further ones wait to be accepted;
+//! a connection that sends no header within [`HEADER_TIMEOUT`] is closed.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -78,6 +78,8 @@ pub(super) async fn serve(
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let accepting = async {
         loop {
+            // The permit is taken before the connection: further clients wait in the backlog of the
+            // kernel.
             let Ok(permit) = permits.clone().acquire_owned().await else {
                 return;
             };
@@ -86,6 +88,8 @@ pub(super) async fn serve(
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
+                    // Most often the process is out of file descriptors, and an immediate retry
+                    // would only spin.
                     tokio::time::sleep(ACCEPT_RETRY).await;
                     continue;
                 }
@@ -110,6 +114,7 @@ pub(super) async fn serve(
         }
     };
     closing.run_until_cancelled(accepting).await;
+    // A client that keeps its connection open must not delay the end of the process.
     connections.shutdown().await;
     Ok(())
 }

@@ -14,6 +14,28 @@ use crate::leader::LeaderError;
 /// Why a Manager could not start, or ended other than by being stopped.
 ///
 /// Its `Debug` output is the chain of causes on one line, so that `main` may return it.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// use bellerophon::prelude::*;
+///
+/// #[tokio::main]
+/// async fn main() -> ExitCode {
+///     let result = async { Manager::try_default().await?.run().await }.await;
+///     match result {
+///         Ok(()) => ExitCode::SUCCESS,
+///         Err(ManagerError::Setup(mistakes)) => {
+///             mistakes.iter().for_each(|mistake| eprintln!("{mistake}"));
+///             ExitCode::from(2)
+///         }
+///         Err(error) => {
+///             eprintln!("{error}");
+///             ExitCode::FAILURE
+///         }
+///     }
+/// }
+/// ```
 #[derive(Error)]
 #[non_exhaustive]
 pub enum ManagerError {

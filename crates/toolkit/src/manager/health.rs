@@ -54,6 +54,8 @@ impl Health {
     /// # Errors
     /// The response if a check fails.
     pub fn healthz(&self) -> Result<String, String> {
+        // Cloned, so that checks run without the lock and may add checks or read the health
+        // themselves.
         let checks = self.lock().healthz.clone();
         response("healthz", checks)
     }

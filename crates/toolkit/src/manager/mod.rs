@@ -1,8 +1,9 @@
-//! Manager: owns client, informers, metrics, trace, clock, event recorders, controllers and runnables.
+//! Manager: owns client, informers, metrics, trace, clock, event recorders, controllers and
+//! runnables.
 //!
 //! In: what a program asks of it. Out: one call that returns when all of it has ended.
-//! Guarantees: what the Manager hands out runs, is measured and stays alive; nothing works before its
-//! caches are synced and the lease is held; nothing outlives [`Manager::run`].
+//! Guarantees: what the Manager hands out runs, is measured and stays alive; nothing works before
+//! its caches are synced and the lease is held; nothing outlives [`Manager::run`].
 
 mod endpoints; // health and metrics over HTTP
 mod error; // why a manager ended
@@ -50,13 +51,13 @@ use crate::trace::Trace;
 
 /// Runs the controllers of one process, and owns everything they need.
 ///
-/// Asking is registering: a controller, lister, index, informer or recorder that the Manager hands out
-/// runs with it, in its metrics registry and trace. Mistakes of the setup (two controllers of one
-/// name, contradicting options) are returned by [`run`](Self::run), with file and line, before
+/// Asking is registering: a controller, lister, index, informer or recorder that the Manager hands
+/// out runs with it, in its metrics registry and trace. Mistakes of the setup (two controllers of
+/// one name, contradicting options) are returned by [`run`](Self::run), with file and line, before
 /// anything starts.
 ///
-/// Start: servers, caches, `Always` runnables, lease, controllers and `LeaderElection` runnables. Stop
-/// in reverse. If one part fails, the others are stopped in order and the error is returned.
+/// Start: servers, caches, `Always` runnables, lease, controllers and `LeaderElection` runnables.
+/// Stop in reverse. If one part fails, the others are stopped in order and the error is returned.
 ///
 /// ```no_run
 /// use bellerophon::prelude::*;
@@ -96,8 +97,8 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// A Manager of the cluster that the kubeconfig names (`KUBECONFIG`, `~/.kube/config`), or, in a
-    /// pod, of the pod's cluster.
+    /// A Manager of the cluster that the kubeconfig names (`KUBECONFIG`, `~/.kube/config`), or, in
+    /// a pod, of the pod's cluster.
     ///
     /// # Errors
     /// There is no usable configuration.
@@ -105,8 +106,8 @@ impl Manager {
         Self::infer().await
     }
 
-    /// Boxed, as every future of the public API that does not depend on a type: a future is compiled
-    /// in the crate that polls it, and boxing it here keeps that in the toolkit.
+    /// Boxed, as every future of the public API that does not depend on a type: a future is
+    /// compiled in the crate that polls it, and boxing it here keeps that in the toolkit.
     fn infer() -> BoxFuture<'static, Result<Self, ManagerError>> {
         Box::pin(async {
             let config = kube::Config::infer().await.map_err(ManagerError::config)?;
@@ -122,6 +123,8 @@ impl Manager {
     }
 
     fn with_host(client: Client, options: ManagerOptions, host: Option<String>) -> Self {
+        // Wrapped once, here: informers, controllers, recorders and the elector all use this
+        // client.
         let client = client::counted(client, &options.metrics, host.unwrap_or_default());
         let errors = SetupErrors::collected();
         let factory_options = FactoryOptions {
@@ -231,8 +234,8 @@ impl Manager {
         self.runnables.push((name.into(), group, boxed));
     }
 
-    /// Adds a condition of `/healthz`: while it fails, the kubelet restarts the process. It must not
-    /// block.
+    /// Adds a condition of `/healthz`: while it fails, the kubelet restarts the process. It must
+    /// not block.
     pub fn healthz_check(
         &mut self,
         name: impl Into<String>,
@@ -337,6 +340,7 @@ impl Manager {
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), ManagerError> {
         let token = CancellationToken::new();
+        // It never completes, so that only the end of the run decides the result.
         let stopping = async {
             stop.await;
             token.cancel();
@@ -362,8 +366,8 @@ impl Manager {
         &self.mapper
     }
 
-    /// As [`recorder`](Self::recorder), with the user agent of its requests: for a process that acts
-    /// as several components. Equal requests share one recorder.
+    /// As [`recorder`](Self::recorder), with the user agent of its requests: for a process that
+    /// acts as several components. Equal requests share one recorder.
     pub fn component_recorder(
         &mut self,
         controller: &str,
@@ -407,6 +411,8 @@ impl Manager {
 
     fn keep(&mut self, handle: &Arc<InformerHandle>) {
         if handle.informer.codec.resource().is_none() {
+            // The resource of a dynamic informer is known from its options; writes of such objects
+            // then need no discovery.
             self.mapper.add(&handle.informer.resource);
         }
         if !self.informers.iter().any(|kept| Arc::ptr_eq(kept, handle)) {

@@ -1,8 +1,8 @@
 //! The order of start and stop.
 //!
-//! Start: servers → caches → `Always` runnables → lease → controllers and `LeaderElection` runnables.
-//! Stop: controllers and `LeaderElection` runnables → lease → `Always` runnables → event writers →
-//! caches → servers.
+//! Start: servers → caches → `Always` runnables → lease → controllers and `LeaderElection`
+//! runnables. Stop: controllers and `LeaderElection` runnables → lease → `Always` runnables → event
+//! writers → caches → servers.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,6 +46,7 @@ impl Manager {
         stop: CancellationToken,
         ready: Option<oneshot::Sender<()>>,
     ) -> Result<(), ManagerError> {
+        // All mistakes are returned together, before any request is sent.
         let errors = self.errors.take();
         if !errors.is_empty() {
             return Err(ManagerError::setup(&errors));
@@ -83,10 +84,12 @@ impl Manager {
                 options.metrics.clone(),
             )
         });
+        // Contradicting options of the election are found before anything is started.
         let elector = elector.transpose()?;
         let servers_closing = CancellationToken::new();
         let mut servers = Tasks::new();
         for (address, endpoint) in endpoints::addresses(&options) {
+            // Bound here and not in the task: an address in use is an error of the start.
             let listener = TcpListener::bind(address).await;
             let listener = listener.map_err(|source| ManagerError::Bind { address, source })?;
             let metrics = options.metrics.clone();
@@ -136,6 +139,8 @@ impl Manager {
                 None => return Ok(()),
                 Some(result) => result?,
             }
+            // A standby is ready as well: its caches are filled, and a rolling update must not wait
+            // for its election.
             synced.store(true, Ordering::SeqCst);
             for work in always {
                 always_tasks.spawn(work(always_stop.clone(), tracker.clone()));
@@ -163,9 +168,12 @@ impl Manager {
             };
             let ended = tokio::select! {
                 biased;
+                // Never completes by itself; a failure cancels `stop`, which ends the other branch
+                // in order.
                 () = failure.watch(&mut always_tasks) => Ok(()),
                 led = led => led,
             };
+            // After the leading work has ended, which may depend on them.
             always_stop.cancel();
             ended.and(join_all(&mut always_tasks).await)
         };
@@ -181,6 +189,7 @@ impl Manager {
             () = late => Err(ManagerError::GracefulShutdown(grace)),
         };
         stop.cancel();
+        // The first failure is the cause; what ended afterwards is its consequence.
         let ended = failure.take().map_or(ended, Err);
 
         // What was aborted has ended before the caches that it may read.
@@ -193,6 +202,7 @@ impl Manager {
         let aborted = aborted
             .await
             .map_err(|_| ManagerError::GracefulShutdown(CLOSE_TIMEOUT));
+        // After controllers and runnables, so that the events of their last reconciles are written.
         writers_closing.cancel();
         let written = timeout(CLOSE_TIMEOUT, async {
             while event_writers.join_next().await.is_some() {}
@@ -206,6 +216,7 @@ impl Manager {
             Ok(())
         });
         let caches_closed = caches_closed.await;
+        // The handles stop their informers, so they are kept until the factory has ended.
         drop(informers);
         servers_closing.cancel();
         let servers_closed = timeout(CLOSE_TIMEOUT, join_all(&mut servers)).await;

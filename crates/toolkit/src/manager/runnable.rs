@@ -8,6 +8,19 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::BoxError;
 
 /// When a runnable runs, as in controller-runtime.
+///
+/// ```
+/// use bellerophon::manager::{Runnable, RunnableGroup};
+/// use bellerophon::prelude::*;
+/// use tokio_util::sync::CancellationToken;
+///
+/// fn setup(mgr: &mut Manager) {
+///     // Every replica warms its caches; only the leader works with them.
+///     let warm = async |stop: CancellationToken| Ok(stop.cancelled().await);
+///     mgr.add("warm", warm.in_group(RunnableGroup::Always));
+/// }
+/// assert_eq!(RunnableGroup::default(), RunnableGroup::LeaderElection);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunnableGroup {
     /// From the start, before the caches, to the end: webhook servers, pages.
@@ -72,6 +85,17 @@ where
 }
 
 /// A runnable in a group of its user's choice; see [`Runnable::in_group`].
+///
+/// ```
+/// use bellerophon::manager::{InGroup, Runnable, RunnableGroup};
+/// # use tokio_util::sync::CancellationToken;
+///
+/// fn server<R: Runnable>(runnable: R) -> InGroup<R> {
+///     runnable.in_group(RunnableGroup::Servers)
+/// }
+/// # let serve = async |stop: CancellationToken| Ok(stop.cancelled().await);
+/// assert_eq!(server(serve).group(), RunnableGroup::Servers);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct InGroup<R> {
     runnable: R,

@@ -9,7 +9,8 @@ use super::{Manager, ManagerError};
 /// A started [`Manager`]. Dropping it aborts everything the Manager runs.
 ///
 /// ```no_run
-/// # async fn example(mgr: bellerophon::manager::Manager) -> Result<(), bellerophon::manager::ManagerError> {
+/// # use bellerophon::manager::{Manager, ManagerError};
+/// # async fn example(mgr: Manager) -> Result<(), ManagerError> {
 /// let mut running = mgr.start();
 /// running.ready().await?;
 /// running.stop().await
@@ -48,6 +49,7 @@ impl RunningManager {
             if let Some(ready) = &mut self.ready
                 && ready.await.is_err()
             {
+                // The reason is the error of the Manager; `Stopped` only if there is none.
                 self.ended().await?;
                 return Err(ManagerError::Stopped);
             }

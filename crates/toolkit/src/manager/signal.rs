@@ -1,8 +1,8 @@
 //! Signals: a user or the kubelet ends the process.
 //!
 //! In: SIGINT (Ctrl-C) and SIGTERM. Out: one return per signal.
-//! Guarantees: a signal between two waits is not lost; if signals cannot be received, the wait never
-//! ends.
+//! Guarantees: a signal between two waits is not lost; if signals cannot be received, the wait
+//! never ends.
 
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};

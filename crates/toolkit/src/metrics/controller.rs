@@ -57,6 +57,8 @@ impl ControllerFamilies {
             max_concurrent_reconciles: Family::default(),
             active_workers: Family::default(),
         };
+        // Names as in controller-runtime, so that existing dashboards and alerts work. The encoder
+        // adds `_total` to counters.
         let registry = registry.sub_registry_with_prefix("controller_runtime");
         registry.register(
             "reconcile",

@@ -54,6 +54,8 @@ fn add(controllers: &mut BTreeMap<String, Totals>, counts: &EventCounts) {
 impl Collector for TrackedRecorders {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut controllers = BTreeMap::<String, Totals>::new();
+        // Weak references of dropped recorders are removed here, at the latest with the next
+        // scrape.
         self.lock().retain(|counts| {
             counts
                 .upgrade()

@@ -61,6 +61,7 @@ fn add(sum: &mut InformerStats, stats: &InformerStats) {
     *undecodable += stats.undecodable;
     *objects += stats.objects;
     *backlog += stats.backlog;
+    // Ages do not add up: the oldest one is what an alert compares.
     *lag = stats.lag.max(*lag);
     *silence = stats.silence.max(*silence);
 }

@@ -31,6 +31,7 @@ impl QueueLabels {
     fn new(name: &str) -> Self {
         Self {
             name: name.into(),
+            // controller-runtime has both labels with the same value; dashboards use either.
             controller: name.into(),
         }
     }
@@ -133,6 +134,7 @@ impl TrackedQueues {
 }
 
 fn add(by_name: &mut BTreeMap<QueueLabels, QueueStats>, labels: &QueueLabels, stats: &QueueStats) {
+    // Two queues of one name would expose each series twice, which Prometheus rejects as a whole.
     let Some(sum) = by_name.get_mut(labels) else {
         by_name.insert(labels.clone(), stats.clone());
         return;

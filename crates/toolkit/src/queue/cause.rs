@@ -155,6 +155,8 @@ impl Causes {
         };
         let mut all = std::iter::once(&mut known.first).chain(&mut known.more);
         if let Some(same) = all.find(|known| known.is_same(&cause)) {
+            // The newest version is what the reconcile acts on. The time of the first cause stays:
+            // it measures how long the key waited.
             same.resource_version = cause.resource_version;
             same.reason = same.reason.take().or(cause.reason);
         } else if known.more.len() + 1 < CAUSES_MAX {

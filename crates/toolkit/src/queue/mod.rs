@@ -234,6 +234,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
 
     /// Adds a key with options.
     pub fn add_with_opts(&self, key: T, opts: AddOpts) {
+        // The failure is counted even if `after` is shorter: the next back-off must grow.
         let limited = opts.rate_limited.then(|| self.0.shared.count_failure(&key));
         let delay = match (opts.after, limited) {
             (Some(after), Some(limited)) => after.min(limited),
@@ -344,11 +345,13 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
     where
         T: Send + 'static,
     {
+        // Weak, or the metrics registry would keep every queue of the process alive.
         let queue = Arc::downgrade(&self.0);
         move || queue.upgrade().map(|queue| Self(queue).stats())
     }
 
     fn item(&self, taken: Taken<T>) -> Item<'_, T> {
+        // Outside of the lock: a histogram takes a lock of its own.
         if let (Some(observer), Some(waited)) = (&self.0.observer, taken.waited) {
             observer.observe_queue_duration(waited);
         }
@@ -420,6 +423,8 @@ impl<T: Clone + Eq + Hash> Item<'_, T> {
 
 impl<T: Clone + Eq + Hash> Drop for Item<'_, T> {
     fn drop(&mut self) {
+        // In `drop` and not in `done`, so that a worker that panics or is cancelled gives its key
+        // back.
         let worked = self.queue.0.shared.done(self.taken.slot);
         if let (Some(observer), Some(worked)) = (&self.queue.0.observer, worked) {
             observer.observe_work_duration(worked);

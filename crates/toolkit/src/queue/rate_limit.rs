@@ -157,6 +157,8 @@ impl RateLimiter {
             .map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
         self.updated_at = Some(now);
         self.tokens =
+            // As rate.Limiter.Reserve: the token is taken in advance, and the debt is the delay.
+            // Keys that fail together are spread over time instead of being rejected.
             (self.tokens + elapsed.as_secs_f64() * bucket.qps).min(f64::from(bucket.burst)) - 1.0;
         if self.tokens >= 0.0 {
             return Duration::ZERO;

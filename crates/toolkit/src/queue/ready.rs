@@ -138,6 +138,7 @@ impl Default for PriorityLevel {
 impl PriorityLevel {
     /// The next non-empty flow in round-robin order. The level must not be empty.
     fn advance_flow(&mut self) -> usize {
+        // One rotation and one count find the next flow, however many are empty.
         let distance = self.non_empty.rotate_right(self.next_flow).trailing_zeros();
         let flow = (self.next_flow + distance) % FLOWS;
         self.next_flow = (flow + 1) % FLOWS;
@@ -193,6 +194,7 @@ impl Ready {
         level.len -= 1;
         self.len -= 1;
         if level.len == 0 {
+            // An empty level is not starved: counting starts with the next key that waits.
             level.skipped = 0;
         }
     }
@@ -215,6 +217,8 @@ impl Ready {
             .iter()
             .position(|level| level.len > 0 && level.skipped >= SKIPS_MAX);
         if let Some(starving) = starving {
+            // The lowest level is served first of several that starve; the others follow with the
+            // next keys.
             lower[starving].skipped = 0;
             return Some(starving);
         }

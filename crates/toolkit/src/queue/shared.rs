@@ -84,6 +84,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     pub(super) fn count_failure(&self, key: &T) -> Duration {
         let key = self.hasher.hash(key.clone());
         self.with(|contents| {
+            // A failure that is counted now would never be forgotten, and its slot never released.
             if contents.state.shutting_down {
                 return Duration::ZERO;
             }
@@ -108,6 +109,8 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
         let mut more = false;
         let taken = self.with(|contents| {
             let taken = contents.state.take(Instant::now);
+            // One notification per add would be enough for one key each, but `notified` merges
+            // them: the worker that takes a key passes the notification on.
             more = taken.is_some() && contents.state.has_ready() && contents.should_notify();
             taken
         });
@@ -169,6 +172,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
 
     pub(super) fn shut_down(&self) {
         self.with(|contents| contents.state.shut_down());
+        // All waiters: each of them has to return.
         self.ready.notify_waiters();
         self.idle.notify_waiters();
     }
@@ -176,6 +180,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     /// Waits until no key is ready or processed.
     pub(super) async fn drained(&self) {
         loop {
+            // Created before the check, so that a notification between check and wait is not lost.
             let notified = self.idle.notified();
             if self.with(|contents| contents.state.is_idle()) {
                 return;
@@ -212,6 +217,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Waiter<'_, T, L> {
             }
             let taken = contents.state.take(Instant::now);
             if taken.is_none() && !contents.state.shutting_down {
+                // Under the same lock as the failed take: an add afterwards sees the waiter.
                 contents.waiters += usize::from(!std::mem::replace(&mut self.waiting, true));
                 return (Polled::Wait(contents.state.next_due()), false);
             }

@@ -45,6 +45,7 @@ const CAPACITY_MIN: usize = 16;
 impl SlotTable {
     /// The slot with this hash for which `is_equal` holds.
     pub(super) fn find(&self, hash: u32, is_equal: impl Fn(u32) -> bool) -> Option<u32> {
+        // The hash is compared first: keys are in another cache line.
         let matches = |entry: Entry| entry.hash() == hash && is_equal(entry.slot());
         let position = self.position(hash, matches)?;
         Some(self.entries[position].slot())

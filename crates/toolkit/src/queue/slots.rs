@@ -62,6 +62,7 @@ impl KeyHasher {
         let hash = self.0.hash_one(&key);
         Hashed {
             key,
+            // Folded to the 32 bits that share a word with the slot index in the table.
             hash: (hash ^ (hash >> 32)) as u32,
         }
     }
@@ -105,6 +106,7 @@ impl<T: Eq> Slots<T> {
             }
             return known;
         }
+        // The slot released last: it is most likely still in the cache of the processor.
         let slot = self.idle.last;
         if slot != NONE {
             self.reuse(slot);
@@ -128,6 +130,7 @@ impl<T: Eq> Slots<T> {
         debug_assert!(!entry.is_needed());
         debug_assert!(!entry.idle);
         entry.idle = true;
+        // An idle slot keeps its key but no allocation of causes.
         entry.causes = Causes::default();
         self.idle.append(slot, &mut self.slab);
         self.idle_len += 1;

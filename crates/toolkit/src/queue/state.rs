@@ -156,6 +156,7 @@ impl<T: Clone + Eq> State<T> {
             key: entry.key.clone(),
             priority: entry.priority,
             failures: entry.failures,
+            // Causes added while the key is processed belong to the next reconcile.
             causes: std::mem::take(&mut entry.causes),
             waited,
         };
@@ -173,6 +174,8 @@ impl<T: Clone + Eq> State<T> {
             .zip(entry.since)
             .map(|(now, since)| now.saturating_duration_since(since));
         entry.since = now;
+        // Mirrors Done of client-go's workqueue: a key that became dirty meanwhile goes to the end
+        // of its list.
         let requeued = entry.dirty;
         let priority = entry.priority;
         let flow = entry.flow;
@@ -268,6 +271,7 @@ impl<T: Clone + Eq> State<T> {
         } else {
             priority
         };
+        // A key that is queued moves to the list of the higher priority, never to a lower one.
         let raised = entry.dirty && priority > entry.priority;
         if entry.dirty && !raised {
             return false;
@@ -284,6 +288,7 @@ impl<T: Clone + Eq> State<T> {
                 entry.since = now;
             }
         }
+        // It is queued by `done`, so that no second worker gets it.
         if entry.processing {
             return false;
         }
@@ -314,6 +319,7 @@ impl<T: Clone + Eq> State<T> {
         self.delayed_adds += 1;
         entry.due = Some((at, self.delayed_adds));
         self.delayed.insert((at, self.delayed_adds), slot);
+        // Only an earlier due time matters to a worker that sleeps until the next one.
         self.next_due() == Some(at)
     }
 

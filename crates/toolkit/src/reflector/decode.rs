@@ -129,6 +129,7 @@ impl Decoder {
         let json = self.with_types(self.strip(json));
         let object = self.codec.decode(&json);
         let mut object = object.map_err(|error| undecodable(&json, error.to_string()))?;
+        // The key is taken before the transform, which may change the metadata.
         let key = key_of(self.codec.metadata(&*object));
         let transformed = self.transform(&mut object)?;
         let object = match (self.keeps_json, transformed) {
@@ -187,6 +188,7 @@ impl Decoder {
         match (has_types, members, serde_json::to_vec(types)) {
             (false, Some(members), Ok(mut typed)) => {
                 let is_empty = members.trim_ascii_start().starts_with(b"}");
+                // The closing brace of the types makes room for the members of the object.
                 typed.pop();
                 typed.extend_from_slice(if is_empty { b"" } else { b"," });
                 typed.extend_from_slice(members);
@@ -233,6 +235,7 @@ fn key_of(metadata: &ObjectMeta) -> ObjectKey {
 }
 
 fn undecodable(json: &[u8], reason: String) -> Undecodable {
+    // With a key, the object counts as existing: a relist does not report it as deleted.
     let metadata = serde_json::from_slice::<Identified>(json)
         .ok()
         .map(|object| object.metadata);

@@ -86,6 +86,7 @@ impl Reflector {
                 changes.into_iter().for_each(|change| fifo.push(change));
                 state = next;
             }
+            // Drained before the next read, which bounds the queue.
             while let Some(batch) = fifo.pop() {
                 (self.output)(Output::Batch(batch));
             }
@@ -95,6 +96,7 @@ impl Reflector {
     async fn perform(&self, operation: Operation, watch: &mut Option<OpenWatch>) -> Vec<Input> {
         match operation {
             Operation::Read { timeout } => return read(watch.as_mut(), timeout).await,
+            // Dropped before the next request, so that a reflector never has two watches.
             _ => *watch = None,
         }
         let input = match operation {
@@ -104,6 +106,8 @@ impl Reflector {
             }
             Operation::Watch(from) => {
                 (self.output)(Output::Watch);
+                // As client-go: spread, so that the watches of many clients do not end at the same
+                // time.
                 let timeout = backoff::jittered(WATCH_TIMEOUT_MIN, &self.rng);
                 let request = WatchRequest { from, timeout };
                 let opened = within(WATCH_OPEN_TIMEOUT, self.source.watch(request)).await;
@@ -112,6 +116,8 @@ impl Reflector {
                     let decoded = move |event| decoder.event(event);
                     let events = events.map(move |event| event.map(&decoded)).boxed();
                     *watch = Some(OpenWatch {
+                        // Whatever has arrived becomes one batch: one lock of the store for a
+                        // thousand events instead of a thousand locks.
                         chunks: events.ready_chunks(BATCH_MAX),
                         opened: Instant::now(),
                         established: false,

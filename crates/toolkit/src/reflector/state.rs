@@ -1,8 +1,8 @@
 //! The state machine of a reflector, without IO: the next operation, given all inputs so far.
 //! In: the result of the last operation. Out: the next operation, and changes for the delta FIFO.
-//! Guarantees: a watch resumes from its last version wherever the server allows it; only a compacted
-//! version, or a server that keeps rejecting the resume, leads to a new list; whatever a server does,
-//! it receives about one request a second at most.
+//! Guarantees: a watch resumes from its last version wherever the server allows it; only a
+//! compacted version, or a server that keeps rejecting the resume, leads to a new list; whatever a
+//! server does, it receives about one request a second at most.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::{
 };
 
 /// Time without an event after which an open watch counts as dead. Servers send a bookmark about
-/// every minute, so a healthy watch is rarely reopened, and a half-open one is replaced within 75 s.
+/// every minute, so a healthy watch is rarely reopened, and a half-open one is replaced within 75
+/// s.
 pub(super) const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(70);
 /// Time without an event after which a server is assumed not to send the end of the initial events.
 pub(super) const INITIAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(15);
@@ -25,6 +26,18 @@ const STREAM_FAILURES_MAX: u32 = 3;
 const REJECTIONS_MAX: u32 = 3;
 
 /// How a cache is filled at first.
+///
+/// ```
+/// use bellerophon::informer::{InformerOptions, InitialList};
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// // Pages bound the size of each response; a streamed list has one event per object.
+/// let paged = InformerOptions::<Pod> {
+///     initial_list: Some(InitialList::Paged),
+///     page_size: Some(200),
+///     ..InformerOptions::default()
+/// };
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InitialList {
     /// By a watch that begins with every existing object (WatchList); paged if the server does not
@@ -195,6 +208,8 @@ impl ReflectorState {
             (Phase::Watching { since }, Input::Event(event)) => {
                 Self::follow(since, event, &mut changes)
             }
+            // A server that accepts watches and closes them immediately would otherwise be asked
+            // without a pause.
             (Phase::Watching { since }, Input::Ended { short_lived: true }) => {
                 self.back_off(None, Resume::Watch { since })
             }
@@ -220,6 +235,8 @@ impl ReflectorState {
                 },
                 Input::BackedOff,
             ) => Phase::Opening { since },
+            // Events read together with an error or the end of the watch arrive after the phase has
+            // changed.
             (phase, _) => phase,
         };
         (self, changes)
@@ -252,6 +269,7 @@ impl ReflectorState {
     ) -> Phase {
         match event {
             ReceivedEvent::Applied(object) => collected.objects.push(object),
+            // The initial events are not a snapshot: live events may be among them.
             ReceivedEvent::Deleted { key, .. } => collected.forget(&key),
             ReceivedEvent::Undecodable(undecodable) => {
                 collected.undecodable.extend(undecodable.key)
@@ -338,6 +356,8 @@ impl ReflectorState {
             ReceivedEvent::Undecodable(undecodable) => undecodable.resource_version,
         };
         Phase::Watching {
+            // Also after an event that cannot be decoded: resuming before it would receive it again
+            // for ever.
             since: version.unwrap_or(since),
         }
     }
@@ -349,6 +369,8 @@ impl ReflectorState {
 
     fn initial_failed(&mut self, error: &ListWatchError) -> Phase {
         if matches!(error, ListWatchError::Rejected(_)) && self.initial == InitialList::Streamed {
+            // A server that rejects the stream does so always; it is not tried again with every
+            // relist.
             self.initial = InitialList::Paged;
             return self.begin();
         }
@@ -371,11 +393,15 @@ impl ReflectorState {
 
     fn watch_failed(&mut self, since: String, error: &ListWatchError) -> Phase {
         match error {
+            // The first expiry is normal after a long interruption and is answered without a delay;
+            // repeated ones back off.
             ListWatchError::Expired(_) if self.failures == 0 => {
                 self.failures = 1;
                 self.begin()
             }
             ListWatchError::Expired(_) => self.back_off(Some(error), Resume::Initial),
+            // Another API server of the cluster may lag behind. Listing from it would make the
+            // cache older, so the watch is retried first.
             ListWatchError::TooLarge(_)
             | ListWatchError::Rejected(_)
             | ListWatchError::Other(_) => {

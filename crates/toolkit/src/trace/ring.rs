@@ -95,6 +95,7 @@ impl Trace {
     /// Appends a record. `event` is called only if the trace is on.
     pub fn record(&self, event: impl FnOnce() -> TraceEvent) {
         let Some(ring) = &self.0 else { return };
+        // Built before the lock is taken: it formats causes and clones keys.
         let event = event();
         let at = Instant::now();
         let sequence = {
@@ -130,6 +131,7 @@ impl Trace {
             .ring
             .front()
             .map_or(records.sequence + 1, |record| record.sequence);
+        // Sequence numbers in the ring have no gaps, so a position follows from a number.
         let skip = (sequence + 1).saturating_sub(oldest);
         TraceBatch {
             records: records

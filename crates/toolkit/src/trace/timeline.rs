@@ -215,6 +215,7 @@ impl Links {
         else {
             return None;
         };
+        // The response to a delete has no version, while the event of the deletion has one.
         let version = if *event == CauseEvent::Deleted {
             None
         } else {
@@ -223,6 +224,7 @@ impl Links {
         let writes = self.written.get(&(kind.clone(), key.clone(), version))?;
         writes
             .iter()
+            // Of several deletes of one name, the closest in time.
             .min_by_key(|(write, _)| write.sequence.abs_diff(delivered.sequence))
     }
 
@@ -240,6 +242,8 @@ impl Links {
                     .and_then(|delivered| self.origin(delivered))
                     .cloned();
                 if let Some(by) = origin.as_ref().and_then(|(_, by)| *by)
+                    // Each reconcile is visited once, so cycles of controllers that write to each
+                    // other end.
                     && found.insert(by)
                 {
                     pending.push(by);

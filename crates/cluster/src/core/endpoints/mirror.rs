@@ -59,6 +59,8 @@ impl Reconciler<Endpoints> for Mirroring {
             .object()
             .filter(|endpoints| should_mirror(endpoints, service.as_deref()));
         let Some(endpoints) = mirrored else {
+            // A slice that no longer mirrors anything would keep routing to the addresses of a
+            // removed Endpoints object.
             for slice in existing {
                 req.client().delete(&*slice).await?;
             }

@@ -109,6 +109,8 @@ fn setup_endpoint_slices(mgr: &mut Manager) {
 impl Reconciler<Service> for EndpointSlices {
     async fn reconcile(&self, req: Request<Service>) -> Result<Action, Error> {
         let has_selector = |service: &&Service| service_selector::selector(service).is_some();
+        // As upstream, the slices of a service whose selector was removed stay: users may manage
+        // them.
         let Some(service) = req.object().filter(has_selector) else {
             return Ok(Action::await_change());
         };
@@ -155,6 +157,8 @@ fn slice_template(service: &Service) -> SliceTemplate {
 /// Metadata of a slice: `generateName`, labels and owner reference of its owner. Mirrors
 /// newEndpointSlice and setEndpointSliceLabels.
 fn slice_metadata<K: Resource<DynamicType = ()>>(owner: &K, manager: &str) -> ObjectMeta {
+    // Mirrors setEndpointSliceLabels: labels of the service are copied, but cannot override those
+    // by which the controllers find their slices.
     let mut labels = owner.labels().clone();
     labels.insert(SERVICE_NAME_LABEL.into(), owner.name_any());
     labels.insert(MANAGED_BY_LABEL.into(), manager.into());
@@ -310,6 +314,7 @@ async fn create_or_replace(
     let Some(endpoints) = desired else {
         return Ok(Action::await_change());
     };
+    // The resource version of the cached object makes an update on a stale cache fail with 409.
     let written = match endpoints.resource_version() {
         None => client.create(&endpoints).await,
         Some(_) => client.update(&endpoints).await,

@@ -108,6 +108,8 @@ pub(super) fn endpoint(
     if addresses.is_empty() || is_terminal(pod) {
         return None;
     }
+    // Mirrors podToEndpoint: `ready` is false for a terminating pod, so that proxies drain it,
+    // while `serving` keeps its readiness for those that have no other endpoint.
     let serving = is_ready(pod);
     let terminating = pod.metadata.deletion_timestamp.is_some();
     Some(Endpoint {

@@ -51,6 +51,7 @@ pub(super) fn services_for_node(
     node: &Node,
 ) -> Vec<ObjectKey> {
     let pods = pods_by_node.get(&node.name_any());
+    // Several pods of a node usually belong to the same service.
     let mut keys: Vec<_> = pods
         .iter()
         .flat_map(|pod| services_for_pod(services, pod))

@@ -187,6 +187,8 @@ impl Group {
     /// The slice with those of its endpoints that are desired, in their current state. They are
     /// removed from `desired`.
     fn retain_desired(&mut self, template: &SliceTemplate, slice: &EndpointSlice) -> PlannedSlice {
+        // Endpoints stay in their slice even if fewer slices would suffice: every moved endpoint is
+        // sent to every node that watches slices.
         let old = slice.endpoints.as_deref().unwrap_or_default();
         let endpoints: Vec<_> = old
             .iter()
@@ -207,6 +209,7 @@ impl Group {
     fn fill_slices(&mut self, planned: &mut [PlannedSlice]) {
         let capacity =
             |slice: &PlannedSlice| MAX_ENDPOINTS_PER_SLICE.saturating_sub(slice.endpoints.len());
+        // These slices are written in any case, so filling them costs no additional update.
         for slice in planned.iter_mut().filter(|slice| slice.changed) {
             self.move_endpoints(slice, capacity(slice));
         }

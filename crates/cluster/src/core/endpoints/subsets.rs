@@ -112,6 +112,7 @@ fn pod_address(service: &Service, pod: &Pod) -> Option<PodAddress> {
         .spec
         .as_ref()
         .is_some_and(|spec| spec.ports.as_ref().is_some_and(|ports| !ports.is_empty()));
+    // Mirrors syncService: only a headless service without ports publishes addresses without ports.
     if ports.is_empty() && (has_ports || !pods::is_headless(service)) {
         return None;
     }

@@ -47,6 +47,7 @@ impl DeletionState {
         };
         match meta.deletion_timestamp {
             None => Self::None,
+            // Mirrors processTransitions: with both finalizers, orphaning takes precedence.
             Some(_) if has_finalizer(ORPHAN) => Self::Orphaning,
             Some(_) if has_finalizer(FOREGROUND) => Self::Foreground,
             Some(_) => Self::Terminating,
@@ -204,6 +205,8 @@ impl Graph {
         };
         let mut actions = Vec::new();
         for reference in &deleted.owners {
+            // The edges of a deleted dependent go first. Its owner may wait for exactly this
+            // deletion.
             self.remove_dependent(&uid, &reference.uid);
             self.enqueue_if_deleting_dependents(&reference.uid, &mut actions);
         }
@@ -246,6 +249,8 @@ impl Graph {
     pub(super) fn candidate(&self, uid: &Uid) -> Option<Candidate> {
         let object = self.nodes.get(uid)?;
         match object.deletion {
+            // Mirrors attemptToDeleteItem: an object that is already being deleted needs no second
+            // delete.
             DeletionState::Terminating | DeletionState::Orphaning => None,
             DeletionState::Foreground => {
                 let blocking = self

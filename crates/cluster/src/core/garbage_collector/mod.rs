@@ -118,6 +118,8 @@ impl GarbageCollector {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                // Without this the objects of a new custom resource would be collected only after
+                // the next tick.
                 () = changed.notified() => {}
                 _ = tick.tick() => {}
             }
@@ -168,6 +170,8 @@ impl GarbageCollector {
     }
 
     fn applied(&self, resource: &Arc<ServedResource>, meta: &ObjectMeta) {
+        // The guard is dropped before the actions run: they lock the queue and the absent owner
+        // cache.
         let actions = self.graph().applied(resource, meta);
         self.execute(actions);
     }

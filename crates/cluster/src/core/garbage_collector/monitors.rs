@@ -64,6 +64,8 @@ impl Monitors {
             .collect();
         for resource in unserved {
             if let Some(monitor) = self.running.remove(&resource) {
+                // The handler first: an event of the stopping informer must not add an object
+                // again.
                 monitor.handler.remove();
             }
             tracing::debug!(
@@ -102,6 +104,8 @@ impl Monitors {
         resource: &Arc<ServedResource>,
         collector: &Arc<GarbageCollector>,
     ) -> Monitor {
+        // The graph needs identity, owners, finalizers and the deletion timestamp of every object
+        // in the cluster; the rest would multiply its memory.
         let transform = Transform::new(|object: &mut Metadata| {
             object.managed_fields_mut().clear();
             object.labels_mut().clear();

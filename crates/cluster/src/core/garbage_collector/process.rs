@@ -123,6 +123,7 @@ impl GarbageCollector {
                 OwnerLookup::Classified(state) => owner_states.push(state),
                 OwnerLookup::NamespacedOwnerOfClusterScopedObject => return Ok(()),
             }
+            // A reference that exists on the server but not in the graph is verified again later.
             owner_not_observed |= owner_states.last() == Some(&OwnerState::Solid)
                 && self.graph().get(&owner.uid).is_none();
         }
@@ -140,6 +141,8 @@ impl GarbageCollector {
                 if let Some(owners) = unblocked {
                     self.patch_owner_references(&api, object, &live, &owners)
                         .await?;
+                    // The patch changed the resource version, which is a precondition of the
+                    // delete.
                     let Some(unblocked) = self.get_live(&api, uid, object).await? else {
                         return Ok(());
                     };
@@ -190,6 +193,7 @@ impl GarbageCollector {
             .filter(|found| found.uid.as_ref() == Some(&owner.uid));
         Ok(OwnerLookup::Classified(match live {
             None => {
+                // A uid is never reused, so the next dependents of this owner need no request.
                 self.absent_owners().insert(identity);
                 OwnerState::Dangling
             }

@@ -73,6 +73,8 @@ impl Reconciler<Namespace> for NamespaceReconciler {
             reads: req.client(),
             namespace: req.key().name(),
         };
+        // The conditions are written before the next step is decided: they tell the user why a
+        // namespace stays in Terminating.
         let result = deleter.delete_all_content().await;
         update_conditions(&req, namespace, &result).await?;
         let terminating_for = req.now().duration_since(deletion_timestamp.0);
@@ -119,6 +121,7 @@ async fn finalize(req: &Request<Namespace>) -> Result<Action, Error> {
     let Some(live) = req.client().get::<Namespace>(req.key()).await? else {
         return Ok(Action::await_change());
     };
+    // The cached namespace may be a deleted one, and the live one a new namespace of that name.
     if live.metadata.deletion_timestamp.is_none() || !has_finalizer(&live) {
         return Ok(Action::await_change());
     }

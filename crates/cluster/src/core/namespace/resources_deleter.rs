@@ -69,6 +69,8 @@ impl NamespacedResourcesDeleter<'_> {
         resource: &ServedResource,
     ) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
         let api = resource.api(self.client, Some(self.namespace));
+        // The list comes first: a namespace of which nothing is left costs no delete per resource
+        // and pass.
         let objects = list(&api).await?;
         if objects
             .iter()

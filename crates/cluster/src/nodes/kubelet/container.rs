@@ -155,6 +155,7 @@ impl<I: Send + 'static> PodContainer<I> {
         let ContainerPhase::Terminated(exit) = &self.phase else {
             return;
         };
+        // The exit code alone is not enough: a container may exit with 255 by itself.
         let is_lost = exit.exit_code == LOST_EXIT_CODE && exit.reason == LOST_REASON;
         let starts_again = match self.container_type {
             ContainerType::Init => is_lost || exit.finished_at < node_booted_at,
@@ -384,6 +385,7 @@ impl<I: Send + 'static> PodContainer<I> {
             return false;
         }
         if let ContainerPhase::Terminated(exit) = &self.phase {
+            // Mirrors doBackOff: the delay grows when the container is started, not when it ends.
             self.backoff.next(exit.finished_at, now);
             self.last_exit = Some(exit.clone());
         }

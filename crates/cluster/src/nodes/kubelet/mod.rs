@@ -206,6 +206,7 @@ impl<R: Runtime> Kubelet<R> {
             .is_some_and(|entry| uid.is_none_or(|uid| uid == entry.uid))
             && let Some(removed) = workers.remove(key)
         {
+            // The locks of workers and nodes are never held together.
             drop(workers);
             self.nodes.release_pod_ip(&removed.node, &removed.uid);
         }
@@ -245,6 +246,8 @@ impl<R: Runtime> Reconciler<Pod> for Kubelet<R> {
             }
         }
         if let Some(status) = outcome.status {
+            // Mirrors the status manager: the final status is written before the pod is deleted, so
+            // that controllers see the exit codes.
             self.write_status(&req, pod, status).await?;
         }
         if outcome.terminated {

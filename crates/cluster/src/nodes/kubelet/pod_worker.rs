@@ -103,6 +103,8 @@ impl<I: Send + 'static> PodWorker<I> {
         pod: &Pod,
         now: Timestamp,
     ) -> SyncResult {
+        // A change may allow the next one without any time passing, such as an init container that
+        // has completed. The loop ends because instances only move forward.
         let mut result = SyncResult::default();
         loop {
             // Times requested by an earlier pass are outdated.

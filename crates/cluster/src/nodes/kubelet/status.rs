@@ -43,6 +43,8 @@ pub(crate) fn generate_pod_status<I: Send + 'static>(
         .status
         .as_ref()
         .and_then(|status| status.phase.as_deref());
+    // Mirrors generateAPIPodStatus: a pod does not leave a terminal phase, also if the kubelet has
+    // lost its containers.
     let phase = if is_terminal_phase(current_phase) {
         current_phase.unwrap_or_default()
     } else {

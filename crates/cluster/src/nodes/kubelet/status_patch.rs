@@ -129,6 +129,7 @@ fn conditions_equal(current: &PodCondition, generated: &PodCondition) -> bool {
 /// Whether two container statuses are equal once the API server has truncated times to seconds. An
 /// empty last state equals an absent one.
 fn container_statuses_equal(current: &ContainerStatus, generated: &ContainerStatus) -> bool {
+    // Without the truncation every sync would find a difference and write the status again.
     let mut generated = generated.clone();
     for state in [&mut generated.state, &mut generated.last_state]
         .into_iter()

@@ -92,6 +92,8 @@ impl Reconciler<Node> for NodeLifecycle {
         } else {
             MONITOR_GRACE_PERIOD
         };
+        // By the time of observation, not by the times in the lease: the clock of the node may be
+        // wrong.
         let deadline = after(self.heartbeats.last_observed(node), grace_period);
         let conditions = if deadline <= now {
             unknown_conditions(node, now)

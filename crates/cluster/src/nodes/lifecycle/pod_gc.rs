@@ -185,6 +185,7 @@ impl Quarantine {
             .filter_map(|pod| node_name(pod))
             .filter(|node| !nodes.contains_key(*node))
             .collect();
+        // A node that came back starts a new quarantine when it is missing again.
         self.0.retain(|node, _| missing.contains(node.as_str()));
         for node in missing {
             self.0.entry(node.to_owned()).or_insert(now);

@@ -41,6 +41,7 @@ pub(crate) fn eviction_time(pod: &Pod, taints: &[&Taint], since: Timestamp) -> O
         .unwrap_or_default();
     let mut min_toleration: Option<Duration> = None;
     for taint in taints {
+        // Mirrors processPodOnNode: one taint without a toleration evicts the pod immediately.
         let Some(toleration) = find_matching_toleration(tolerations, taint) else {
             return Some(since);
         };
@@ -170,6 +171,7 @@ impl TaintEviction {
                 (uid, since)
             })
             .collect();
+        // Replacing the map drops the pods that have left the node.
         *by_uid = updated;
         pods.iter()
             .map(|pod| {

@@ -38,6 +38,8 @@ impl Zone {
     /// `HealthyQPSFunc` and `ReducedQPSFunc`: a zone without any ready node keeps the full rate.
     fn eviction_interval(self) -> Option<Duration> {
         let size = self.ready + self.not_ready;
+        // A zone without any ready node is not slowed down: upstream counts on other zones to run
+        // its pods.
         let is_partially_disrupted = self.ready > 0
             && self.not_ready > NOT_READY_MIN
             && self.not_ready * 100 >= size * UNHEALTHY_ZONE_THRESHOLD_PERCENT;

@@ -225,6 +225,9 @@ impl Planner<'_> {
             .active()
             .iter()
             .any(|active| active.name == job.metadata.name);
+        // Mirrors syncCronJob (inActiveListByName and the comparison with lastScheduleTime): the
+        // cache may have only one of the two from the previous reconcile, and either prevents a
+        // second Job.
         if is_created
             || self
                 .plan
@@ -276,6 +279,8 @@ impl Planner<'_> {
 
     fn time_zone(&mut self) -> Option<TimeZone> {
         let Some(name) = self.spec.time_zone.as_deref() else {
+            // Upstream uses the local time zone of kube-controller-manager. UTC gives the same
+            // schedule on every machine.
             return Some(TimeZone::UTC);
         };
         match TimeZone::get(name) {
@@ -292,6 +297,7 @@ impl Planner<'_> {
 
     fn schedule(&mut self, zone: TimeZone) -> Option<Schedule> {
         let text = &self.spec.schedule;
+        // Validation rejects TZ in new objects, but objects stored earlier may contain it.
         if text.contains("TZ") {
             let message = format!(
                 "CRON_TZ or TZ used in schedule {text:?} is not officially supported, see \
@@ -378,6 +384,9 @@ impl Planner<'_> {
         );
         Job {
             metadata: ObjectMeta {
+                // Mirrors getTimeHashInMinutes. Schedules have a resolution of one minute, so a
+                // time has one name, and a repeated create fails with 409 instead of starting a
+                // second Job.
                 name: Some(format!(
                     "{}-{}",
                     self.cron_job.name_any(),

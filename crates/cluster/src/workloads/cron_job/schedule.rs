@@ -162,6 +162,8 @@ impl Fields {
         let mut time = Timestamp::from_second((after.as_second().div_euclid(60) + 1) * 60).ok()?;
         for _ in 0..SEARCH_DAYS_MAX {
             let day = time.to_zoned(zone.clone()).date();
+            // The walk is in absolute time and only reads the local clock. A local hour that
+            // daylight saving skips is therefore never seen, and a repeated one is seen twice.
             while time.to_zoned(zone.clone()).date() == day && self.matches_day(day) {
                 let local = time.to_zoned(zone.clone());
                 if !contains(self.hours, local.hour()) {
@@ -175,6 +177,8 @@ impl Fields {
                 }
             }
             if time.to_zoned(zone.clone()).date() == day {
+                // Midnight does not exist in zones that change their clocks at that time;
+                // `compatible` takes the first instant after the gap.
                 let tomorrow = day.checked_add(1.day()).ok()?;
                 time = zone
                     .to_ambiguous_zoned(tomorrow.at(0, 0, 0, 0))
@@ -264,6 +268,8 @@ impl Field {
         let bits = (first..=last)
             .step_by(usize::try_from(step).unwrap_or(usize::MAX))
             .fold(0, |bits, value| bits | 1 << value);
+        // As in robfig/cron, `*/2` restricts a field: only `*` and `*/1` leave the decision to the
+        // other day field.
         Ok((bits, is_any && step == 1))
     }
 

@@ -28,6 +28,8 @@ pub(super) struct FailedPodsBackoff {
 impl FailedPodsBackoff {
     /// The remaining delay. `None` means that the pod is replaced now, and starts the next delay.
     pub(super) fn remaining_or_start(&mut self, key: BackoffKey, now: Instant) -> Option<Duration> {
+        // Mirrors hasExpired in client-go util/flowcontrol/backoff.go: an entry expires after twice
+        // the maximum delay.
         let current = self
             .entries
             .get(&key)

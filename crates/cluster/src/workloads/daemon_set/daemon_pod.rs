@@ -85,6 +85,7 @@ impl DaemonPodSpec {
             has_untolerated_taint(NO_EXECUTE),
             has_untolerated_taint(NO_SCHEDULE),
         ) {
+            // A NoExecute taint evicts a pod that runs already, a NoSchedule taint does not.
             (true, _) => NodeEligibility::Excluded,
             (false, true) => NodeEligibility::ContinueRunning,
             (false, false) => NodeEligibility::Run,

@@ -216,6 +216,7 @@ impl DaemonSetReconciler {
             let pod = writer.template(&pod).await?;
             control.create(&pod).await
         };
+        // Mirrors syncNodes: an error of the creations does not prevent the deletions.
         let (_, create_error) =
             slow_start_batch(plan.create.len().min(BURST_REPLICAS), create).await;
         let (_, delete_error) = run_concurrently(
@@ -262,6 +263,8 @@ impl DaemonSetReconciler {
 /// Pods by target node, without terminal pods that have a deletion timestamp. Mirrors
 /// getNodesToDaemonPods.
 fn pods_by_node(pods: &[Arc<Pod>]) -> PodsByNode {
+    // A terminal pod under deletion waits for its finalizers. If it were kept here, its replacement
+    // would not be created until then.
     let mut by_node = PodsByNode::new();
     for pod in pods
         .iter()

@@ -146,6 +146,7 @@ impl DaemonSetState<'_> {
         let count = |value| usize::try_from(scaled_value(value, total, Round::Up)).unwrap_or(0);
         let surge = count(rolling.and_then(|rolling| rolling.max_surge.as_ref()));
         let unavailable = count(rolling.and_then(|rolling| rolling.max_unavailable.as_ref()));
+        // With both at 0 the update could not proceed; one pod at a time is also the default.
         if surge == 0 && unavailable == 0 {
             (0, 1)
         } else {
@@ -224,6 +225,8 @@ impl DaemonSetState<'_> {
     fn delete_surplus(&self, running: Vec<Arc<Pod>>, plan: &mut Plan) {
         let (new, old): (Vec<_>, Vec<_>) =
             running.into_iter().partition(|pod| self.is_updated(pod));
+        // Mirrors podsShouldBeOnNode: an old pod that is not ready is deleted without waiting for
+        // the new one, because it contributes no availability.
         if let (Some(new), Some(old)) = (new.first(), old.first())
             && (!is_ready(old) || self.is_available(new))
         {
@@ -256,6 +259,8 @@ impl DaemonSetState<'_> {
             .flatten()
             .filter(|pod| !has_deletion_timestamp(pod));
         let (new, old): (Vec<_>, Vec<_>) = pods.partition(|pod| self.is_updated(pod));
+        // Several pods of one template are surplus. manage_node deletes them first, and the update
+        // leaves the node alone until then.
         (new.len() <= 1 && old.len() <= 1).then(|| NodePods {
             new: new.first().copied(),
             old: old.first().copied(),

@@ -133,6 +133,8 @@ impl DeploymentReconciler {
         deployment: &Deployment,
         plan: &Plan,
     ) -> Result<(), Error> {
+        // The new ReplicaSet is last: if scaling down an old one fails, the new one is not scaled
+        // up, and the sum of replicas stays within maxSurge.
         for replica_set in plan.replica_sets.all() {
             match &replica_set.cached {
                 Some(cached) => {
@@ -145,6 +147,8 @@ impl DeploymentReconciler {
         for set in &plan.delete {
             writer.delete(&**set, None).await?;
         }
+        // The status strategy of Deployments resets spec and labels but not annotations, so the
+        // revision annotation and the status are one request.
         let mut updated = deployment.clone();
         let current = current_status(deployment);
         if current != plan.status {
@@ -198,6 +202,8 @@ impl DeploymentReconciler {
                 deployment,
                 warning_event("ReplicaSetCreateError", message.clone()),
             );
+            // As in getNewReplicaSet, the condition Progressing exists only with a progress
+            // deadline.
             if status::progress_deadline(deployment).is_some() {
                 let mut failed = DeploymentStatus {
                     conditions: plan.status.conditions.clone(),
@@ -230,6 +236,8 @@ impl DeploymentReconciler {
         set: &ReplicaSet,
     ) -> Result<(), Error> {
         let key = ObjectKey::from_object(set);
+        // Without the object it is unknown whether this is a collision. Counting one would create a
+        // second ReplicaSet of the same template.
         let Some(existing) = self.sets.get(&key) else {
             return Err(Error::retry(format!(
                 "ReplicaSet {key} exists, but is not in the cache yet"

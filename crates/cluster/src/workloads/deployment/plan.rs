@@ -118,6 +118,8 @@ impl Planner<'_> {
             .get_or_create_new(self.deployment, bounds, |replica_sets| {
                 new_replica_set_replicas(replica_sets, bounds)
             });
+        // Mirrors rolloutRolling: old ReplicaSets are scaled down only if the new one was not
+        // scaled up, because the statuses do not reflect that write yet.
         !reconcile_new_replica_set(&mut self.replica_sets, bounds)
             && !reconcile_old_replica_sets(&mut self.replica_sets, bounds)
     }
@@ -125,6 +127,8 @@ impl Planner<'_> {
     /// Scales the new ReplicaSet up once all old pods are gone. Returns whether no ReplicaSet was
     /// scaled. Mirrors rolloutRecreate and oldPodsRunning.
     fn rollout_recreate(&mut self, has_pods: impl Fn(&ReplicaSet) -> bool) -> bool {
+        // Mirrors oldPodsRunning. status.replicas does not count terminating pods, and with
+        // Recreate old and new pods must not run at the same time.
         let pods_running = |set: &PlannedReplicaSet| set.actual() > 0 || has_pods(&set.desired);
         if scale_old_to_zero(&mut self.replica_sets, self.bounds)
             || self.replica_sets.old.iter().any(pods_running)
@@ -141,6 +145,7 @@ impl Planner<'_> {
     /// Selects old ReplicaSets without pods beyond the revision history limit, lowest revision
     /// first. Mirrors cleanupDeployment.
     fn cleanup(&mut self, spec: &DeploymentSpec) {
+        // Mirrors HasRevisionHistoryLimit: the largest value means no limit.
         let Some(limit) = spec
             .revision_history_limit
             .filter(|limit| *limit != i32::MAX)
@@ -157,6 +162,8 @@ impl Planner<'_> {
         let surplus = old
             .len()
             .saturating_sub(usize::try_from(limit).unwrap_or(0));
+        // Mirrors cleanupDeployment: as long as the status is older than the spec, the ReplicaSet
+        // may still have pods.
         let is_scaled_down = |set: &&&PlannedReplicaSet| {
             let observed = set
                 .desired

@@ -246,6 +246,8 @@ impl ReplicaSets {
         let mut replica_sets = Self { new, old };
         let revision = replica_sets.next_revision();
         if let Some(new) = &mut replica_sets.new {
+            // minReadySeconds is not part of the template, so a change of it does not create a
+            // revision.
             new.desired.spec.get_or_insert_default().min_ready_seconds = deployment
                 .spec
                 .as_ref()
@@ -265,6 +267,8 @@ impl ReplicaSets {
         self.all().map(count).sum()
     }
 
+    // Mirrors getNewReplicaSet (MaxRevision of the old ReplicaSets plus 1): a rollback reuses a
+    // ReplicaSet and moves its revision above all others.
     fn next_revision(&self) -> i64 {
         self.old
             .iter()
@@ -315,6 +319,8 @@ fn new_replica_set(deployment: &Deployment) -> ReplicaSet {
         .get_or_insert_default();
     labels.insert(POD_TEMPLATE_HASH_LABEL.into(), hash.clone());
     let labels = labels.clone();
+    // With the hash in the selector, the ReplicaSets of one Deployment do not select each other's
+    // pods.
     let mut selector = spec.selector;
     selector
         .match_labels

@@ -46,6 +46,8 @@ pub(super) fn reconcile_new_replica_set(
     let Some(new) = &mut replica_sets.new else {
         return false;
     };
+    // Mirrors reconcileNewReplicaSet: after the Deployment was scaled down, the bounds of the
+    // rollout do not apply to the surplus.
     let replicas = if new.replicas() > bounds.desired {
         bounds.desired
     } else {
@@ -227,9 +229,12 @@ fn replica_set_proportion(
             .unwrap_or(actual)
         {
             0 => 0,
+            // Mirrors getReplicaSetFraction: relative to the maximum for which the ReplicaSet was
+            // last scaled, so that rounding errors of repeated scaling do not add up.
             base => round(f64::from(current) * f64::from(bounds.max()) / f64::from(base)) - current,
         }
     };
+    // The rounded fractions may add up to more than there is to distribute.
     if to_add > 0 {
         fraction.min(remaining)
     } else {

@@ -109,6 +109,7 @@ pub(super) fn check_paused_conditions(
     now: Timestamp,
 ) {
     let reason = get_condition(status, PROGRESSING).and_then(|condition| condition.reason.clone());
+    // Mirrors checkPausedConditions: pausing does not overwrite an exceeded deadline.
     if progress_deadline(deployment).is_none() || reason.as_deref() == Some(TIMED_OUT) {
         return;
     }
@@ -207,6 +208,7 @@ fn terminating_replicas(replica_sets: &ReplicaSets) -> Option<i32> {
         .all()
         .filter_map(|set| set.desired.status.as_ref())
         .try_fold(0, |sum, status| match status.terminating_replicas {
+            // A ReplicaSet that was never reconciled has no pods, terminating ones included.
             None if status.observed_generation.unwrap_or(0) == 0 => Some(sum),
             count => count.map(|count| sum + count),
         })
@@ -310,6 +312,8 @@ fn is_timed_out(status: &DeploymentStatus, deadline: Duration, now: Timestamp) -
     };
     match condition.reason.as_deref() {
         Some(NEW_REPLICA_SET_AVAILABLE) => false,
+        // Mirrors DeploymentTimedOut: only progress, which replaces the condition, ends the
+        // timeout.
         Some(TIMED_OUT) => true,
         _ => condition
             .last_update_time

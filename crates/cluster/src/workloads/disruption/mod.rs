@@ -132,6 +132,8 @@ impl Reconciler<PodDisruptionBudget> for DisruptionReconciler {
                 .event(pdb, warning_event("UnmanagedPods", message.into()));
         }
         let plan = plan(pdb, spec, &pods, expected.replicas, self.clock.now());
+        // The eviction subresource decrements disruptionsAllowed concurrently. Without the version
+        // precondition this write would grant the same disruption again.
         let desired = plan.status.clone();
         writer
             .update_status_at_version(pdb, &current, desired, set_status)

@@ -68,6 +68,8 @@ pub(super) fn plan(
         not_deleted,
         requeue_after,
     } = build_disrupted_pods(&current, pods, now);
+    // Mirrors countHealthyPods: from the grant of an eviction on, the pod does not count, although
+    // the deletion may not have reached the cache.
     let is_healthy = |pod: &&Arc<Pod>| {
         !has_deletion_timestamp(pod) && !disrupted.contains_key(&pod.name_any()) && is_ready(pod)
     };

@@ -34,6 +34,8 @@ impl CompletionIndexes {
         if first > last {
             return;
         }
+        // Adjacent ranges are merged as well (`0-2` and `3` are `0-3`): the text is compared with
+        // that of the stored status.
         let touching: Vec<_> = self
             .ranges
             .range(..=last.saturating_add(1))

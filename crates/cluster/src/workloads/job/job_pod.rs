@@ -88,6 +88,8 @@ pub(super) fn finish_time(pod: &Pod) -> Option<Timestamp> {
         .as_ref()
         .and_then(|status| status.container_statuses.as_deref())
         .unwrap_or_default();
+    // Mirrors getFinishTimeFromContainers: the time is unknown while one container has not
+    // terminated.
     let finish_times: Option<Vec<Timestamp>> = containers
         .iter()
         .map(|container| {
@@ -111,6 +113,7 @@ pub(super) fn finish_time(pod: &Pod) -> Option<Timestamp> {
             .as_ref()
             .map(|time| time.0)
     };
+    // Mirrors getFinishTimeFromDeletionTimestamp: the timestamp is the end of the grace period.
     let deletion_requested = || {
         let grace =
             SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));

@@ -58,6 +58,8 @@ pub(crate) fn setup(mgr: &mut Manager) {
     };
     let jobs = mgr.lister::<Job>();
     mgr.controller::<Job>()
+        // By the name in the owner reference: the Job may be deleted, and its pods still have to
+        // lose the finalizer.
         .watches::<Pod>(move |pod| match tracking_job(pod) {
             Some(key) => vec![key],
             None => owners_to_enqueue(&jobs, pod, selector),
@@ -100,6 +102,8 @@ impl Reconciler<Job> for JobReconciler {
         {
             return Ok(Action::await_change());
         }
+        // Also for a finished Job: after a crash between its last status update and the release,
+        // its pods still have the finalizer.
         self.release_orphan_pods(&writer, req.key(), job).await?;
         let Some(job) = job.filter(|job| !is_job_finished(job)) else {
             return Ok(Action::await_change());
@@ -174,6 +178,8 @@ impl JobReconciler {
             saturating_i32(plan.delete.len() + plan.discard.len() - deleted - discarded);
         let mut status = plan.status.clone();
         status.active = omit_zero(status.active.unwrap_or(0) - not_created + not_deleted);
+        // The status is written before finalizers are removed. In the other order a crash in
+        // between would lose the pods that are not counted yet.
         let current = job.status.clone().unwrap_or_default();
         let set_status = |job: &mut Job, status| job.status = Some(status);
         writer
@@ -231,6 +237,7 @@ fn planned_creations(plan: &Plan) -> usize {
 
 /// Deletes a pod without counting it.
 async fn discard(control: PodControl<'_, Job>, pod: &Pod) -> Result<(), WriteError> {
+    // Mirrors deleteJobPods: with the finalizer, the deleted pod would be counted as failed.
     remove_tracking_finalizer(&control.writer, pod).await?;
     control.delete(pod).await
 }

@@ -110,12 +110,16 @@ impl Planner<'_> {
         if self.plan.status.start_time.is_none() && !self.counts.is_suspended() {
             self.plan.status.start_time = Some(now);
         }
+        // Mirrors syncJob: the decision of an earlier reconcile is final, and failure is checked
+        // before success.
         let mut finished = self
             .interim_condition()
             .or_else(|| self.failure_condition())
             .or_else(|| self.success_policy_condition());
         let mut active = saturating_i32(self.counts.active.len());
         if finished.is_some() {
+            // Mirrors deleteActivePods: the pods of a decided Job are deleted before its terminal
+            // condition is set.
             self.plan.delete = self.counts.active.clone();
             active = 0;
         } else {
@@ -306,6 +310,7 @@ impl Planner<'_> {
             return;
         }
         let per_index = counts.spec.backoff_limit_per_index.is_some();
+        // With backoffLimitPerIndex each index has its own back-off, see create_indexes.
         if let Some(remaining) = counts.remaining_backoff().filter(|_| !per_index) {
             return self.requeue_within(remaining);
         }
@@ -439,6 +444,7 @@ impl Planner<'_> {
         let mut succeeded = uncounted.succeeded.take().unwrap_or_default();
         let mut failed = uncounted.failed.take().unwrap_or_default();
         let job_terminating = self.job.metadata.deletion_timestamp.is_some();
+        // The finalizer of a discarded pod is removed with its deletion; it is not counted.
         let is_discarded = |pod: &Pod| {
             plan.discard
                 .iter()
@@ -464,6 +470,8 @@ impl Planner<'_> {
                 continue;
             }
             let uid = pod.uid().unwrap_or_default();
+            // A terminating pod that was recorded as failed may still succeed. The first record
+            // holds; otherwise the pod would be counted twice.
             if phase(pod) == Phase::Succeeded && !failed.contains(&uid) {
                 if counts.is_indexed() {
                     succeeded_indexes += 1;
@@ -539,6 +547,8 @@ impl Planner<'_> {
             .uncounted_terminated_pods
             .clone()
             .unwrap_or_default();
+        // Clients take the terminal condition as the end of all pods, so it waits for every count
+        // and for terminating pods.
         let all_counted = uncounted.succeeded.is_none()
             && uncounted.failed.is_none()
             && self.plan.release.is_empty()

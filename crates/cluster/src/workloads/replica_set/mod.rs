@@ -100,6 +100,7 @@ impl<S: ReplicatedWorkload> Reconciler<S> for ReplicaSetReconciler<S> {
             self.throttle.forget(req.key());
             return Ok(Action::await_change());
         };
+        // A change of the spec is never delayed by the throttle.
         let has_observed_generation = set.status().observed_generation == set.meta().generation;
         if let Some(delay) = self
             .throttle
@@ -118,6 +119,8 @@ impl<S: ReplicatedWorkload> Reconciler<S> for ReplicaSetReconciler<S> {
         let (active, terminating) = self.candidates(set, &selector);
         let active = claim_children(&writer, set, active, |pod| matches(&selector, pod)).await?;
         let now = self.clock.now();
+        // Mirrors syncReplicaSet: a terminating set only updates its status; the garbage collector
+        // deletes its pods.
         let failure = match set.meta().deletion_timestamp {
             Some(_) => None,
             None => {
@@ -132,6 +135,7 @@ impl<S: ReplicatedWorkload> Reconciler<S> for ReplicaSetReconciler<S> {
                 self.apply(&writer, set, action).await.err()
             }
         };
+        // The status is updated after a failure too: its condition ReplicaFailure reports it.
         let next_check = self
             .update_status(&writer, set, &active, terminating, failure.as_ref())
             .await?;
@@ -267,6 +271,8 @@ impl ReplicatedWorkload for ReplicaSet {
     }
 }
 
+// Upstream likewise runs the ReplicaSet controller on converted objects
+// (pkg/controller/replication/conversion.go).
 impl ReplicatedWorkload for ReplicationController {
     const CONTROLLER: &'static str = "replication-controller";
     const HAS_TERMINATING_REPLICAS: bool = false;

@@ -104,6 +104,7 @@ fn conditions(input: &StatusInput<'_>) -> Option<Vec<ReplicaSetCondition>> {
         Some(message) => conditions.push(ReplicaSetCondition {
             type_: REPLICA_FAILURE.into(),
             status: "True".into(),
+            // Mirrors calculateStatus: the sign of the difference determines which write failed.
             reason: Some(
                 if input.active.len() < input.desired {
                     "FailedCreate"

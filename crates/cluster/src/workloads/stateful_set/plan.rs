@@ -181,6 +181,8 @@ impl StatefulSetState<'_> {
                 None => self.create_replica(*ordinal, actions),
                 Some(pod) => self.process_replica(*ordinal, pod, actions),
             };
+            // Mirrors runForAll: with OrderedReady the first replica that is not available ends the
+            // reconcile.
             if progress == Progress::Block && !burst {
                 return Progress::Block;
             }
@@ -221,6 +223,7 @@ impl StatefulSetState<'_> {
         }
         self.create_missing_claims(ordinal, &pod.name_any(), actions);
         actions.push(StatefulSetAction::CreatePod(Box::new(pod)));
+        // The new pod is not available yet, so with OrderedReady the next ordinal waits.
         Progress::Block
     }
 
@@ -365,6 +368,7 @@ impl StatefulSetState<'_> {
             |pod: &Pod| pod_revision(pod) != self.update.name && !has_deletion_timestamp(pod);
         let is_unavailable =
             |pod: &Option<Arc<Pod>>| !pod.as_ref().is_some_and(|pod| self.is_available(pod));
+        // Pods that are unavailable for other reasons use the budget too.
         let mut budget = match self
             .rolling_update_strategy()
             .and_then(|rolling| rolling.max_unavailable.as_ref())

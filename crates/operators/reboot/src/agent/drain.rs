@@ -45,6 +45,8 @@ pub(crate) async fn evict_pods(
     metrics: &AgentMetrics,
 ) -> Result<DrainStatus, WriteError> {
     let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    // From the server, by node: a cache of the pods of one node per agent would cost the server a
+    // watch each.
     let mut pods = client.list::<Pod>(None, &params).await?;
     pods.retain(|pod| is_evicted(pod, drain));
     let results = stream::iter(pods)
@@ -67,6 +69,8 @@ fn is_evicted(pod: &Pod, drain: &Drain) -> bool {
     let phase = status.and_then(|status| status.phase.as_deref());
     let is_finished = matches!(phase, Some("Succeeded" | "Failed"));
     let annotations = pod.annotations();
+    // Mirrors mirrorPodFilter and daemonSetFilter of kubectl drain (pkg/drain/filters.go). Pods of
+    // DaemonSets tolerate cordoned nodes and would be back at the same place.
     let is_mirror = annotations.contains_key("kubernetes.io/config.mirror");
     let stays = match controller_of(pod) {
         Some(owner) => owner.kind == "DaemonSet",

@@ -74,6 +74,8 @@ impl Machine for Command {
                 return Err(MachineError::Refused("the command is empty".into()));
             };
             let mut process = Process::new(program);
+            // Killed with the future, so that no command outlives its timeout and reboots the
+            // machine under a later grant.
             let child = process.args(arguments).kill_on_drop(true).spawn();
             let mut child = child.map_err(|error| {
                 MachineError::Refused(format!("cannot start {program}: {error}"))

@@ -71,6 +71,8 @@ pub struct AgentOptions {
 /// agent watches only that.
 pub fn agents(mgr: &mut Manager, prefix: &AnnotationPrefix, agents: Vec<AgentOptions>) {
     let concurrency = agents.len();
+    // With a field selector, the memory of an agent and the load of the server do not grow with the
+    // square of the number of nodes.
     let nodes = match agents.as_slice() {
         [agent] => mgr.informer(InformerOptions::fields(format!(
             "metadata.name={}",
@@ -142,6 +144,7 @@ enum Next {
 
 impl AgentRun<'_> {
     async fn take_steps(&self, object: &Node, prefix: &AnnotationPrefix) -> Result<Action, Error> {
+        // Read once: a reboot ends the reconcile, so that all steps belong to one boot.
         let Some(boot) = self.agent.machine.boot_id()? else {
             return Ok(Action::requeue_after(POLL_INTERVAL));
         };
@@ -168,12 +171,16 @@ impl AgentRun<'_> {
                 );
                 self.req.recorder().event(object, event);
             }
+            // From the response, not from the cache: the next patch needs the resource version of
+            // this one, which the cache gets later.
             node = NodeState::new(&written, prefix);
         }
         Ok(Action::requeue_after(CONFLICT_DELAY))
     }
 
     async fn step(&self, node: &NodeState, boot: &str) -> Result<Next, Error> {
+        // Read from the server after the Node, so that a grant that was released since then is not
+        // used. Idle agents, which are most, do not read it.
         let ledger = if needs_ledger(node) {
             let key = ObjectKey::cluster(LEDGER);
             self.req.client().get::<RebootLedger>(&key).await?
@@ -231,6 +238,7 @@ impl AgentRun<'_> {
                 evict_pods(self.req.client(), &node.name, &grant.drain, self.metrics).await?
             }
         };
+        // Read again: evictions can take longer than the rest of the timeout.
         let now = self.req.now();
         Ok(match after_drain(progress, grant, status.remaining, now) {
             DrainDecision::Commit => {
@@ -261,6 +269,8 @@ impl AgentRun<'_> {
         ledger: Option<&RebootLedger>,
     ) -> Result<Next, Error> {
         match self.agent.machine.reboot().await {
+            // Not the end of the grant: only a new boot ID proves the reboot. If the machine still
+            // runs by then, the stored stage makes the agent reboot it again.
             Ok(()) => Ok(Next::Return(Action::requeue_after(REBOOT_RETRY))),
             Err(MachineError::Refused(error)) => {
                 warn!(node = node.name, error, "the machine does not reboot");

@@ -67,6 +67,7 @@ pub(crate) fn next_step(
             request: request.unwrap_or_default(),
         }
     };
+    // The Node is about to be deleted, and its grant with it.
     if node.is_terminating {
         return AgentStep::Idle;
     }
@@ -76,9 +77,14 @@ pub(crate) fn next_step(
         let former_boot = grant.map_or(&progress.boot, |grant| &grant.boot_id);
         let has_rebooted = former_boot != boot;
         return match grant {
+            // The controller takes the end of the grant and the boot ID from the Node. Without this
+            // step it would see an ended grant with the former boot ID.
             _ if has_rebooted && !is_reported => AgentStep::AwaitKubelet,
             _ if has_rebooted => end(&progress.id, RebootResult::Done),
+            // Without a grant there is no slot, which another node may have by now.
             None => end(&progress.id, RebootResult::Revoked),
+            // Before the check of the expiry: the machine may be on its way down, so the slot must
+            // not become free.
             Some(_) if progress.stage == Stage::Rebooting => AgentStep::Reboot(progress.clone()),
             Some(grant) if now >= grant.expires_at.0 => end(&progress.id, RebootResult::Expired),
             Some(grant) => AgentStep::Drain {
@@ -87,10 +93,12 @@ pub(crate) fn next_step(
             },
         };
     }
+    // An annotation that does not parse: no agent can act on it, and it would hold the slot.
     if node.is_in_progress() {
         return AgentStep::CleanUp;
     }
     if node.has_order() {
+        // An order that a stale controller wrote again after its grant ended.
         let order = node.order().filter(|order| !node.has_ended(&order.id));
         let Some((grant, order)) = order.and_then(|order| grant_of(&order.id)).zip(order) else {
             return AgentStep::RemoveOrder;
@@ -106,6 +114,7 @@ pub(crate) fn next_step(
             AgentStep::Claim(order.id.clone())
         };
     }
+    // Neither order nor progress: another client removed them. The node must not stay cordoned.
     if node.is_cordoned_by_us() {
         AgentStep::CleanUp
     } else {

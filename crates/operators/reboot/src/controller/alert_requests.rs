@@ -60,6 +60,7 @@ pub(crate) async fn alert_requests(
 
 /// Series by the node that their label names, without a port.
 fn series_by_node<'a>(series: &'a [Labels], label: &str) -> BTreeMap<&'a str, &'a Labels> {
+    // `instance`, the most common label of targets, has a port.
     let without_port = |value: &'a str| value.split_once(':').map_or(value, |(host, _)| host);
     series
         .iter()
@@ -77,6 +78,8 @@ fn request(
     let is_pending =
         node.needed().is_some() || node.has_order() || node.is_in_progress() || node.is_terminating;
     let repeat_after = SignedDuration::from_secs(alerts.repeat_after_seconds);
+    // An alert keeps firing for its own range after the cause is gone, and must not reboot the node
+    // a second time.
     let is_recent = node
         .last()
         .is_some_and(|last| now.duration_since(last.at) < repeat_after);

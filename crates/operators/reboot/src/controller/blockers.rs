@@ -32,6 +32,7 @@ pub(crate) async fn evaluate(
         let is_waiting = nodes
             .values()
             .any(|node| node.needed().is_some() && policy.selects(node));
+        // Lists of pods and queries cost most of a reconcile, and decide nothing without a request.
         if !is_waiting {
             continue;
         }

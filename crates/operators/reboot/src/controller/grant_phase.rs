@@ -53,10 +53,13 @@ pub(crate) fn grant_phase(
     let Some(id) = grant.id() else {
         return GrantPhase::Complete;
     };
+    // Before everything else: the result on the Node is final, whatever its other annotations say.
     if let Some(last) = node.last().filter(|last| last.id == id) {
         let since = ready_since.unwrap_or(now);
         return phase_after_end(grant, node, last.result, since, settle, now);
     }
+    // The agent has claimed the order, and from now on only it or an administrator ends the grant:
+    // a timeout here would free the slot of a node that may reboot at any time.
     if node.is_in_progress() {
         return GrantPhase::InProgress;
     }
@@ -96,6 +99,7 @@ fn phase_after_end(
     if node.is_in_progress() || node.is_cordoned_by_us() {
         return GrantPhase::Recovering;
     }
+    // The machine did not go down, so there is nothing to wait for.
     if result != RebootResult::Done {
         return GrantPhase::Complete;
     }

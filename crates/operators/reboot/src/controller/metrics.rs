@@ -112,6 +112,7 @@ impl RebootMetrics {
             &self.unavailable,
             &self.lost,
         ] {
+            // Cleared first, since series of deleted policies would keep their last value.
             family.clear();
         }
         self.holders.clear();

@@ -139,6 +139,8 @@ pub(crate) fn plan(observed: &ObservedState<'_>) -> Plan {
     let mut ready_since = ReadySince::new();
     for grant in &observed.ledger.spec.grants {
         match pools.phase(observed, grant) {
+            // Released before pools are planned, so that the slot is granted again in the same
+            // write.
             GrantPhase::Complete => ledger.release(&grant.id, observed.now),
             GrantPhase::Announce => updates.extend(announce(grant)),
             GrantPhase::End(result) => updates.extend(end(observed, grant, result)),
@@ -150,6 +152,7 @@ pub(crate) fn plan(observed: &ObservedState<'_>) -> Plan {
     }
     let mut announcements = Vec::new();
     let mut reports = Vec::new();
+    // One for all pools: policies may divide the control plane, etcd's quorum may not.
     let mut control_plane = UnavailableControlPlane::new(observed, &ledger);
     for pool in &pools.all {
         let report = pools.report(observed, pool, &ledger);
@@ -166,6 +169,7 @@ pub(crate) fn plan(observed: &ObservedState<'_>) -> Plan {
         updates.extend(waiting);
         reports.push(planner.report);
     }
+    // The ledger would otherwise grow with every policy that ever existed.
     ledger.retain_pools(|name| {
         let mut policies = observed.policies.iter();
         name.is_empty() || policies.any(|policy| policy.name == name)
@@ -296,6 +300,7 @@ impl<'a> Pools<'a> {
             .grants(pool, ledger)
             .filter(|grant| observed.now >= grant.back_by.0)
             .count();
+        // At least one: with a threshold of 0, no reboot could ever be granted.
         let threshold = usize::try_from(policy.spec.failure_threshold.max(1)).unwrap_or(1);
         PoolReport {
             policy: policy.name.clone(),
@@ -434,7 +439,10 @@ impl PoolPlanner<'_, '_> {
         let blocked_nodes = blockers.by_pods.get(&policy.name);
         let last_changed = self.ledger.last_changed(&policy.name);
         let is_counted = unavailable.contains(&node.name);
+        // A node that is unavailable already takes no further slot of the limit when it reboots.
         let unavailable_after = unavailable.len() + usize::from(!is_counted);
+        // What is wrong with the policy or the node comes before what the pool waits for, so that
+        // the reported reason is the one to act on. The limit is last, since it says least.
         let checks = [
             (policy.invalid.is_some(), WaitReason::PolicyInvalid),
             (policy.spec.paused || node.is_paused(), WaitReason::Paused),
@@ -517,6 +525,7 @@ impl PoolPlanner<'_, '_> {
             return None;
         }
         let now = truncate_to_seconds(self.observed.now);
+        // Kept across reasons: the order of candidates is by the whole waiting time.
         let since = current.map_or(now, |waiting| waiting.since);
         Some(NodeUpdate {
             node: node.name.clone(),
@@ -534,6 +543,7 @@ fn is_backing_off(node: &NodeState, now: Timestamp) -> bool {
     let Some(last) = node.last().filter(|last| last.failures > 0) else {
         return false;
     };
+    // Limited so that the shift cannot overflow; the maximum is reached long before.
     let doublings = last.failures.saturating_sub(1).min(20);
     let back_off = BACK_OFF.saturating_mul(1 << doublings).min(BACK_OFF_MAX);
     now.duration_since(last.at) < back_off

@@ -48,6 +48,7 @@ fn desired_status(
 ) -> RebootPolicyStatus {
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let lost = format!("{} nodes did not come back", report.lost);
+    // Starts from the current ones, which have the times of their last transitions.
     let mut conditions = current.conditions.clone();
     let breaker = if report.breaker_open {
         ConditionUpdate::new("BreakerOpen", ConditionStatus::True, "NodesLost")

@@ -58,6 +58,7 @@ async fn send(url: &str, query: &str) -> Result<Vec<Labels>, String> {
     if !response.status().is_success() {
         return Err(format!("the response is {}", response.status()));
     }
+    // The URL is a user's, so the size of what it returns is not trusted.
     let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX)
         .collect()
         .await

@@ -75,11 +75,14 @@ pub(crate) struct ReconcilerState {
 
 impl Reconciler<RebootLedger> for RebootReconciler {
     async fn reconcile(&self, req: Request<RebootLedger>) -> Result<Action, Error> {
+        // A ledger of another name, which only users create, has no part in the protocol.
         if req.key().name() != LEDGER {
             return Ok(Action::await_change());
         }
         let last_reconcile = self.state().last_reconcile;
         if let Some(last) = last_reconcile {
+            // Events during the sleep are in the caches by its end: one plan for all of them writes
+            // the ledger once.
             sleep_until(last + RECONCILE_INTERVAL_MIN).await;
         }
         self.state().last_reconcile = Some(Instant::now());
@@ -113,6 +116,7 @@ impl RebootReconciler {
         if is_recent || !policies.iter().any(ParsedPolicy::has_alert_requests) {
             return Ok(());
         }
+        // Before the query, so that a Prometheus that fails is not queried by each reconcile.
         self.state().last_alert_query = Some(Instant::now());
         let nodes = self.cached_nodes();
         let requests = alert_requests(&policies, &nodes, req.now()).await;
@@ -188,6 +192,8 @@ impl RebootReconciler {
         let has_alert_requests = cached
             .iter()
             .any(|policy| policy.spec.requests.alerts.is_some());
+        // Ends of grants come before the ledger, which in this order never frees a slot whose grant
+        // is still usable on the Node.
         let mut is_complete = self.update_nodes(req, nodes, plan.updates).await?;
         if let Some(desired) = &plan.ledger {
             match req.client().update(desired).await {
@@ -199,6 +205,8 @@ impl RebootReconciler {
                 Err(error) => return Err(error.into()),
             }
         }
+        // Orders come after the ledger: an order without a grant is worth nothing, and a grant
+        // without an order is announced by the next reconcile.
         is_complete &= self.update_nodes(req, nodes, plan.announcements).await?;
         self.state().ready_since = plan.ready_since;
         self.metrics.set_reports(&plan.reports);
@@ -270,6 +278,7 @@ impl RebootReconciler {
 
     /// All nodes of the cache. Those with an unchanged resource version are not parsed again.
     fn cached_nodes(&self) -> Nodes {
+        // Taken out, so that the lock is not held while Nodes are parsed.
         let former = std::mem::take(&mut self.state().nodes);
         let parse = |key: ObjectKey| {
             let version = self.nodes.resource_version_of(&key)?;

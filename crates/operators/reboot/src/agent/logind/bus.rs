@@ -87,6 +87,8 @@ impl Connection {
         let mut head = [0; HEAD_LEN];
         self.stream.read_exact(&mut head).await?;
         let head = Head::decode(head)?;
+        // The length is limited by `Head::decode`, so a peer cannot make this allocate without
+        // bound.
         let mut rest = vec![0; head.rest_len()];
         self.stream.read_exact(&mut rest).await?;
         Message::decode(head, &rest)

@@ -39,6 +39,7 @@ impl Call<'_> {
     pub(super) fn encode(&self, serial: u32) -> Vec<u8> {
         let body = self.argument.map(|value| u32::from(value).to_le_bytes());
         let body: &[u8] = body.as_ref().map_or(&[], |bytes| bytes);
+        // Byte order, message type, flags, protocol version.
         let mut message = vec![b'l', METHOD_CALL, 0, 1];
         push_u32(&mut message, body.len());
         message.extend(serial.to_le_bytes());
@@ -163,6 +164,7 @@ impl Message {
         let truncated = || malformed("truncated");
         let fields = rest.get(..head.fields_len).ok_or_else(truncated)?;
         let body = rest.get(head.body_start()..).ok_or_else(truncated)?;
+        // The specification requires that messages of unknown types are ignored.
         if ![METHOD_RETURN, ERROR].contains(&head.kind) {
             return Ok(Self::Other);
         }
