@@ -152,8 +152,12 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
 
 impl Watch {
     /// The next things to tell, at least one; `None` when the watch is over.
+    ///
+    /// Every round is charged to the task's budget, so that a watch whose selector lets nothing through gives way to other tasks and ends
+    /// in time, whatever happens meanwhile.
     pub(crate) async fn next(&mut self) -> Option<Vec<WatchItem>> {
         loop {
+            tokio::task::coop::consume_budget().await;
             if !self.queue.is_empty() {
                 self.told = Instant::now();
                 return Some(
@@ -164,7 +168,8 @@ impl Watch {
             }
             match self.read()? {
                 Err(Lagged) => return None,
-                Ok(true) => continue,
+                Ok(true) if Instant::now() < self.ends || !self.queue.is_empty() => continue,
+                Ok(true) => return None,
                 Ok(false) => {}
             }
             let wake = if self.bookmarks {

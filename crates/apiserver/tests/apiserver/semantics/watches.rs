@@ -84,6 +84,35 @@ fn watches_begin_where_they_are_told() {
     });
 }
 
+/// A watch of an empty name used to be notified of every event of its namespace, to hand out none of them and never to be pending again.
+#[test]
+fn watch_of_a_name_that_no_object_has_is_silent() {
+    both_ways(async |cluster| {
+        let place = cluster.place("a").await;
+        for name in ["", "x%2Fy", "..", "missing"] {
+            let watching = place
+                .watch(&format!(
+                    "cm?watch=1&timeoutSeconds=5&fieldSelector=metadata.name%3D{name}"
+                ))
+                .await;
+            assert_eq!(watching.code, 200, "{name}");
+            place
+                .set_up(&[
+                    ("POST cm", cm("a", "1")),
+                    ("PUT cm/a", cm("a", "2")),
+                    ("DELETE cm/a", Value::Null),
+                ])
+                .await;
+            cluster.pass(SECOND * 6).await;
+            assert_eq!(watching.all().await, Vec::<Value>::new(), "{name}");
+            let listed = place
+                .get(&format!("cm?fieldSelector=metadata.name%3D{name}"))
+                .await;
+            assert_eq!(listed.names(), Vec::<String>::new(), "{name}");
+        }
+    });
+}
+
 #[test]
 fn end_of_initial_events_is_marked() {
     both_ways(async |cluster| {
