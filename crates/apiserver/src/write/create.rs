@@ -1,6 +1,6 @@
 //! Creating an object.
 
-use super::{Updated, Written, meta, put_of};
+use super::{Effects, Updated, Written, meta, put_of};
 use crate::{
     api::Api,
     error::ApiError,
@@ -103,7 +103,8 @@ impl Api {
         match self.store.commit(write).await {
             Ok(stored) => {
                 claim.keep();
-                self.after_write(resource, None, Some(&object)).await;
+                self.after_write(resource, None, Some(&object), Effects::Immediate)
+                    .await;
                 Ok(Updated {
                     written: Written::Stored(stored),
                     created: true,
