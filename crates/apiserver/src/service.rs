@@ -164,9 +164,9 @@ impl ApiService {
         B::Data: Send,
         B::Error: Into<BodyError>,
     {
-        let query = Query::parse(head.uri.query().unwrap_or_default());
         let route = Route::parse(head.uri.path());
         let user = self.who_asks(head)?;
+        let query = Query::parse(head.uri.query().unwrap_or_default())?;
         Span::current().record("user", user.name.as_str());
         match route {
             Route::Resource(path) => {
