@@ -305,6 +305,60 @@ fn bookmarks_come_every_minute_and_before_the_end() {
     });
 }
 
+/// The bookmark used to name the version asked for, so that the client lost everything up to there.
+#[test]
+fn watch_from_the_future_is_silent_until_then() {
+    both_ways(async |cluster| {
+        let place = cluster.place("a").await;
+        let future = place.now().await + 2;
+        let watching = place
+            .watch(&format!(
+                "cm?watch=1&allowWatchBookmarks=true&resourceVersion={future}&timeoutSeconds=130"
+            ))
+            .await;
+        assert_eq!(watching.code, 200);
+        place.set_up(&[("POST cm", cm("early", "1"))]).await;
+        cluster.pass(SECOND * 70).await;
+        let v = place
+            .set_up(&[("POST cm", cm("last", "1")), ("POST cm", cm("first", "1"))])
+            .await;
+        assert_eq!(v[0], future);
+        cluster.pass(SECOND * 60).await;
+        let told = shorts(&watching.all().await);
+        let bookmark = format!("BOOKMARK @{}", v[1]);
+        assert_eq!(
+            told,
+            [format!("ADDED first@{}", v[1]), bookmark.clone(), bookmark],
+            "{:?}",
+            cluster.way
+        );
+    });
+}
+
+#[test]
+fn initial_events_of_the_future_are_waited_for_in_vain() {
+    both_ways(async |cluster| {
+        let place = cluster.place("a").await;
+        place.set_up(&[("POST cm", cm("a", "1"))]).await;
+        let future = place.now().await + 1000;
+        let query = format!(
+            "cm?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion={future}&timeoutSeconds=30"
+        );
+        let answer = place
+            .ask_in_time(&format!("GET {query}"), &Value::Null)
+            .await;
+        assert_eq!(answer.code, 200);
+        assert_eq!(answer.body["type"], "ERROR");
+        let status = &answer.body["object"];
+        assert_eq!(status["code"], 504);
+        assert_eq!(status["reason"], "Timeout");
+        assert_eq!(
+            status["details"]["causes"][0]["reason"],
+            "ResourceVersionTooLarge"
+        );
+    });
+}
+
 #[test]
 fn short_watch_has_a_bookmark_before_its_end() {
     both_ways(async |cluster| {
