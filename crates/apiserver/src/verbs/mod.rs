@@ -24,17 +24,18 @@ pub(crate) use watch::{Watch, WatchItem};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::{
     api::Api,
-    auth::User,
+    auth::{Question, User},
     decode::Encoding,
     error::ApiError,
     http::{
         negotiate,
         query::{Query, WriteOptions},
+        route::ResourcePath,
     },
     object::Object,
     ownership::{self, Tracker},
@@ -102,6 +103,30 @@ impl Call {
             manager: ownership::manager_name(&options.field_manager, &self.user_agent),
             now: api.clock.now(),
         }
+    }
+
+    /// Whether the request names its object: a PUT or PATCH, which may create it, and not a POST to a collection.
+    pub(crate) fn names_object(&self) -> bool {
+        !self.target.name.is_empty()
+    }
+
+    /// The attributes of the request with the verb `create`: what a PUT or PATCH needs in addition when it creates its object.
+    pub(crate) fn creation(&self) -> Question {
+        let Target {
+            resource,
+            namespace,
+            name,
+        } = &self.target;
+        let path = ResourcePath {
+            group: resource.group.clone(),
+            version: resource.version.clone(),
+            namespace: namespace.clone(),
+            resource: resource.plural.clone(),
+            name: name.clone(),
+            subresource: self.part.as_ref().map_or("", |part| part.name).to_owned(),
+            ..ResourcePath::default()
+        };
+        Question::of_resource(&Method::POST, &path, &Query::default())
     }
 
     /// The kind and version that the body has.
