@@ -1,6 +1,8 @@
 //! Everything a request can fail with, and the one place that turns it into a `Status`.
 //! Holds: codes, reasons and wording are Kubernetes' own, because clients match on them.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::field::FieldError;
@@ -352,13 +354,12 @@ impl ApiError {
                     .with(Some(Map::new()))
             }
             Self::Invalid { kind, name, errors } => {
-                let mut joined: Vec<String> = Vec::new();
-                for error in errors {
-                    let sentence = error.to_string();
-                    if !joined.contains(&sentence) {
-                        joined.push(sentence);
-                    }
-                }
+                let mut seen = HashSet::new();
+                let joined: Vec<String> = errors
+                    .iter()
+                    .map(ToString::to_string)
+                    .filter(|sentence| seen.insert(sentence.clone()))
+                    .collect();
                 let list = if joined.len() == 1 {
                     joined[0].clone()
                 } else {
