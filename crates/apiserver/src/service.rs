@@ -31,6 +31,7 @@ use crate::{
     },
     limits::{Gate, Load, RequestLimits},
     metrics::Asked,
+    offload::offload,
     pages::{self, Site, Visit},
     print::IncludeObject,
     registry::{Part, Resource},
@@ -350,8 +351,14 @@ impl ApiService {
             &call,
             path.watch,
         );
-        let reply = timeout_at(deadline, running).await.map_err(too_late)??;
-        answer(api, &found.resource, reply, &shape)
+        let running = async { answer(api, &found.resource, running.await?, &shape) };
+        // Requests of this process stay where they are: their tasks may run on threads that must not block.
+        let outcome = if self.trusted.is_none() && call.may_take_long(api, &head.method) {
+            timeout_at(deadline, offload(running)).await
+        } else {
+            timeout_at(deadline, running).await
+        };
+        outcome.map_err(too_late)?
     }
 }
 

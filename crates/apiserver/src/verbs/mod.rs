@@ -37,12 +37,16 @@ use crate::{
         query::{Query, WriteOptions},
         route::ResourcePath,
     },
+    kinds::Effect,
     object::Object,
     ownership::{self, Tracker},
     registry::{Part, Resource},
     store::{ObjectKey, Scope, Stored},
     write::Written,
 };
+
+/// A body or stored object of more bytes is large: 64 KiB take about a millisecond to decode, validate and encode.
+const LARGE_BYTES: usize = 64 << 10;
 
 /// What a request is about.
 #[derive(Clone, Debug)]
@@ -103,6 +107,21 @@ impl Call {
             manager: ownership::manager_name(&options.field_manager, &self.user_agent),
             now: api.clock.now(),
         }
+    }
+
+    /// Whether the work may take so long that other requests of the same thread should not wait for it: body or stored object are large,
+    /// or it is about many objects.
+    pub(crate) fn may_take_long(&self, api: &Api, method: &Method) -> bool {
+        let resource = &self.target.resource;
+        if self.body.len() > LARGE_BYTES || resource.strategy.effect == Effect::Definition {
+            return true;
+        }
+        if !self.names_object() {
+            return method == Method::DELETE;
+        }
+        api.store
+            .get(&resource.shelf, &self.target.key())
+            .is_some_and(|stored| stored.encoded.bytes().len() > LARGE_BYTES)
     }
 
     /// Whether the request names its object: a PUT or PATCH, which may create it, and not a POST to a collection.
