@@ -23,7 +23,7 @@ pub(crate) fn check(
     prefix: Option<&Path<'_>>,
 ) -> Vec<FieldError> {
     ratchet(value, old, schema, &Path::ROOT)
-        .problems
+        .into_problems()
         .into_iter()
         .map(|p| p.into_error(prefix))
         .collect()
@@ -33,7 +33,7 @@ pub(crate) fn check(
 fn ratchet(value: &Value, old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
     let mut outcome = judge(value, old, schema, path);
     if !outcome.is_valid() && old.is_some_and(|old| is_same(value, old, schema)) {
-        outcome.problems.clear();
+        outcome.forgive();
     }
     outcome
 }
@@ -226,10 +226,7 @@ fn judge_text(text: &str, schema: &Schema, path: &Path<'_>) -> Outcome {
 }
 
 fn judge_list(list: &[Value], old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
-    let mut outcome = Outcome {
-        matches: 1,
-        ..Outcome::default()
-    };
+    let mut outcome = Outcome::matched_unless(None);
     if let Some(item) = schema.item() {
         let before = OldItems::of(old, schema);
         for (i, value) in list.iter().enumerate() {
@@ -337,7 +334,8 @@ fn old_field<'a>(name: &str, old: Option<&'a Value>, path: &Path<'_>) -> Option<
     old?.get(name)
 }
 
-/// The items of an old list by their keys, found in one pass over it; items of lists without keys cannot be told apart.
+/// The items of an old list by their keys, found in one pass over it; items of lists without keys
+/// cannot be told apart.
 pub(super) struct OldItems<'a> {
     key_names: &'a [String],
     /// Of equal keys the first counts.

@@ -122,13 +122,14 @@ fn check_tolerations(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<Fiel
 }
 
 fn check_gates(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let before: BTreeSet<&str> = old
+        .list("schedulingGates")
+        .iter()
+        .map(|gate| gate.text("name"))
+        .collect();
     for (i, gate) in new.list("schedulingGates").iter().enumerate() {
         let name = gate.text("name");
-        if !old
-            .list("schedulingGates")
-            .iter()
-            .any(|g| g.text("name") == name)
-        {
+        if !before.contains(name) {
             let detail =
                 format!("only deletion is allowed, but found new scheduling gate '{name}'");
             out.push(FieldError::forbidden(at.index(i).child("name"), &detail));
