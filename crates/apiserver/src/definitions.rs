@@ -42,7 +42,8 @@ impl Api {
         self.settle(Work::Gone(Box::new(gone.clone())))
     }
 
-    /// Lets a terminating definition go when its last object is gone. Costs the same however many objects are left.
+    /// Lets a terminating definition go when its last object is gone. Costs the same however many
+    /// objects are left.
     pub(crate) async fn instance_gone(&self, resource: &Resource) {
         if let Some(name) = self.terminating_definition(resource)
             && !self.instances_left(resource)
@@ -58,7 +59,8 @@ impl Api {
         }
     }
 
-    /// The definition of a custom resource, if it is being deleted by now: the request may have begun before.
+    /// The definition of a custom resource, if it is being deleted by now: the request may have
+    /// begun before.
     fn terminating_definition(&self, resource: &Resource) -> Option<String> {
         let catalog = self.registry.catalog();
         let current = catalog.find(&resource.group, &resource.version, &resource.plural)?;
@@ -66,8 +68,9 @@ impl Api {
         Some(custom.definition.clone())
     }
 
-    /// Does work on definitions, and the work that follows from it, until there is none. The writes made here have no effects of their
-    /// own: what they lead to is queued, so the stack does not grow with the number of definitions or objects.
+    /// Does work on definitions, and the work that follows from it, until there is none. The writes
+    /// made here have no effects of their own: what they lead to is queued, so the stack does not
+    /// grow with the number of definitions or objects.
     fn settle(&self, first: Work) -> Running<'_> {
         Box::pin(async move {
             let mut queue = VecDeque::from([first]);
@@ -100,7 +103,8 @@ impl Api {
         None
     }
 
-    /// Stops serving what a definition defined; those that waited for its names are looked at again.
+    /// Stops serving what a definition defined; those that waited for its names are looked at
+    /// again.
     fn settle_gone(&self, gone: &Object) -> Vec<Work> {
         let Ok(definition) = Definition::read(gone) else {
             return Vec::new();

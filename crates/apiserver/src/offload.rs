@@ -1,6 +1,7 @@
 //! Long work off the threads that serve other requests.
 //! In: a future whose polls may compute for long. Out: the same, polled where nothing waits for it.
-//! Holds: on a runtime of one thread nothing changes, so that runs with a paused clock stay deterministic.
+//! Holds: on a runtime of one thread nothing changes, so that runs with a paused clock stay
+//! deterministic.
 
 use std::{
     future::{Future, poll_fn},
@@ -12,7 +13,8 @@ use tokio::{
     task::block_in_place,
 };
 
-/// Polls a future so that other tasks of the same worker thread are moved to another one first. Must be called in a spawned task.
+/// Polls a future so that other tasks of the same worker thread are moved to another one first.
+/// Must be called in a spawned task.
 pub(crate) async fn offload<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let many_threads = Handle::try_current()

@@ -352,7 +352,8 @@ impl ApiService {
             path.watch,
         );
         let running = async { answer(api, &found.resource, running.await?, &shape) };
-        // Requests of this process stay where they are: their tasks may run on threads that must not block.
+        // Requests of this process stay where they are: their tasks may run on threads that must
+        // not block.
         let outcome = if self.trusted.is_none() && call.may_take_long(api, &head.method) {
             timeout_at(deadline, offload(running)).await
         } else {

@@ -175,7 +175,8 @@ fn print(token: &str) -> [u8; 32] {
         .expect("SHA-256 has 32 bytes")
 }
 
-/// The token of an `Authorization: Bearer` header, whatever its bytes; other schemes count as no credentials.
+/// The token of an `Authorization: Bearer` header, whatever its bytes; other schemes count as no
+/// credentials.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let header = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
     let mut words = header.splitn(3, |byte| *byte == b' ');

@@ -1,6 +1,7 @@
 //! Query parameters, read once into options.
 //! In: the query of a request. Out: one options struct per verb, already checked.
-//! Holds: unknown parameters are ignored, as Kubernetes does; bad ones are refused before anything else happens; none is left out.
+//! Holds: unknown parameters are ignored, as Kubernetes does; bad ones are refused before anything
+//! else happens; none is left out.
 
 use crate::{
     error::{ApiError, GroupKind},
@@ -21,8 +22,9 @@ impl Query {
     /// Reads `a=1&b=2`.
     ///
     /// # Errors
-    /// 400 for a parameter that cannot be decoded. A selector or `dryRun` that is left out would make a request do more than was asked for.
-    /// The real server keeps bytes that are not UTF-8, which no parameter takes, and drops a parameter with a malformed escape.
+    /// 400 for a parameter that cannot be decoded. A selector or `dryRun` that is left out would
+    /// make a request do more than was asked for. The real server keeps bytes that are not UTF-8,
+    /// which no parameter takes, and drops a parameter with a malformed escape.
     pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let decode = |s: &str| percent_decode(&s.replace('+', " "));
         let pairs = text.split('&').filter(|p| !p.is_empty()).map(|pair| {

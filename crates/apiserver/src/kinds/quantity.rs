@@ -191,12 +191,12 @@ mod tests {
         assert_eq!(most.plus(most), most);
         assert_eq!(most.sign(), 1);
         assert_eq!(most.value(), i64::MAX);
-        assert_eq!(most.to_string(), "170141183460469231731");
+        assert_eq!(most.to_string(), "170141183460469231731687303715");
         let least = q("-9223372036854775807E");
         assert_eq!(least.plus(least), least);
         assert_eq!(
             least.rounded_up_to_milli().to_string(),
-            "-170141183460469231731"
+            "-170141183460469231731687303715"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! JSON patch (RFC 6902) with the habits of the library Kubernetes uses.
-//! Holds: at most 10,000 operations, and copies that together stay below the size of a request; items of lists are moved up a bounded
-//! number of times.
+//! Holds: at most 10,000 operations, and copies that together stay below the size of a request;
+//! items of lists are moved up a bounded number of times.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +15,8 @@ const OPERATIONS_MAX: usize = 10_000;
 /// What copied values may add up to, so that a small patch cannot make a huge object.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// How many items insertions into lists and removals from them may move together: enough to empty a list of 20,000 items from its front.
+/// How many items insertions into lists and removals from them may move together: enough to empty a
+/// list of 20,000 items from its front.
 const SHIFTED_ITEMS_MAX: usize = 200_000_000;
 
 /// How often the depth of an object is found by looking through it, so that a patch of moves costs no more than it is worth.
@@ -87,7 +88,8 @@ impl JsonPatch {
             .map(Self)
     }
 
-    /// The fields of operations that no operation has, in the words of strict validation: the first hundred.
+    /// The fields of operations that no operation has, in the words of strict validation: the first
+    /// hundred.
     pub(crate) fn unknown_fields(patch: &Value) -> Vec<String> {
         let operations = patch.as_array().into_iter().flatten().enumerate();
         let fields = operations.flat_map(|(i, operation)| {

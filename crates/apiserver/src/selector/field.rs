@@ -65,7 +65,8 @@ impl FieldSelector {
             .map(|t| t.value.as_str())
     }
 
-    /// The part of a scope that can match: one object where the name is given, nothing where no object can have that name.
+    /// The part of a scope that can match: one object where the name is given, nothing where no
+    /// object can have that name.
     pub(crate) fn narrow(&self, scope: Scope, namespaced: bool) -> Scope {
         let name = self.required("metadata.name");
         let namespace = self

@@ -17,7 +17,8 @@ use tokio::sync::Notify;
 use super::{ObjectKey, Scope};
 
 /// The bells of one shelf: one for everything, and one for each namespace or object that somebody listens to.
-/// Namespaces and objects have maps of their own, so that no name of one can be taken for the other.
+/// Namespaces and objects have maps of their own, so that no name of one can be taken for the
+/// other.
 #[derive(Debug, Default)]
 pub(super) struct Bells {
     everything: Bell,

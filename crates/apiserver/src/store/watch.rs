@@ -67,7 +67,8 @@ impl StoreWatch {
                     .events_from(next, scope, BATCH_MAX_EVENTS, unheard)
                     .ok_or(Lagged)?,
             };
-            // Whatever was counted for this reader and is not handed out is consumed all the same: an event may be pending once only.
+            // Whatever was counted for this reader and is not handed out is consumed all the same:
+            // an event may be pending once only.
             let (consumed, next) = if events.len() < BATCH_MAX_EVENTS {
                 (unheard, shelf.end())
             } else {

@@ -40,7 +40,8 @@ impl Amount {
         format: Format::Decimal,
     };
 
-    /// Larger amounts count as this one. A whole number of units, so that rounding it up changes nothing.
+    /// Larger amounts count as this one. A whole number of units, so that rounding it up changes
+    /// nothing.
     pub(crate) const MAX_NANOS: i128 = i128::MAX / NANOS * NANOS;
 }
 

@@ -45,7 +45,8 @@ use crate::{
     write::Written,
 };
 
-/// A body or stored object of more bytes is large: 64 KiB take about a millisecond to decode, validate and encode.
+/// A body or stored object of more bytes is large: 64 KiB take about a millisecond to decode,
+/// validate and encode.
 const LARGE_BYTES: usize = 64 << 10;
 
 /// What a request is about.
@@ -109,8 +110,8 @@ impl Call {
         }
     }
 
-    /// Whether the work may take so long that other requests of the same thread should not wait for it: body or stored object are large,
-    /// or it is about many objects.
+    /// Whether the work may take so long that other requests of the same thread should not wait for
+    /// it: body or stored object are large, or it is about many objects.
     pub(crate) fn may_take_long(&self, api: &Api, method: &Method) -> bool {
         let resource = &self.target.resource;
         if self.body.len() > LARGE_BYTES || resource.strategy.effect == Effect::Definition {
@@ -124,12 +125,14 @@ impl Call {
             .is_some_and(|stored| stored.encoded.bytes().len() > LARGE_BYTES)
     }
 
-    /// Whether the request names its object: a PUT or PATCH, which may create it, and not a POST to a collection.
+    /// Whether the request names its object: a PUT or PATCH, which may create it, and not a POST to
+    /// a collection.
     pub(crate) fn names_object(&self) -> bool {
         !self.target.name.is_empty()
     }
 
-    /// The attributes of the request with the verb `create`: what a PUT or PATCH needs in addition when it creates its object.
+    /// The attributes of the request with the verb `create`: what a PUT or PATCH needs in addition
+    /// when it creates its object.
     pub(crate) fn creation(&self) -> Question {
         let Target {
             resource,

@@ -84,7 +84,8 @@ pub(crate) struct Watch {
 /// Opens a watch.
 ///
 /// # Errors
-/// Options that make no sense; a revision that is gone, or that initial events wait for in vain, becomes an event of the stream instead.
+/// Options that make no sense; a revision that is gone, or that initial events wait for in vain,
+/// becomes an event of the stream instead.
 pub(crate) async fn watch(
     api: &Api,
     call: &Call,
@@ -104,7 +105,8 @@ pub(crate) async fn watch(
         .send_initial_events
         .unwrap_or(matches!(asked, None | Some(0)));
     let mut queue = VecDeque::new();
-    // Mirrors Cacher.Watch: initial events are not older than asked for, while a plain watch from the future is silent until then.
+    // Mirrors Cacher.Watch: initial events are not older than asked for, while a plain watch from
+    // the future is silent until then.
     let unreached = match asked {
         Some(revision) if options.send_initial_events == Some(true) => {
             wait_for(api, revision).await.err()
@@ -171,8 +173,8 @@ pub(crate) async fn watch(
 impl Watch {
     /// The next things to tell, at least one; `None` when the watch is over.
     ///
-    /// Every round is charged to the task's budget, so that a watch whose selector lets nothing through gives way to other tasks and ends
-    /// in time, whatever happens meanwhile.
+    /// Every round is charged to the task's budget, so that a watch whose selector lets nothing
+    /// through gives way to other tasks and ends in time, whatever happens meanwhile.
     pub(crate) async fn next(&mut self) -> Option<Vec<WatchItem>> {
         loop {
             tokio::task::coop::consume_budget().await;

@@ -71,7 +71,8 @@ impl Api {
         ApiError::from_fields(resource.group_kind(), &object.meta.name, wrong)?;
         warnings.extend((resource.strategy.warnings)(&object, None));
         if let Some(call) = asker {
-            // Mirrors withAuthorization: an update or patch that creates is authorized again, behind validation and before validating admission.
+            // Mirrors withAuthorization: an update or patch that creates is authorized again,
+            // behind validation and before validating admission.
             if call.names_object() {
                 auth::check(&call.creation().by(&call.user), self)?;
             }

@@ -201,8 +201,8 @@ struct Run<'e> {
     budget: i64,
     errors: &'e mut Vec<FieldError>,
     warnings: Vec<String>,
-    /// The new value that was last compared with its old one, and whether they are the same. The items of a list without keys share one
-    /// comparison, that of the list.
+    /// The new value that was last compared with its old one, and whether they are the same. The
+    /// items of a list without keys share one comparison, that of the list.
     compared: Option<(*const Value, bool)>,
 }
 

@@ -320,7 +320,8 @@ fn definition_goes_after_its_objects() {
     });
 }
 
-/// Each deletion of an object used to start the clean-up again, one call deeper, until the stack overflowed.
+/// Each deletion of an object used to start the clean-up again, one call deeper, until the stack
+/// overflowed.
 #[test]
 fn definition_goes_with_ten_thousand_objects() {
     const OBJECTS: usize = 10_000;

@@ -84,7 +84,8 @@ fn watches_begin_where_they_are_told() {
     });
 }
 
-/// A watch of an empty name used to be notified of every event of its namespace, to hand out none of them and never to be pending again.
+/// A watch of an empty name used to be notified of every event of its namespace, to hand out none
+/// of them and never to be pending again.
 #[test]
 fn watch_of_a_name_that_no_object_has_is_silent() {
     both_ways(async |cluster| {
