@@ -158,6 +158,10 @@ pub(crate) enum ApiError {
     Timeout(String),
 }
 
+/// A Status lists this many field errors at most. A body of 3 MiB can have a million, each of which
+/// is a hundred times as long as what is wrong.
+pub(crate) const ERRORS_MAX: usize = 10_000;
+
 impl ApiError {
     /// 403 without causes.
     pub(crate) fn forbidden(
@@ -187,8 +191,9 @@ impl ApiError {
     pub(crate) fn from_fields(
         kind: GroupKind,
         name: &str,
-        errors: Vec<FieldError>,
+        mut errors: Vec<FieldError>,
     ) -> Result<(), Self> {
+        errors.truncate(ERRORS_MAX);
         if errors.is_empty() {
             Ok(())
         } else {

@@ -41,7 +41,7 @@ mod tests {
             .worker_threads(1)
             .build()
             .expect("a runtime");
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = mpsc::sync_channel(1);
         let long = runtime.spawn(async move {
             tokio::spawn(async move { sender.send(()) });
             offload(async move { receiver.recv_timeout(OTHER_TASK_MAX) }).await

@@ -6,7 +6,10 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::field::{FieldError, Path, Shown, Verbatim};
+use crate::{
+    error::ERRORS_MAX,
+    field::{FieldError, Path, Shown, Verbatim},
+};
 
 use super::number::Num;
 
@@ -45,7 +48,7 @@ impl Outcome {
     }
 
     pub(super) fn push(&mut self, problem: Problem) {
-        if self.texts.insert(problem.text.clone()) {
+        if self.problems.len() < ERRORS_MAX && self.texts.insert(problem.text.clone()) {
             self.problems.push(problem);
         }
     }

@@ -449,6 +449,13 @@ mod tests {
     }
 
     #[test]
+    fn ten_thousand_problems_are_reported_at_most() {
+        let schema = json!({"type": "array", "items": {"type": "string"}});
+        let wrong: Value = (0..30_000).collect();
+        assert_eq!(errors(&schema, wrong, None).len(), 10_000);
+    }
+
+    #[test]
     fn wrong_types_are_named_with_the_type_found() {
         let schema = object(json!({
             "s": {"type": "string"}, "i": {"type": "integer"}, "n": {"type": "number"}, "b": {"type": "boolean"},
