@@ -29,6 +29,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const PODS: &str = "/api/v1/namespaces/default/pods";
+const LISTS: &str = "/apis/bench.example/v1/lists";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// As many items as a rule may compare with each other: with more its definition is refused.
@@ -67,6 +68,8 @@ async fn measure() -> Result<String, Failure> {
         (ACCOUNTS, json!({"metadata": {"name": "default"}})),
         (PODS, pod(1)),
         (DEFINITIONS, squares),
+        (DEFINITIONS, keyed_lists()),
+        (LISTS, keyed_list()),
     ] {
         let status = client.send(&prepared("POST", path, JSON, object)).await?;
         if status != 201 {
@@ -198,6 +201,19 @@ fn requests() -> Vec<(&'static str, Hostile)> {
         ),
         ("apply, small keys", change(APPLY, many_keys())),
         (
+            "JSON patch, fields that no operation has",
+            change(JSON_PATCH, unknown_fields()),
+        ),
+        ("object, owner references", post(owner_references())),
+        (
+            "pod, claims that it does not have",
+            prepared("POST", PODS, JSON, claims()),
+        ),
+        (
+            "custom resource, a field beside a long keyed list",
+            raw("PATCH", &format!("{LISTS}/l"), MERGE, r#"{"note":"x"}"#),
+        ),
+        (
             "update of a pod with 3,000 containers, refused with a diff",
             raw("PUT", &format!("{PODS}/p"), JSON, pod(3000).to_string()),
         ),
@@ -307,6 +323,53 @@ fn operations() -> String {
     let add =
         |i: usize| json!({"op": "add", "path": format!("/data/key-{i}"), "value": "x".repeat(200)});
     json!((0..10_000).map(add).collect::<Vec<_>>()).to_string()
+}
+
+fn unknown_fields() -> String {
+    let mut body = r#"[{"op":"add","path":"/data","value":{}"#.to_owned();
+    for i in 0.. {
+        if body.len() > BODY_MAX - 40 {
+            break;
+        }
+        write!(body, r#","u{i}":1"#).expect("a string takes all text");
+    }
+    body + "}]"
+}
+
+/// The last is repeated, so that all before it are looked at.
+fn owner_references() -> String {
+    let owner = |i: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": format!("p{i}"), "uid": i.to_string()});
+    let owners: Vec<Value> = (0..40_000).chain([39_999]).map(owner).collect();
+    json!({"metadata": {"name": "owned", "ownerReferences": owners}}).to_string()
+}
+
+fn claims() -> Value {
+    let names = |prefix: &str| -> Vec<Value> {
+        (0..20_000)
+            .map(|i| json!({"name": format!("{prefix}{i}"), "resourceClaimName": "x"}))
+            .collect()
+    };
+    let unknown: Vec<Value> = (0..20_000)
+        .map(|i| json!({"name": format!("u{i}")}))
+        .collect();
+    json!({"metadata": {"name": "claims"}, "spec": {"resourceClaims": names("r"),
+        "containers": [{"name": "c", "image": "app", "resources": {"claims": unknown}}]}})
+}
+
+fn keyed_lists() -> Value {
+    let item = json!({"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}});
+    let list = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item});
+    schema_definition(
+        "lists",
+        &json!({"type": "object", "properties": {"note": {"type": "string"}, "items": list}}),
+    )
+}
+
+fn keyed_list() -> Value {
+    let items: Vec<Value> = (0..40_000)
+        .map(|i| json!({"k": format!("k{i}"), "v": 1}))
+        .collect();
+    json!({"apiVersion": "bench.example/v1", "kind": "lists", "metadata": {"name": "l"}, "items": items})
 }
 
 fn pod(containers: usize) -> Value {

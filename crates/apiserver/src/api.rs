@@ -11,7 +11,7 @@ use crate::{
     object::{Clock, Object},
     registry::{Registry, Resource},
     store::{Expect, ObjectKey, Range, Scope, Store, Write},
-    write::put_of,
+    write::{Effects, put_of},
 };
 
 /// One API server, without its transport.
@@ -126,12 +126,17 @@ impl Api {
         resource: &Resource,
         old: Option<&Object>,
         new: Option<&Object>,
+        effects: Effects,
     ) {
+        if effects == Effects::Deferred {
+            return;
+        }
         match (resource.strategy.effect, old, new) {
             (Effect::Addresses, Some(gone), None) => self.with_addresses(|a| a.release(gone)),
             (Effect::Definition, Some(gone), None) => self.definition_gone(gone).await,
             (Effect::Definition, _, Some(new)) => self.definition_written(&new.meta.name).await,
             (Effect::Instance, Some(_), None) => self.instance_gone(resource).await,
+            (Effect::Instance, None, Some(_)) => self.instance_created(resource).await,
             _ => {}
         }
     }

@@ -1,6 +1,8 @@
 //! Everything a request can fail with, and the one place that turns it into a `Status`.
 //! Holds: codes, reasons and wording are Kubernetes' own, because clients match on them.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::field::FieldError;
@@ -156,6 +158,10 @@ pub(crate) enum ApiError {
     Timeout(String),
 }
 
+/// A Status lists this many field errors at most. A body of 3 MiB can have a million, each of which
+/// is a hundred times as long as what is wrong.
+pub(crate) const ERRORS_MAX: usize = 10_000;
+
 impl ApiError {
     /// 403 without causes.
     pub(crate) fn forbidden(
@@ -185,8 +191,9 @@ impl ApiError {
     pub(crate) fn from_fields(
         kind: GroupKind,
         name: &str,
-        errors: Vec<FieldError>,
+        mut errors: Vec<FieldError>,
     ) -> Result<(), Self> {
+        errors.truncate(ERRORS_MAX);
         if errors.is_empty() {
             Ok(())
         } else {
@@ -352,13 +359,12 @@ impl ApiError {
                     .with(Some(Map::new()))
             }
             Self::Invalid { kind, name, errors } => {
-                let mut joined: Vec<String> = Vec::new();
-                for error in errors {
-                    let sentence = error.to_string();
-                    if !joined.contains(&sentence) {
-                        joined.push(sentence);
-                    }
-                }
+                let mut seen = HashSet::new();
+                let joined: Vec<String> = errors
+                    .iter()
+                    .map(ToString::to_string)
+                    .filter(|sentence| seen.insert(sentence.clone()))
+                    .collect();
                 let list = if joined.len() == 1 {
                     joined[0].clone()
                 } else {

@@ -22,6 +22,7 @@ mod listen; // from connections to requests
 mod metrics; // what a scrape tells
 mod names; // what names and labels may look like
 mod object; // typed metadata, opaque body, the clock
+mod offload; // long work off the threads of other requests
 mod openapi; // what requests and objects look like
 mod ownership; // who set which field, and apply
 mod pages; // paths that are no resources

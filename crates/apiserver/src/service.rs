@@ -31,6 +31,7 @@ use crate::{
     },
     limits::{Gate, Load, RequestLimits},
     metrics::Asked,
+    offload::offload,
     pages::{self, Site, Visit},
     print::IncludeObject,
     registry::{Part, Resource},
@@ -164,9 +165,9 @@ impl ApiService {
         B::Data: Send,
         B::Error: Into<BodyError>,
     {
-        let query = Query::parse(head.uri.query().unwrap_or_default());
         let route = Route::parse(head.uri.path());
         let user = self.who_asks(head)?;
+        let query = Query::parse(head.uri.query().unwrap_or_default())?;
         Span::current().record("user", user.name.as_str());
         match route {
             Route::Resource(path) => {
@@ -350,8 +351,15 @@ impl ApiService {
             &call,
             path.watch,
         );
-        let reply = timeout_at(deadline, running).await.map_err(too_late)??;
-        answer(api, &found.resource, reply, &shape)
+        let running = async { answer(api, &found.resource, running.await?, &shape) };
+        // Requests of this process stay where they are: their tasks may run on threads that must
+        // not block.
+        let outcome = if self.trusted.is_none() && call.may_take_long(api, &head.method) {
+            timeout_at(deadline, offload(running)).await
+        } else {
+            timeout_at(deadline, running).await
+        };
+        outcome.map_err(too_late)?
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pods run as somebody: an account of their namespace, whose token they find in a volume.
 //! Holds: a pod is stored only with an account that exists, or as the mirror of one that a kubelet made by itself.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -220,13 +220,12 @@ fn judge_secrets(
     whole: bool,
 ) -> Result<(), String> {
     let (spec, owner) = (pod.body.part("spec"), &account.meta.name);
-    let listed = |list: &str, name: &str| {
-        account
-            .body
-            .list(list)
-            .iter()
-            .any(|s| s.text("name") == name)
+    let names = |list: &str| -> BTreeSet<&str> {
+        let references = account.body.list(list).iter();
+        references.map(|reference| reference.text("name")).collect()
     };
+    let secrets = names("secrets");
+    let pull_secrets = names("imagePullSecrets");
     if whole {
         for secret in spec
             .list("volumes")
@@ -234,7 +233,7 @@ fn judge_secrets(
             .filter_map(|v| v.get_set("secret"))
             .map(|s| s.text("secretName"))
         {
-            if !listed("secrets", secret) {
+            if !secrets.contains(secret) {
                 return Err(format!(
                     "volume with secret.secretName=\"{secret}\" is not allowed because service account {owner} does not reference that secret"
                 ));
@@ -244,7 +243,7 @@ fn judge_secrets(
     for (list, kind) in containers {
         for container in spec.list(list) {
             if let Some((place, secret)) =
-                secrets_of(container).find(|(_, secret)| !listed("secrets", secret))
+                secrets_of(container).find(|(_, secret)| !secrets.contains(secret))
             {
                 let name = container.text("name");
                 return Err(format!(
@@ -260,7 +259,7 @@ fn judge_secrets(
         .enumerate()
         .filter(|_| whole)
     {
-        if !listed("imagePullSecrets", secret) {
+        if !pull_secrets.contains(secret) {
             return Err(format!(
                 "imagePullSecrets[{i}].name=\"{secret}\" is not allowed because service account {owner} does not reference that imagePullSecret"
             ));

@@ -1,5 +1,7 @@
 //! Pods bear a node that is not ready or unreachable for five minutes, unless they say otherwise.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::Admission;
@@ -36,9 +38,17 @@ fn complete(pod: &mut Object) {
     spec.insert("tolerations".into(), tolerations.into());
 }
 
+/// Longer lists lose repeated tolerations only: to find covered ones, each is compared with each.
+const COMPARED_MAX: usize = 1000;
+
 /// Both lists in one, without what another toleration covers.
 pub(super) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
+    if all.len() > COMPARED_MAX {
+        let mut seen = HashSet::new();
+        let distinct = all.into_iter().filter(|t| seen.insert(t.to_string()));
+        return distinct.cloned().collect();
+    }
     let mut merged: Vec<Value> = Vec::new();
     for (i, toleration) in all.iter().enumerate() {
         let before = merged.iter().any(|other| covers(other, toleration));
@@ -142,5 +152,13 @@ mod tests {
         }
         let long = json!({"key": "b", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9});
         assert_eq!(keys(json!([short]), json!([long])), [long]);
+    }
+
+    #[test]
+    fn merged_tolerations_of_long_lists_stand_once() {
+        let list: Vec<Value> = (0..30_000)
+            .map(|i| json!({"key": format!("k{i}"), "operator": "Exists"}))
+            .collect();
+        assert_eq!(merge(&list, &list), list);
     }
 }

@@ -110,6 +110,7 @@ impl Authenticator {
         let Some(token) = bearer(headers) else {
             return Ok(User::anonymous());
         };
+        let token = std::str::from_utf8(token).map_err(|_| ApiError::Unauthorized)?;
         self.user_of_token(token, &self.audiences, stored, now)
             .map(|v| v.user)
             .map_err(|_| ApiError::Unauthorized)
@@ -174,21 +175,20 @@ fn print(token: &str) -> [u8; 32] {
         .expect("SHA-256 has 32 bytes")
 }
 
-/// The token of an `Authorization: Bearer` header; other schemes count as no credentials.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let mut words = headers
-        .get(AUTHORIZATION)?
-        .to_str()
-        .ok()?
-        .trim()
-        .splitn(3, ' ');
+/// The token of an `Authorization: Bearer` header, whatever its bytes; other schemes count as no
+/// credentials.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let header = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
+    let mut words = header.splitn(3, |byte| *byte == b' ');
     let scheme = words.next()?;
     let token = words.next()?;
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+    (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
 }
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
     use crate::auth::shelf::Shelf;
 
@@ -205,10 +205,11 @@ mod tests {
 
     #[test]
     fn headers_decide_who_asks() {
-        let who = |header: Option<&str>| {
+        let who = |header: Option<&[u8]>| {
             let mut headers = HeaderMap::new();
-            if let Some(text) = header {
-                headers.insert(AUTHORIZATION, text.parse().expect("a header"));
+            if let Some(bytes) = header {
+                let value = HeaderValue::from_bytes(bytes).expect("a header");
+                headers.insert(AUTHORIZATION, value);
             }
             authenticator()
                 .authenticate(&headers, None, &Shelf::default(), now())
@@ -216,12 +217,16 @@ mod tests {
         };
         for (header, want) in [
             (None, "system:anonymous"),
-            (Some("Bearer secret"), "admin"),
-            (Some("bearer secret"), "admin"),
-            (Some("Bearer wrong"), "401"),
-            (Some("Bearer eyJhbGciOiJSUzI1NiJ9.e30.c2ln"), "401"),
-            (Some("Bearer "), "system:anonymous"),
-            (Some("Basic YTpi"), "system:anonymous"),
+            (Some(&b"Bearer secret"[..]), "admin"),
+            (Some(b"bearer secret"), "admin"),
+            (Some(b"Bearer wrong"), "401"),
+            (Some(b"Bearer eyJhbGciOiJSUzI1NiJ9.e30.c2ln"), "401"),
+            (Some(b"Bearer \xff\xfe"), "401"),
+            (Some("Bearer s\u{e9}cret".as_bytes()), "401"),
+            (Some(b"Bearer secret \xff"), "admin"),
+            (Some(b"Bearer "), "system:anonymous"),
+            (Some(b"Basic YTpi"), "system:anonymous"),
+            (Some(b"Basic \xff"), "system:anonymous"),
         ] {
             assert_eq!(who(header), want, "{header:?}");
         }

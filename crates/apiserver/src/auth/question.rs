@@ -164,7 +164,8 @@ mod tests {
             let method: Method = method.parse().expect("a method");
             let question = match Route::parse(path) {
                 Route::Resource(resource) => {
-                    Question::of_resource(&method, &resource, &Query::parse(query))
+                    let query = Query::parse(query).expect("a good query");
+                    Question::of_resource(&method, &resource, &query)
                 }
                 _ => Question::of_path(&method, path),
             };

@@ -11,13 +11,8 @@ use super::{
 };
 
 pub(super) fn judge_number(number: Num, schema: &Schema, path: &Path<'_>) -> Outcome {
-    let mut outcome = Outcome {
-        matches: 1,
-        ..Outcome::default()
-    };
-    outcome
-        .problems
-        .extend(out_of_range(number, schema, "Checked", path));
+    let mut outcome = Outcome::matched_unless(None);
+    outcome.extend([out_of_range(number, schema, "Checked", path)]);
     if let Some(factor) = schema.multiple_of {
         outcome.extend([
             out_of_range(Num::Float(factor), schema, "MultipleOf", path),
@@ -187,7 +182,7 @@ mod tests {
             };
             let outcome = judge_number(Num::of(number), &parsed, &Path::field("n"));
             let errors: Vec<String> = outcome
-                .problems
+                .into_problems()
                 .into_iter()
                 .map(|p| p.into_error(None).to_string())
                 .collect();

@@ -2,6 +2,8 @@
 //! In: a definition, and on update the one it replaces. Out: what is wrong with it, in Kubernetes' order and words.
 //! Holds: what all versions share is judged once, under the path Kubernetes keeps it at (`spec.validation`, `spec.subresources`, …).
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -224,7 +226,8 @@ fn all_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
             detail,
         ))
     };
-    if (1..names.len()).any(|i| names[..i].contains(&names[i])) {
+    let distinct: BTreeSet<&str> = names.iter().copied().collect();
+    if distinct.len() < names.len() {
         refuse("must contain unique version names");
     }
     if definition.versions.iter().filter(|v| v.storage).count() != 1 {
@@ -472,10 +475,15 @@ fn status(definition: &Definition, errors: &mut Vec<FieldError>) {
             &format!("must have the storage version {}", version.name),
         ));
     }
+    let versions: BTreeSet<&str> = definition
+        .versions
+        .iter()
+        .map(|v| v.name.as_str())
+        .collect();
     for (i, name) in stored
         .iter()
         .enumerate()
-        .filter(|(_, name)| definition.versions.iter().all(|v| v.name != **name))
+        .filter(|(_, name)| !versions.contains(name.as_str()))
     {
         let detail = format!(
             "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"

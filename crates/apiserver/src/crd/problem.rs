@@ -2,16 +2,23 @@
 //! In: checks of single keywords. Out: [`FieldError`]s with the value, the words and the place that Kubernetes gives.
 //! Holds: a text is told once per outcome; the count of passed checks decides which alternative of a junctor explains a failure.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
-use crate::field::{FieldError, Path, Shown, Verbatim};
+use crate::{
+    error::ERRORS_MAX,
+    field::{FieldError, Path, Shown, Verbatim},
+};
 
 use super::number::Num;
 
 /// The result of judging one value.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    pub(super) problems: Vec<Problem>,
+    problems: Vec<Problem>,
+    /// The texts of `problems`.
+    texts: HashSet<String>,
     /// How many checks were made; among failed alternatives the one with most is told.
     pub(super) matches: usize,
 }
@@ -21,8 +28,19 @@ impl Outcome {
     pub(super) fn matched_unless(problem: Option<Problem>) -> Self {
         Self {
             matches: usize::from(problem.is_none()),
-            problems: problem.into_iter().collect(),
+            ..problem.into()
         }
+    }
+
+    /// What was found.
+    pub(super) fn into_problems(self) -> Vec<Problem> {
+        self.problems
+    }
+
+    /// Forgives everything.
+    pub(super) fn forgive(&mut self) {
+        self.problems.clear();
+        self.texts.clear();
     }
 
     pub(super) fn is_valid(&self) -> bool {
@@ -30,7 +48,7 @@ impl Outcome {
     }
 
     pub(super) fn push(&mut self, problem: Problem) {
-        if self.problems.iter().all(|p| p.text != problem.text) {
+        if self.problems.len() < ERRORS_MAX && self.texts.insert(problem.text.clone()) {
             self.problems.push(problem);
         }
     }
@@ -53,10 +71,9 @@ impl Outcome {
 
 impl From<Option<Problem>> for Outcome {
     fn from(problem: Option<Problem>) -> Self {
-        Self {
-            problems: problem.into_iter().collect(),
-            matches: 0,
-        }
+        let mut outcome = Self::default();
+        problem.into_iter().for_each(|p| outcome.push(p));
+        outcome
     }
 }
 

@@ -2,6 +2,8 @@
 //! In: a value, its schema, and on update the value it replaces. Out: every problem, in the order and the words of Kubernetes.
 //! Holds: a value that did not change keeps its problems (ratcheting); siblings are visited in alphabetical order.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use crate::field::{FieldError, Path};
@@ -21,7 +23,7 @@ pub(crate) fn check(
     prefix: Option<&Path<'_>>,
 ) -> Vec<FieldError> {
     ratchet(value, old, schema, &Path::ROOT)
-        .problems
+        .into_problems()
         .into_iter()
         .map(|p| p.into_error(prefix))
         .collect()
@@ -31,7 +33,7 @@ pub(crate) fn check(
 fn ratchet(value: &Value, old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
     let mut outcome = judge(value, old, schema, path);
     if !outcome.is_valid() && old.is_some_and(|old| is_same(value, old, schema)) {
-        outcome.problems.clear();
+        outcome.forgive();
     }
     outcome
 }
@@ -224,18 +226,11 @@ fn judge_text(text: &str, schema: &Schema, path: &Path<'_>) -> Outcome {
 }
 
 fn judge_list(list: &[Value], old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
-    let mut outcome = Outcome {
-        matches: 1,
-        ..Outcome::default()
-    };
+    let mut outcome = Outcome::matched_unless(None);
     if let Some(item) = schema.item() {
+        let before = OldItems::of(old, schema);
         for (i, value) in list.iter().enumerate() {
-            outcome.merge(ratchet(
-                value,
-                old_item(value, old, schema),
-                item,
-                &path.index(i),
-            ));
+            outcome.merge(ratchet(value, before.find(value), item, &path.index(i)));
         }
     }
     let size = i64::try_from(list.len()).unwrap_or(i64::MAX);
@@ -339,19 +334,41 @@ fn old_field<'a>(name: &str, old: Option<&'a Value>, path: &Path<'_>) -> Option<
     old?.get(name)
 }
 
-/// The old item with the same key; items of other lists cannot be told apart.
-pub(super) fn old_item<'a>(
-    item: &Value,
-    old: Option<&'a Value>,
-    schema: &Schema,
-) -> Option<&'a Value> {
-    if schema.list_type.as_deref() != Some("map") || schema.list_map_keys.is_empty() {
-        return None;
+/// The items of an old list by their keys, found in one pass over it; items of lists without keys
+/// cannot be told apart.
+pub(super) struct OldItems<'a> {
+    key_names: &'a [String],
+    /// Of equal keys the first counts.
+    by_key: HashMap<String, &'a Value>,
+}
+
+impl<'a> OldItems<'a> {
+    /// Indexes the list that `schema` describes.
+    pub(super) fn of(old: Option<&'a Value>, schema: &'a Schema) -> Self {
+        let key_names = match schema.list_type.as_deref() {
+            Some("map") => schema.list_map_keys.as_slice(),
+            _ => &[],
+        };
+        let items = old
+            .and_then(Value::as_array)
+            .filter(|_| !key_names.is_empty());
+        let mut by_key = HashMap::new();
+        for item in items.into_iter().flatten().filter(|item| !item.is_null()) {
+            by_key
+                .entry(lists::key_of(item, key_names).to_string())
+                .or_insert(item);
+        }
+        Self { key_names, by_key }
     }
-    let key = lists::key_of(item, &schema.list_map_keys);
-    old?.as_array()?
-        .iter()
-        .find(|old| !old.is_null() && lists::key_of(old, &schema.list_map_keys) == key)
+
+    /// The old item with the same key.
+    pub(super) fn find(&self, item: &Value) -> Option<&'a Value> {
+        if self.by_key.is_empty() {
+            return None;
+        }
+        let key = lists::key_of(item, self.key_names).to_string();
+        self.by_key.get(&key).copied()
+    }
 }
 
 /// Whether a value is the same as before: maps field by field as far as the schema knows them, keyed lists in any order.
@@ -367,12 +384,16 @@ pub(super) fn is_same(value: &Value, old: &Value, schema: &Schema) -> bool {
             new.len() == before.len() && new.iter().all(same)
         }
         (Value::Array(new), Value::Array(before)) if schema.list_type.as_deref() == Some("map") => {
-            let same = |value: &Value| {
-                old_item(value, Some(old), schema)
+            if new.len() != before.len() {
+                return false;
+            }
+            let before = OldItems::of(Some(old), schema);
+            new.iter().all(|value| {
+                before
+                    .find(value)
                     .zip(schema.item())
                     .is_some_and(|(old, item)| is_same(value, old, item))
-            };
-            new.len() == before.len() && new.iter().all(same)
+            })
         }
         _ => value == old,
     }
@@ -399,6 +420,39 @@ mod tests {
     /// A schema with the fields of `properties`.
     fn object(properties: Value) -> Value {
         json!({"type": "object", "properties": properties})
+    }
+
+    /// Each item used to be searched for in the whole old list.
+    #[test]
+    fn long_keyed_list_is_compared_by_key_in_one_pass() {
+        const ITEMS: usize = 20_000;
+        let schema = object(json!({"l": {
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": object(json!({"k": {"type": "string"}, "n": {"type": "integer", "maximum": 5}})),
+        }}));
+        let list = |changed: usize| -> Value {
+            (0..ITEMS)
+                .map(|i| json!({"k": i.to_string(), "n": if i == changed { 8 } else { 9 }}))
+                .collect()
+        };
+        let old = json!({"l": list(ITEMS)});
+        assert_eq!(
+            errors(&schema, json!({"l": list(ITEMS)}), Some(old.clone())),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            errors(&schema, json!({"l": list(7)}), Some(old)),
+            [
+                "spec.l[7].n: Invalid value: 8: spec.l[7].n in body should be less than or equal to 5"
+            ]
+        );
+    }
+
+    #[test]
+    fn ten_thousand_problems_are_reported_at_most() {
+        let schema = json!({"type": "array", "items": {"type": "string"}});
+        let wrong: Value = (0..30_000).collect();
+        assert_eq!(errors(&schema, wrong, None).len(), 10_000);
     }
 
     #[test]

@@ -168,10 +168,12 @@ pub(crate) fn warnings(errors: &[String]) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// Keeps the first hundred different strict errors, as the server does.
+/// As many strict errors are kept of one body, as in the real server's decoder.
+pub(crate) const STRICT_ERRORS_MAX: usize = 100;
+
+/// Keeps the first hundred different strict errors.
 pub(crate) fn note_strict(errors: &mut Vec<String>, error: String) {
-    const MAX: usize = 100;
-    if errors.len() < MAX && !errors.contains(&error) {
+    if errors.len() < STRICT_ERRORS_MAX && !errors.contains(&error) {
         errors.push(error);
     }
 }

@@ -122,7 +122,7 @@ pub fn field_selector(data: &[u8]) {
             "{text:?}"
         );
     }
-    let _options = ListOptions::read(&Query::parse(&text));
+    let _options = Query::parse(&text).and_then(|query| ListOptions::read(&query));
 }
 
 /// Continue tokens: what is accepted reads back as the same place, inside its collection.

@@ -1,6 +1,7 @@
 //! Query parameters, read once into options.
 //! In: the query of a request. Out: one options struct per verb, already checked.
-//! Holds: unknown parameters are ignored, as Kubernetes does; bad ones are refused before anything else happens.
+//! Holds: unknown parameters are ignored, as Kubernetes does; bad ones are refused before anything
+//! else happens; none is left out.
 
 use crate::{
     error::{ApiError, GroupKind},
@@ -10,22 +11,32 @@ use crate::{
 
 use super::route::percent_decode;
 
+/// How much of a parameter an error shows.
+const SHOWN_MAX_CHARS: usize = 128;
+
 /// The parameters of a query, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads `a=1&b=2`. What cannot be decoded is left out.
-    pub(crate) fn parse(text: &str) -> Self {
+    /// Reads `a=1&b=2`.
+    ///
+    /// # Errors
+    /// 400 for a parameter that cannot be decoded. A selector or `dryRun` that is left out would
+    /// make a request do more than was asked for. The real server keeps bytes that are not UTF-8,
+    /// which no parameter takes, and drops a parameter with a malformed escape.
+    pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let decode = |s: &str| percent_decode(&s.replace('+', " "));
-        let pairs = text
-            .split('&')
-            .filter(|p| !p.is_empty())
-            .filter_map(|pair| {
-                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-                Some((decode(key)?, decode(value)?))
-            });
-        Self(pairs.collect())
+        let pairs = text.split('&').filter(|p| !p.is_empty()).map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            decode(key).zip(decode(value)).ok_or_else(|| {
+                let shown: String = pair.chars().take(SHOWN_MAX_CHARS).collect();
+                ApiError::BadRequest(format!(
+                    "invalid query parameter {shown:?}: must be percent-encoded UTF-8"
+                ))
+            })
+        });
+        pairs.collect::<Result<_, _>>().map(Self)
     }
 
     /// The first value of a parameter.
@@ -351,4 +362,32 @@ pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, String> {
         _ => format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
     };
     Err(FieldError::invalid("resourceVersion", text, &detail).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded_in_order() {
+        let query = Query::parse("a=1&b=x%2Cy+z&a=2&&c").expect("a good query");
+        assert_eq!(query.all("a"), ["1", "2"]);
+        assert_eq!(query.get("b"), Some("x,y z"));
+        assert_eq!(query.get("c"), Some(""));
+    }
+
+    /// They used to be left out, so that a deletion by a selector deleted everything.
+    #[test]
+    fn parameters_that_cannot_be_decoded_are_refused() {
+        for text in [
+            "labelSelector=app%3D%FF",
+            "dryRun=All%ff",
+            "%ff=1",
+            "limit=%",
+            "a=1&b=%zz",
+        ] {
+            let refused = Query::parse(text).expect_err(text);
+            assert_eq!(refused.code(), 400, "{text}");
+        }
+    }
 }

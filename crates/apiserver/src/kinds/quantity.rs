@@ -79,9 +79,9 @@ impl Quantity {
         self.0.nanos
     }
 
-    /// So much, written in the same way.
+    /// So much, or the largest amount there is, written in the same way.
     fn with(mut self, nanos: i128) -> Self {
-        self.0.nanos = nanos;
+        self.0.nanos = nanos.clamp(-Amount::MAX_NANOS, Amount::MAX_NANOS);
         self
     }
 }
@@ -178,6 +178,25 @@ mod tests {
         assert_eq!(
             (q("99999999999999999999E").value(), q("-1").sign()),
             (i64::MAX, -1)
+        );
+    }
+
+    /// Rounding used to overflow, and a message showed a negative amount.
+    #[test]
+    fn amounts_beyond_the_largest_are_the_largest() {
+        let q = |s| Quantity::parse(s).expect("an amount");
+        let most = q("9223372036854775807E");
+        assert_eq!(most, q("99999999999999999999E"));
+        assert_eq!(most.rounded_up_to_milli(), most);
+        assert_eq!(most.plus(most), most);
+        assert_eq!(most.sign(), 1);
+        assert_eq!(most.value(), i64::MAX);
+        assert_eq!(most.to_string(), "170141183460469231731687303715");
+        let least = q("-9223372036854775807E");
+        assert_eq!(least.plus(least), least);
+        assert_eq!(
+            least.rounded_up_to_milli().to_string(),
+            "-170141183460469231731687303715"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Certificate signing requests: who asked, who approved, what was issued.
 //! Holds: the spec never changes; approvals come only through `approval`, certificates only through `status`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use x509_parser::{certification_request::X509CertificationRequest, pem::Pem, prelude::FromDer};
@@ -142,16 +142,19 @@ fn prepare_status(new: &mut Object, old: &Object) {
 
 /// Dates new conditions.
 fn stamp(new: &mut Object, old: Option<&Object>, now: Time) {
-    let before = old
-        .map_or(&[][..], |old| old.body.part("status").list("conditions"))
-        .to_vec();
+    let before = old.map_or(&[][..], |old| old.body.part("status").list("conditions"));
+    // By type and status; of equal ones the first counts.
+    let mut transitions: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    for condition in before {
+        transitions
+            .entry((condition.text("type"), condition.text("status")))
+            .or_insert(condition.text("lastTransitionTime"));
+    }
     for condition in new.section("status").maps_mut("conditions") {
         condition.default_to("lastUpdateTime", now.to_string());
-        let same_state = before.iter().find(|c| {
-            c.text("type") == condition.text("type") && c.text("status") == condition.text("status")
-        });
-        let since = same_state
-            .map(|c| c.text("lastTransitionTime"))
+        let since = transitions
+            .get(&(condition.text("type"), condition.text("status")))
+            .copied()
             .filter(|since| !since.is_empty());
         let since = since.map_or_else(|| now.to_string(), str::to_owned);
         condition.default_to("lastTransitionTime", since);

@@ -268,7 +268,7 @@ mod tests {
             .find(&path.group, &path.version, &path.resource)
             .expect("it is served");
         let subresource = resource.part(&path.subresource).map_or("", |p| p.name);
-        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let query = Query::parse(head.uri.query().unwrap_or_default()).expect("a good query");
         metrics.begin(&Asked {
             resource: &resource,
             subresource,

@@ -71,7 +71,7 @@ pub(crate) struct ObjectMeta {
 }
 
 /// An object that this one belongs to.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct OwnerReference {
     #[serde(deserialize_with = "or_default")]

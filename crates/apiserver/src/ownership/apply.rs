@@ -183,16 +183,14 @@ impl Tracker<'_> {
         let mut differences = Differences::new(self, live, &new);
         let mut conflicts = Conflicts::default();
         owners.retain_mut(|other| {
-            let Some(difference) = differences.at(&other.api_version) else {
+            let Some(changed) = differences.at(&other.api_version) else {
                 return false;
             };
-            let contested = other
-                .fields
-                .intersection(&difference.modified.union(&difference.added));
+            let contested = other.fields.intersection(&changed.set);
             let left = other
                 .fields
                 .difference(&contested)
-                .difference(&difference.removed);
+                .difference(&changed.removed);
             if !contested.is_empty() {
                 conflicts.0.push((other.clone(), contested));
             }
@@ -215,15 +213,16 @@ impl Tracker<'_> {
         let last_fields = with_named(node, &last.fields);
         let mut pruned = remove(node, &merged.value, &last_fields);
 
-        let mut owned: BTreeMap<(bool, &str), FieldSet> = BTreeMap::new();
+        let mut owned: BTreeMap<(bool, &str), Vec<FieldSet>> = BTreeMap::new();
         for other in owners.iter().chain([owner]) {
             // The version that is pruned comes first: other versions may need what it adds back.
-            let set = owned
+            owned
                 .entry((other.api_version != last.api_version, &other.api_version))
-                .or_default();
-            *set = set.union(&other.fields);
+                .or_default()
+                .push(other.fields.clone());
         }
         for ((_, api_version), fields) in owned {
+            let fields = FieldSet::union_all(fields);
             pruned = self.add_back(&merged, pruned, api_version, &fields);
         }
         let kept = with_named(node, &collect(node, &pruned));

@@ -3,6 +3,8 @@
 //! Holds: no two owners are the same; entries are written in the order of the real server; of writers that did not apply, only the last
 //! ten are told apart.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use super::FieldSet;
@@ -15,10 +17,20 @@ const UPDATERS_MAX: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
 /// How a manager came to its fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Operation {
     Apply,
     Update,
+}
+
+/// What tells a manager from others.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity<'a> {
+    manager: &'a str,
+    operation: Operation,
+    subresource: &'a str,
+    /// Empty for one that applies.
+    api_version: &'a str,
 }
 
 /// One manager and what it owns.
@@ -35,12 +47,23 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Whether both are the same manager doing the same. One that applies may change the version.
+    /// Whether both are the same manager doing the same.
     pub(super) fn is(&self, other: &Self) -> bool {
-        self.manager == other.manager
-            && self.operation == other.operation
-            && self.subresource == other.subresource
-            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+        self.identity() == other.identity()
+    }
+
+    /// What tells it from others. One that applies may change the version.
+    fn identity(&self) -> Identity<'_> {
+        let api_version = match self.operation {
+            Operation::Apply => "",
+            Operation::Update => &self.api_version,
+        };
+        Identity {
+            manager: &self.manager,
+            operation: self.operation,
+            subresource: &self.subresource,
+            api_version,
+        }
     }
 
     /// As conflicts name it: `"alpha"`, `"editor" using v1`.
@@ -119,13 +142,28 @@ impl Owner {
 
 /// Reads the entries of an object; `None` when one of them makes no sense.
 pub(crate) fn read_owners(entries: &[Value]) -> Option<Vec<Owner>> {
-    let mut owners: Vec<Owner> = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let owner = Owner::read(entry)?;
-        owners.retain(|other| !other.is(&owner));
-        owners.push(owner);
+    let owners = entries
+        .iter()
+        .map(Owner::read)
+        .collect::<Option<Vec<Owner>>>()?;
+    // Of the same owner the last entry counts.
+    let mut last: HashMap<Identity, usize> = HashMap::with_capacity(owners.len());
+    for (at, owner) in owners.iter().enumerate() {
+        last.insert(owner.identity(), at);
     }
-    Some(owners)
+    let mut kept: Vec<usize> = last.into_values().collect();
+    kept.sort_unstable();
+    if kept.len() == owners.len() {
+        return Some(owners);
+    }
+    let kept: HashSet<usize> = kept.into_iter().collect();
+    let numbered = owners.into_iter().enumerate();
+    Some(
+        numbered
+            .filter(|(at, _)| kept.contains(at))
+            .map(|(_, owner)| owner)
+            .collect(),
+    )
 }
 
 /// The entries as an object carries them.
@@ -166,20 +204,30 @@ pub(super) fn cap_updaters(owners: &mut Vec<Owner>) {
         .drain(..)
         .partition(|owner| owner.operation == Operation::Apply);
     let mut merged: Vec<Owner> = Vec::new();
+    // By version: the place of its first owner, which takes the others in.
+    let mut buckets: HashMap<String, usize> = HashMap::new();
+    // By the same place: the fields of those.
+    let mut taken_in: HashMap<usize, Vec<FieldSet>> = HashMap::new();
     for owner in updaters.drain(..) {
-        match merged
-            .iter_mut()
-            .find(|bucket| bucket.api_version == owner.api_version)
-        {
-            Some(bucket) if excess > 0 => {
+        match buckets.get(&owner.api_version) {
+            Some(at) if excess > 0 => {
                 excess -= 1;
+                let bucket = &mut merged[*at];
                 bucket.manager = ANCIENT.to_owned();
                 bucket.subresource.clear();
-                bucket.fields = bucket.fields.union(&owner.fields);
                 bucket.time = owner.time;
+                taken_in.entry(*at).or_default().push(owner.fields);
             }
-            _ => merged.push(owner),
+            _ => {
+                buckets
+                    .entry(owner.api_version.clone())
+                    .or_insert(merged.len());
+                merged.push(owner);
+            }
         }
+    }
+    for (at, fields) in taken_in {
+        merged[at].fields = merged[at].fields.union(&FieldSet::union_all(fields));
     }
     kept.append(&mut merged);
     *owners = kept;

@@ -112,10 +112,25 @@ impl FieldSet {
         })
     }
 
+    /// What is in one of many sets. They are joined in pairs, so that no set grows by one small set
+    /// at a time.
+    pub(super) fn union_all(mut sets: Vec<Self>) -> Self {
+        while sets.len() > 1 {
+            sets = sets
+                .chunks(2)
+                .map(|pair| match pair {
+                    [left, right] => left.union(right),
+                    _ => pair[0].clone(),
+                })
+                .collect();
+        }
+        sets.pop().unwrap_or_default()
+    }
+
     /// What is in both sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
-        self.zip(other, |left, right| {
-            let (left, right) = (left?, right?);
+        self.each(other, |left, right| {
+            let right = right?;
             Some((
                 left.member && right.member,
                 left.children.intersection(&right.children),
@@ -125,9 +140,9 @@ impl FieldSet {
 
     /// What is in this set and not in the other. A path goes only if it is itself in the other set.
     pub(crate) fn difference(&self, other: &Self) -> Self {
-        self.zip(other, |left, right| match (left?, right) {
-            (left, None) => Some((left.member, left.children.clone())),
-            (left, Some(right)) => Some((
+        self.each(other, |left, right| match right {
+            None => Some((left.member, left.children.clone())),
+            Some(right) => Some((
                 left.member && !right.member,
                 left.children.difference(&right.children),
             )),
@@ -136,11 +151,38 @@ impl FieldSet {
 
     /// What is in this set and not in or below a path of the other.
     pub(crate) fn without(&self, other: &Self) -> Self {
-        self.zip(other, |left, right| match (left?, right) {
-            (left, None) => Some((left.member, left.children.clone())),
-            (_, Some(right)) if right.member => None,
-            (left, Some(right)) => Some((left.member, left.children.without(&right.children))),
+        self.each(other, |left, right| match right {
+            None => Some((left.member, left.children.clone())),
+            Some(right) if right.member => None,
+            Some(right) => Some((left.member, left.children.without(&right.children))),
         })
+    }
+
+    /// What becomes of each entry, given the other set's entry for the same step. Costs what this
+    /// set has, however large the other is.
+    fn each(
+        &self,
+        other: &Self,
+        change: impl Fn(&Entry, Option<&Entry>) -> Option<(bool, Self)>,
+    ) -> Self {
+        let mut entries = Vec::with_capacity(self.entries.len());
+        let mut rest = other.entries.as_slice();
+        for left in &self.entries {
+            rest = &rest[first_from(rest, &left.element)..];
+            let right = rest.first().filter(|right| right.element == left.element);
+            let Some((member, children)) = change(left, right) else {
+                continue;
+            };
+            let entry = Entry {
+                element: left.element.clone(),
+                member,
+                children,
+            };
+            if !entry.is_empty() {
+                entries.push(entry);
+            }
+        }
+        Self { entries }
     }
 
     fn zip(
@@ -202,4 +244,14 @@ impl FieldSet {
             entry.children.write_paths(&shown(entry), paths);
         }
     }
+}
+
+/// The place of the first entry that does not stand before a step. The search widens from the
+/// front, where it usually ends.
+fn first_from(entries: &[Entry], element: &Element) -> usize {
+    let mut width = 1;
+    while width < entries.len() && entries[width - 1].element < *element {
+        width *= 2;
+    }
+    entries[..width.min(entries.len())].partition_point(|entry| entry.element < *element)
 }

@@ -110,24 +110,17 @@ impl Tracker<'_> {
     ) {
         let mut differences = Differences::new(self, old, new);
         owners.retain_mut(|other| {
-            let Some(difference) = differences.at(&other.api_version) else {
+            let Some(changed) = differences.at(&other.api_version) else {
                 return false;
             };
-            if difference.is_empty() {
-                return !other.fields.is_empty();
+            if !changed.all.is_empty() {
+                other.fields = other.fields.difference(&changed.all);
             }
-            let changed = difference
-                .added
-                .union(&difference.modified)
-                .union(&difference.removed);
-            other.fields = other.fields.difference(&changed);
             !other.fields.is_empty()
         });
-        let own = differences
-            .at(&owner.api_version)
-            .cloned()
-            .unwrap_or_default();
-        owner.fields = own.added.union(&own.modified);
+        if let Some(own) = differences.at(&owner.api_version) {
+            owner.fields = own.set.clone();
+        }
         if owner.fields.is_empty() {
             return;
         }
@@ -197,7 +190,27 @@ pub(super) struct Differences<'a> {
     tracker: &'a Tracker<'a>,
     old: &'a Object,
     new: &'a Object,
-    found: BTreeMap<String, Option<Difference>>,
+    found: BTreeMap<String, Option<Changed>>,
+}
+
+/// A difference as owners are compared with it: computed once, however many there are.
+pub(super) struct Changed {
+    /// What was added or modified.
+    pub(super) set: FieldSet,
+    pub(super) removed: FieldSet,
+    /// Both together.
+    pub(super) all: FieldSet,
+}
+
+impl From<Difference> for Changed {
+    fn from(difference: Difference) -> Self {
+        let set = difference.added.union(&difference.modified);
+        Self {
+            all: set.union(&difference.removed),
+            set,
+            removed: difference.removed,
+        }
+    }
 }
 
 impl<'a> Differences<'a> {
@@ -211,9 +224,9 @@ impl<'a> Differences<'a> {
     }
 
     /// What differs, in the names of a version; `None` for one that is not served any more.
-    pub(super) fn at(&mut self, api_version: &str) -> Option<&Difference> {
+    pub(super) fn at(&mut self, api_version: &str) -> Option<&Changed> {
         if !self.found.contains_key(api_version) {
-            let difference = self.compute(api_version);
+            let difference = self.compute(api_version).map(Changed::from);
             self.found.insert(api_version.to_owned(), difference);
         }
         self.found[api_version].as_ref()
@@ -231,12 +244,6 @@ impl<'a> Differences<'a> {
         let (_, old) = tracker.convert(self.old, api_version)?;
         let (other, new) = tracker.convert(self.new, api_version)?;
         Some(Filter::of(&other, tracker.part).keep_all(compare_objects(root(&other), &old, &new)))
-    }
-}
-
-impl Difference {
-    fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 }
 

@@ -1,15 +1,23 @@
 //! JSON patch (RFC 6902) with the habits of the library Kubernetes uses.
-//! Holds: at most 10,000 operations, and copies that together stay below the size of a request.
+//! Holds: at most 10,000 operations, and copies that together stay below the size of a request;
+//! items of lists are moved up a bounded number of times.
 
 use serde_json::{Map, Value};
 
-use crate::{decode::DEPTH_MAX, types::Opened};
+use crate::{
+    decode::{DEPTH_MAX, STRICT_ERRORS_MAX},
+    types::Opened,
+};
 
 /// More operations are refused.
 const OPERATIONS_MAX: usize = 10_000;
 
 /// What copied values may add up to, so that a small patch cannot make a huge object.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// How many items insertions into lists and removals from them may move together: enough to empty a
+/// list of 20,000 items from its front.
+const SHIFTED_ITEMS_MAX: usize = 200_000_000;
 
 /// How often the depth of an object is found by looking through it, so that a patch of moves costs no more than it is worth.
 const DEPTH_LOOKS_MAX: usize = 64;
@@ -80,7 +88,8 @@ impl JsonPatch {
             .map(Self)
     }
 
-    /// The fields of operations that no operation has, in the words of strict validation.
+    /// The fields of operations that no operation has, in the words of strict validation: the first
+    /// hundred.
     pub(crate) fn unknown_fields(patch: &Value) -> Vec<String> {
         let operations = patch.as_array().into_iter().flatten().enumerate();
         let fields = operations.flat_map(|(i, operation)| {
@@ -94,6 +103,7 @@ impl JsonPatch {
             fields.filter(|(_, name)| !["op", "path", "from", "value"].contains(&name.as_str()));
         unknown
             .map(|(i, name)| format!("unknown field \"[{i}].{name}\""))
+            .take(STRICT_ERRORS_MAX)
             .collect()
     }
 
@@ -102,13 +112,13 @@ impl JsonPatch {
     /// # Errors
     /// What failed; the target is then of no use.
     pub(crate) fn apply(&self, target: &mut Value) -> Result<(), String> {
-        let mut copied = 0;
+        let mut spent = Spent::default();
         let mut depth = Depth {
             bound: depth_of(target),
             looks_left: DEPTH_LOOKS_MAX,
         };
         for operation in &self.0 {
-            operation.apply(target, &mut copied)?;
+            operation.apply(target, &mut spent)?;
             depth.grow(operation, target)?;
         }
         Ok(())
@@ -131,6 +141,36 @@ impl JsonPatch {
                 .fold(&mut opened, |place, key| place.open(key));
         }
         opened
+    }
+}
+
+/// What the operations of a patch cost so far.
+#[derive(Default)]
+struct Spent {
+    copied_bytes: usize,
+    shifted_items: usize,
+}
+
+impl Spent {
+    fn copy(&mut self, bytes: usize) -> Result<(), String> {
+        self.copied_bytes += bytes;
+        if self.copied_bytes > COPIED_BYTES_MAX {
+            return Err(format!(
+                "unable to copy, the accumulated size increase of copy is {}, exceeding the limit {COPIED_BYTES_MAX}",
+                self.copied_bytes
+            ));
+        }
+        Ok(())
+    }
+
+    fn shift(&mut self, items: usize) -> Result<(), String> {
+        self.shifted_items += items;
+        if self.shifted_items > SHIFTED_ITEMS_MAX {
+            return Err(format!(
+                "the patch moves more than {SHIFTED_ITEMS_MAX} items of lists"
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -184,7 +224,7 @@ fn text(map: &mut Map<String, Value>, key: &str) -> Option<String> {
 }
 
 impl Operation {
-    fn apply(&self, target: &mut Value, copied: &mut usize) -> Result<(), String> {
+    fn apply(&self, target: &mut Value, spent: &mut Spent) -> Result<(), String> {
         let path = || {
             self.path.as_deref().ok_or_else(|| {
                 format!("{} operation failed to decode path: missing value", self.op)
@@ -196,22 +236,17 @@ impl Operation {
             })
         };
         match self.op.as_str() {
-            "add" => add(target, path()?, self.value.clone()),
-            "remove" => remove(target, path()?).map(|_| ()),
+            "add" => add(target, path()?, self.value.clone(), spent),
+            "remove" => remove(target, path()?, spent).map(|_| ()),
             "replace" => replace(target, path()?, self.value.clone()),
             "move" => {
-                let value = remove(target, from()?)?;
-                add(target, path()?, value)
+                let value = remove(target, from()?, spent)?;
+                add(target, path()?, value, spent)
             }
             "copy" => {
                 let value = find(target, from()?).cloned().unwrap_or(Value::Null);
-                *copied += value.to_string().len();
-                if *copied > COPIED_BYTES_MAX {
-                    return Err(format!(
-                        "unable to copy, the accumulated size increase of copy is {copied}, exceeding the limit {COPIED_BYTES_MAX}"
-                    ));
-                }
-                add(target, path()?, value)
+                spent.copy(value.to_string().len())?;
+                add(target, path()?, value, spent)
             }
             "test" => {
                 let found = find(target, path()?).unwrap_or(&Value::Null);
@@ -292,7 +327,7 @@ fn insertion_index(key: &str, len: usize) -> Option<usize> {
     usize::try_from(index).ok().filter(|i| *i <= len)
 }
 
-fn add(target: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
+fn add(target: &mut Value, pointer: &str, value: Value, spent: &mut Spent) -> Result<(), String> {
     if pointer.is_empty() {
         *target = value;
         return Ok(());
@@ -305,6 +340,7 @@ fn add(target: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
         Value::Array(list) => {
             let index = insertion_index(&key, list.len())
                 .ok_or_else(|| format!("invalid index {pointer:?}"))?;
+            spent.shift(list.len() - index)?;
             list.insert(index, value);
         }
         _ => return Err(format!("missing path {pointer:?}")),
@@ -312,11 +348,17 @@ fn add(target: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
     Ok(())
 }
 
-fn remove(target: &mut Value, pointer: &str) -> Result<Value, String> {
+fn remove(target: &mut Value, pointer: &str, spent: &mut Spent) -> Result<Value, String> {
     let (container, key) = parent(target, pointer)?;
     let removed = match container {
         Value::Object(map) => map.remove(&key),
-        Value::Array(list) => existing_index(&key, list.len()).map(|i| list.remove(i)),
+        Value::Array(list) => match existing_index(&key, list.len()) {
+            Some(index) => {
+                spent.shift(list.len() - index)?;
+                Some(list.remove(index))
+            }
+            None => None,
+        },
         _ => None,
     };
     removed.ok_or_else(|| format!("missing path {pointer:?}"))
@@ -378,6 +420,27 @@ mod tests {
             JsonPatch::unknown_fields(&patch),
             [r#"unknown field "[1].why""#]
         );
+    }
+
+    /// All of them used to be compared with each other, and each became a header.
+    #[test]
+    fn hundred_made_up_fields_are_named() {
+        let fields: Map<String, Value> =
+            (0..200_000).map(|i| (format!("f{i}"), json!(1))).collect();
+        let named = JsonPatch::unknown_fields(&json!([fields]));
+        assert_eq!(named.len(), 100);
+    }
+
+    #[test]
+    fn items_are_moved_a_bounded_number_of_times() {
+        let items = |count: usize| json!({"l": vec![0; count]});
+        let emptied = |count: usize| {
+            let removal = json!({"op": "remove", "path": "/l/0"});
+            patched(&items(count), &json!(vec![removal; OPERATIONS_MAX]))
+        };
+        assert_eq!(emptied(20_000), Ok(items(10_000)));
+        let refused = emptied(100_000).expect_err("too many moves");
+        assert!(refused.contains("200000000 items"), "{refused}");
     }
 
     #[test]

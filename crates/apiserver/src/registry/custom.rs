@@ -49,6 +49,12 @@ pub(crate) struct Custom {
     pub(crate) schema_source: Value,
 }
 
+/// The names of a definition that may be many.
+struct SharedNames {
+    short_names: Arc<[String]>,
+    categories: Arc<[String]>,
+}
+
 impl Resource {
     /// The resources of a definition: one for each served version, none until its names are accepted.
     pub(crate) fn of_definition(object: &Object) -> Vec<Self> {
@@ -74,6 +80,20 @@ impl Resource {
             definition.versions[storage].name.clone(),
             schemas[storage].clone(),
         );
+        let shared = SharedNames {
+            short_names: definition
+                .status
+                .accepted_names
+                .short_names
+                .as_slice()
+                .into(),
+            categories: definition
+                .status
+                .accepted_names
+                .categories
+                .as_slice()
+                .into(),
+        };
         let served = definition
             .versions
             .iter()
@@ -87,6 +107,7 @@ impl Resource {
                     version,
                     schema.clone(),
                     storage.clone(),
+                    &shared,
                 )
             })
             .collect()
@@ -98,15 +119,15 @@ impl Resource {
         version: &Version,
         schema: Arc<CustomSchema>,
         storage: (String, Arc<CustomSchema>),
+        shared: &SharedNames,
     ) -> Self {
         let Names {
             plural,
             singular,
-            short_names,
             kind,
             list_kind,
-            categories,
-        } = definition.status.accepted_names.clone();
+            ..
+        } = &definition.status.accepted_names;
         let part = |name, kind: &str, group, version| Part {
             name,
             kind: kind.into(),
@@ -116,7 +137,7 @@ impl Resource {
         };
         let mut parts = Vec::new();
         if version.has_status() {
-            parts.push(part("status", &kind, "", ""));
+            parts.push(part("status", kind, "", ""));
         }
         if version.scale().is_some() {
             parts.push(part("scale", "Scale", "autoscaling", "v1"));
@@ -126,7 +147,7 @@ impl Resource {
             .deprecated
             .then(|| match &version.deprecation_warning {
                 Some(text) => text.clone(),
-                None => deprecation(definition, version, &kind),
+                None => deprecation(definition, version, kind),
             });
         Self {
             shelf: format!("{group}/{plural}").into(),
@@ -155,12 +176,12 @@ impl Resource {
                 schema_source: version.schema_source.clone(),
             })),
             warning,
-            kind,
-            list_kind,
-            plural,
-            singular,
-            short_names,
-            categories,
+            kind: kind.clone(),
+            list_kind: list_kind.clone(),
+            plural: plural.clone(),
+            singular: singular.clone(),
+            short_names: shared.short_names.clone(),
+            categories: shared.categories.clone(),
         }
     }
 }

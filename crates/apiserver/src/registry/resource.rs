@@ -24,8 +24,9 @@ pub(crate) struct Resource {
     pub(crate) list_kind: String,
     pub(crate) plural: String,
     pub(crate) singular: String,
-    pub(crate) short_names: Vec<String>,
-    pub(crate) categories: Vec<String>,
+    /// Shared by the versions of a definition, as are the categories.
+    pub(crate) short_names: Arc<[String]>,
+    pub(crate) categories: Arc<[String]>,
     pub(crate) namespaced: bool,
     /// In the order of discovery.
     pub(crate) verbs: &'static [&'static str],

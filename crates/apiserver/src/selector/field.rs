@@ -5,7 +5,10 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::store::{ObjectKey, Scope, Stored};
+use crate::{
+    names,
+    store::{ObjectKey, Scope, Stored},
+};
 
 /// A list of comparisons that must all hold; none selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,18 +65,24 @@ impl FieldSelector {
             .map(|t| t.value.as_str())
     }
 
-    /// The part of a scope that can match: one object where the name is given.
+    /// The part of a scope that can match: one object where the name is given, nothing where no
+    /// object can have that name.
     pub(crate) fn narrow(&self, scope: Scope, namespaced: bool) -> Scope {
-        match (self.required("metadata.name"), &scope) {
+        let name = self.required("metadata.name");
+        let namespace = self
+            .required("metadata.namespace")
+            .filter(|_| namespaced && scope == Scope::All);
+        if [name, namespace].into_iter().flatten().any(is_no_name) {
+            return Scope::Nothing;
+        }
+        match (name, &scope) {
             (Some(name), Scope::Namespace(namespace)) => {
                 Scope::Object(ObjectKey::new(namespace, name))
             }
             (Some(name), Scope::All) if !namespaced => Scope::Object(ObjectKey::new("", name)),
-            _ => match (self.required("metadata.namespace"), &scope) {
-                (Some(namespace), Scope::All) if namespaced => {
-                    Scope::Namespace(namespace.to_owned())
-                }
-                _ => scope,
+            _ => match namespace {
+                Some(namespace) => Scope::Namespace(namespace.to_owned()),
+                None => scope,
             },
         }
     }
@@ -84,6 +93,11 @@ impl FieldSelector {
             .iter()
             .all(|t| (object.field(&t.field) == t.value) == t.equal)
     }
+}
+
+/// Whether no object can have this name: it is empty, or cannot be one segment of a path.
+fn is_no_name(name: &str) -> bool {
+    name.is_empty() || !names::path_segment(name).is_empty()
 }
 
 impl Stored {
@@ -193,5 +207,20 @@ mod tests {
             Scope::Object(ObjectKey::new("n", "a"))
         );
         assert_eq!(by_name.narrow(Scope::All, true), Scope::All);
+    }
+
+    #[test]
+    fn names_that_no_object_has_select_nothing() {
+        for text in ["metadata.name=", "metadata.name=a/b", "metadata.name=.."] {
+            let selector = FieldSelector::parse(text).expect("a good selector");
+            for scope in [Scope::Namespace("n".into()), Scope::All] {
+                assert_eq!(selector.narrow(scope, true), Scope::Nothing, "{text}");
+            }
+            assert_eq!(selector.narrow(Scope::All, false), Scope::Nothing, "{text}");
+        }
+        for text in ["metadata.namespace=", "metadata.namespace=a/b"] {
+            let selector = FieldSelector::parse(text).expect("a good selector");
+            assert_eq!(selector.narrow(Scope::All, true), Scope::Nothing, "{text}");
+        }
     }
 }

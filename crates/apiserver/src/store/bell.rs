@@ -17,31 +17,23 @@ use tokio::sync::Notify;
 use super::{ObjectKey, Scope};
 
 /// The bells of one shelf: one for everything, and one for each namespace or object that somebody listens to.
+/// Namespaces and objects have maps of their own, so that no name of one can be taken for the
+/// other.
 #[derive(Debug, Default)]
 pub(super) struct Bells {
     everything: Bell,
-    /// By [`name_of`] the part.
-    parts: HashMap<Box<str>, Bell>,
-}
-
-/// What tells the bells of parts apart: `namespace/` or the path of an object.
-fn name_of(scope: &Scope) -> Option<Box<str>> {
-    match scope {
-        Scope::All => None,
-        Scope::Namespace(namespace) => Some(format!("{namespace}/").into()),
-        Scope::Object(key) => Some(key.path().into()),
-    }
+    namespaces: HashMap<Box<str>, Bell>,
+    objects: HashMap<ObjectKey, Bell>,
 }
 
 impl Bells {
     /// Counts an event for all it concerns, who are woken later, when the shelf can be read again.
     pub(super) fn count(&self, key: &ObjectKey, position: u64) -> Rung {
-        let part = |name: &str| self.parts.get(name).cloned();
-        let (namespace, object) = match key.path().find('/') {
-            _ if self.parts.is_empty() => (None, None),
-            Some(slash) => (part(&key.path()[..=slash]), part(key.path())),
-            None => (None, part(key.path())),
+        let namespace = match key.namespace() {
+            "" => None,
+            namespace => self.namespaces.get(namespace).cloned(),
         };
+        let object = self.objects.get(key).cloned();
         let rung = Rung([Some(self.everything.clone()), namespace, object]);
         rung.bells().for_each(|bell| bell.count(position));
         rung
@@ -49,22 +41,37 @@ impl Bells {
 
     /// A listener to a part of the shelf who has not yet heard of its newest `unheard` events, the last of them at `last`.
     pub(super) fn listen(&mut self, scope: &Scope, unheard: u64, last: u64) -> Listener {
-        let bell = match name_of(scope) {
-            None => &self.everything,
-            Some(name) => self.parts.entry(name).or_default(),
-        };
-        bell.listen(unheard, last)
+        match scope {
+            Scope::All => self.everything.listen(unheard, last),
+            Scope::Namespace(namespace) => self
+                .namespaces
+                .entry(namespace.as_str().into())
+                .or_default()
+                .listen(unheard, last),
+            Scope::Object(key) => self
+                .objects
+                .entry(key.clone())
+                .or_default()
+                .listen(unheard, last),
+            Scope::Nothing => Bell::default().listen(unheard, last),
+        }
     }
 
     /// Takes away the bell of a part to which nobody listens any more.
     pub(super) fn clear(&mut self, scope: &Scope) {
-        if let Some(name) = name_of(scope)
-            && self
-                .parts
-                .get(&name)
-                .is_some_and(|bell| bell.listeners() == 0)
-        {
-            self.parts.remove(&name);
+        let unused = |bell: &Bell| bell.listeners() == 0;
+        match scope {
+            Scope::All | Scope::Nothing => {}
+            Scope::Namespace(namespace) => {
+                if self.namespaces.get(namespace.as_str()).is_some_and(unused) {
+                    self.namespaces.remove(namespace.as_str());
+                }
+            }
+            Scope::Object(key) => {
+                if self.objects.get(key).is_some_and(unused) {
+                    self.objects.remove(key);
+                }
+            }
         }
     }
 }
@@ -241,15 +248,21 @@ mod tests {
             Scope::Namespace("a".into()),
             Scope::Object(key()),
             Scope::Object(ObjectKey::new("", "a")),
+            Scope::Object(ObjectKey::new("a", "")),
+            Scope::Nothing,
             Scope::All,
         ];
         let listeners = scopes.each_ref().map(|scope| bells.listen(scope, 0, 0));
         bells.count(&key(), 0).wake();
         bells.count(&ObjectKey::new("a", "y"), 1).wake();
         bells.count(&ObjectKey::new("", "a"), 2).wake();
-        assert_eq!(listeners.each_ref().map(Listener::unheard), [2, 1, 1, 3]);
+        assert_eq!(
+            listeners.each_ref().map(Listener::unheard),
+            [2, 1, 1, 0, 0, 3]
+        );
         drop(listeners);
         scopes.iter().for_each(|scope| bells.clear(scope));
-        assert!(bells.parts.is_empty(), "nobody listens");
+        assert!(bells.namespaces.is_empty(), "nobody listens");
+        assert!(bells.objects.is_empty(), "nobody listens");
     }
 }

@@ -74,6 +74,8 @@ pub(crate) enum Scope {
     Namespace(String),
     /// One object.
     Object(ObjectKey),
+    /// No object, now or later: what a selector that no object can match leaves.
+    Nothing,
 }
 
 impl Scope {
@@ -83,6 +85,7 @@ impl Scope {
             Self::All => true,
             Self::Namespace(namespace) => key.namespace() == namespace,
             Self::Object(object) => key == object,
+            Self::Nothing => false,
         }
     }
 
@@ -99,6 +102,8 @@ impl Scope {
                 Bound::Included(key.to_string()),
                 Bound::Included(key.to_string()),
             ),
+            // No key sorts before the empty text.
+            Self::Nothing => (Bound::Unbounded, Bound::Excluded(String::new())),
         };
         match (after, first) {
             (None, first) => (first, last),

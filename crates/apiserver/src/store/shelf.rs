@@ -154,6 +154,7 @@ impl Shelf {
                 .copied()
                 .unwrap_or(0),
             Scope::Object(key) => usize::from(self.objects.contains_key(key)),
+            Scope::Nothing => 0,
         }
     }
 

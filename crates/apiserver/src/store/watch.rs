@@ -50,7 +50,7 @@ impl StoreWatch {
             return Err(Lagged);
         };
         let (scope, next) = (&self.scope, self.next);
-        let (events, next, newest) = self.shared.read(|state| {
+        let (events, consumed, next, newest) = self.shared.read(|state| {
             let shelf = state.shelf(&self.shelf).ok_or(Lagged)?;
             let unheard = listener.unheard();
             let (events, next) = match unheard {
@@ -67,9 +67,16 @@ impl StoreWatch {
                     .events_from(next, scope, BATCH_MAX_EVENTS, unheard)
                     .ok_or(Lagged)?,
             };
-            Ok((events, next, state.revision))
+            // Whatever was counted for this reader and is not handed out is consumed all the same:
+            // an event may be pending once only.
+            let (consumed, next) = if events.len() < BATCH_MAX_EVENTS {
+                (unheard, shelf.end())
+            } else {
+                (events.len() as u64, next)
+            };
+            Ok((events, consumed, next, state.revision))
         })?;
-        listener.hear(events.len() as u64);
+        listener.hear(consumed);
         self.next = next;
         let upto = if events.len() == BATCH_MAX_EVENTS {
             events.last().map_or(newest, |e| e.revision)

@@ -28,7 +28,7 @@ enum Format {
 /// An amount of a resource, which prints in its canonical form.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amount {
-    /// In billionths.
+    /// In billionths. At most [`Amount::MAX_NANOS`], and at least as much below zero.
     pub(crate) nanos: i128,
     format: Format,
 }
@@ -39,6 +39,10 @@ impl Amount {
         nanos: 0,
         format: Format::Decimal,
     };
+
+    /// Larger amounts count as this one. A whole number of units, so that rounding it up changes
+    /// nothing.
+    pub(crate) const MAX_NANOS: i128 = i128::MAX / NANOS * NANOS;
 }
 
 /// An amount as an object has it, which prints as Kubernetes writes it.
@@ -294,7 +298,8 @@ impl<'t> Parts<'t> {
             rest |= power.is_none_or(|power| number % power != 0);
             number = power.map_or(0, |power| number / power);
         }
-        i128::try_from(number.saturating_add(rest.into())).unwrap_or(i128::MAX)
+        i128::try_from(number.saturating_add(rest.into()))
+            .map_or(Amount::MAX_NANOS, |nanos| nanos.min(Amount::MAX_NANOS))
     }
 }
 

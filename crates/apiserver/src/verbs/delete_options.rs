@@ -9,7 +9,7 @@ use crate::{
     http::query::check_dry_run,
     registry::Resource,
     types::{self, Expected},
-    write::{DeleteOptions, Preconditions, Propagation},
+    write::{DeleteOptions, Effects, Preconditions, Propagation},
 };
 
 impl DeleteOptions {
@@ -83,6 +83,7 @@ impl DeleteOptions {
                 resource_version: condition("resourceVersion"),
             },
             propagation,
+            effects: Effects::Immediate,
         })
     }
 

@@ -47,7 +47,7 @@ pub(crate) async fn dispatch(
             let mut options = ListOptions::read(&call.query)?;
             options.watch |= watch_path;
             if options.watch {
-                watch::watch(api, call, &options)
+                watch::watch(api, call, &options).await
             } else {
                 list::list(api, call, &options).await
             }

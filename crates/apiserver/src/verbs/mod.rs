@@ -24,24 +24,30 @@ pub(crate) use watch::{Watch, WatchItem};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::{
     api::Api,
-    auth::User,
+    auth::{Question, User},
     decode::Encoding,
     error::ApiError,
     http::{
         negotiate,
         query::{Query, WriteOptions},
+        route::ResourcePath,
     },
+    kinds::Effect,
     object::Object,
     ownership::{self, Tracker},
     registry::{Part, Resource},
     store::{ObjectKey, Scope, Stored},
     write::Written,
 };
+
+/// A body or stored object of more bytes is large: 64 KiB take about a millisecond to decode,
+/// validate and encode.
+const LARGE_BYTES: usize = 64 << 10;
 
 /// What a request is about.
 #[derive(Clone, Debug)]
@@ -102,6 +108,47 @@ impl Call {
             manager: ownership::manager_name(&options.field_manager, &self.user_agent),
             now: api.clock.now(),
         }
+    }
+
+    /// Whether the work may take so long that other requests of the same thread should not wait for
+    /// it: body or stored object are large, or it is about many objects.
+    pub(crate) fn may_take_long(&self, api: &Api, method: &Method) -> bool {
+        let resource = &self.target.resource;
+        if self.body.len() > LARGE_BYTES || resource.strategy.effect == Effect::Definition {
+            return true;
+        }
+        if !self.names_object() {
+            return method == Method::DELETE;
+        }
+        api.store
+            .get(&resource.shelf, &self.target.key())
+            .is_some_and(|stored| stored.encoded.bytes().len() > LARGE_BYTES)
+    }
+
+    /// Whether the request names its object: a PUT or PATCH, which may create it, and not a POST to
+    /// a collection.
+    pub(crate) fn names_object(&self) -> bool {
+        !self.target.name.is_empty()
+    }
+
+    /// The attributes of the request with the verb `create`: what a PUT or PATCH needs in addition
+    /// when it creates its object.
+    pub(crate) fn creation(&self) -> Question {
+        let Target {
+            resource,
+            namespace,
+            name,
+        } = &self.target;
+        let path = ResourcePath {
+            group: resource.group.clone(),
+            version: resource.version.clone(),
+            namespace: namespace.clone(),
+            resource: resource.plural.clone(),
+            name: name.clone(),
+            subresource: self.part.as_ref().map_or("", |part| part.name).to_owned(),
+            ..ResourcePath::default()
+        };
+        Question::of_resource(&Method::POST, &path, &Query::default())
     }
 
     /// The kind and version that the body has.

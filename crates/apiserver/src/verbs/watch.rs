@@ -7,7 +7,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Call, Content, Reply, list::check_selectable};
+use super::{Call, Content, Reply, get::wait_for, list::check_selectable};
 use crate::{
     api::Api,
     error::ApiError,
@@ -71,8 +71,10 @@ pub(crate) struct Watch {
     /// Known already and not yet handed out, in order.
     queue: VecDeque<WatchItem>,
     bookmarks: bool,
-    /// The revision up to which everything was handed out.
+    /// The revision up to which everything was handed out; a watch may begin in the future.
     seen: Revision,
+    /// The newest revision of the store when it was last read. A bookmark never names a later one.
+    reached: Revision,
     ends: Instant,
     next_bookmark: Instant,
     /// When something was last handed out.
@@ -82,8 +84,13 @@ pub(crate) struct Watch {
 /// Opens a watch.
 ///
 /// # Errors
-/// Options that make no sense; a revision that is gone becomes an event of the stream instead.
-pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Reply, ApiError> {
+/// Options that make no sense; a revision that is gone, or that initial events wait for in vain,
+/// becomes an event of the stream instead.
+pub(crate) async fn watch(
+    api: &Api,
+    call: &Call,
+    options: &ListOptions,
+) -> Result<Reply, ApiError> {
     check_selectable(call, options)?;
     let asked = parse_revision(&options.resource_version).map_err(ApiError::Unnamed)?;
     let resource = &call.target.resource;
@@ -98,7 +105,18 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
         .send_initial_events
         .unwrap_or(matches!(asked, None | Some(0)));
     let mut queue = VecDeque::new();
-    let (source, seen) = if initial {
+    // Mirrors Cacher.Watch: initial events are not older than asked for, while a plain watch from
+    // the future is silent until then.
+    let unreached = match asked {
+        Some(revision) if options.send_initial_events == Some(true) => {
+            wait_for(api, revision).await.err()
+        }
+        _ => None,
+    };
+    let (source, seen) = if let Some(error) = unreached {
+        queue.push_back(WatchItem::Error(error));
+        (None, api.store.revision())
+    } else if initial {
         let listing = api
             .store
             .list(&resource.shelf, &Range::all_of(scope.clone()), None)
@@ -112,18 +130,19 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
             queue.push_back(WatchItem::Bookmark(listing.revision, true));
         }
         (
-            api.store.watch(&resource.shelf, &scope, listing.revision),
+            Some(api.store.watch(&resource.shelf, &scope, listing.revision)),
             listing.revision,
         )
     } else {
         let since = asked
             .filter(|r| *r > 0)
             .unwrap_or_else(|| api.store.revision());
-        (api.store.watch(&resource.shelf, &scope, since), since)
+        (Some(api.store.watch(&resource.shelf, &scope, since)), since)
     };
     let source = match source {
-        Ok(source) => Some(source),
-        Err(gone) => {
+        None => None,
+        Some(Ok(source)) => Some(source),
+        Some(Err(gone)) => {
             let message = format!("too old resource version: {} ({})", gone.asked, gone.oldest);
             queue.push_back(WatchItem::Error(ApiError::Expired {
                 message,
@@ -144,6 +163,7 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
         queue,
         bookmarks: options.bookmarks,
         seen,
+        reached: 0,
         ends,
         next_bookmark: bookmark_after(now, ends),
         told: now,
@@ -152,8 +172,12 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
 
 impl Watch {
     /// The next things to tell, at least one; `None` when the watch is over.
+    ///
+    /// Every round is charged to the task's budget, so that a watch whose selector lets nothing
+    /// through gives way to other tasks and ends in time, whatever happens meanwhile.
     pub(crate) async fn next(&mut self) -> Option<Vec<WatchItem>> {
         loop {
+            tokio::task::coop::consume_budget().await;
             if !self.queue.is_empty() {
                 self.told = Instant::now();
                 return Some(
@@ -164,7 +188,8 @@ impl Watch {
             }
             match self.read()? {
                 Err(Lagged) => return None,
-                Ok(true) => continue,
+                Ok(true) if Instant::now() < self.ends || !self.queue.is_empty() => continue,
+                Ok(true) => return None,
                 Ok(false) => {}
             }
             let wake = if self.bookmarks {
@@ -190,7 +215,9 @@ impl Watch {
                     if self.read()?.is_err() {
                         return None;
                     }
-                    self.queue.push_back(WatchItem::Bookmark(self.seen, false));
+                    if self.reached >= self.seen {
+                        self.queue.push_back(WatchItem::Bookmark(self.seen, false));
+                    }
                     self.next_bookmark = bookmark_after(now, self.ends);
                 }
             }
@@ -207,6 +234,7 @@ impl Watch {
         self.queue
             .extend(new.filter_map(|e| seen_through(e, &self.selector)));
         self.seen = self.seen.max(upto);
+        self.reached = upto;
         Some(Ok(!events.is_empty()))
     }
 }

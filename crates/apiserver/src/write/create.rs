@@ -1,8 +1,9 @@
 //! Creating an object.
 
-use super::{Updated, Written, meta, put_of};
+use super::{Effects, Updated, Written, meta, put_of};
 use crate::{
     api::Api,
+    auth,
     error::ApiError,
     kinds::Generation,
     object::Object,
@@ -70,6 +71,11 @@ impl Api {
         ApiError::from_fields(resource.group_kind(), &object.meta.name, wrong)?;
         warnings.extend((resource.strategy.warnings)(&object, None));
         if let Some(call) = asker {
+            // Mirrors withAuthorization: an update or patch that creates is authorized again,
+            // behind validation and before validating admission.
+            if call.names_object() {
+                auth::check(&call.creation().by(&call.user), self)?;
+            }
             warnings.extend(self.confirm(call, &object, None).await?);
         }
         if !object.meta.resource_version.is_empty() {
@@ -103,7 +109,8 @@ impl Api {
         match self.store.commit(write).await {
             Ok(stored) => {
                 claim.keep();
-                self.after_write(resource, None, Some(&object)).await;
+                self.after_write(resource, None, Some(&object), Effects::Immediate)
+                    .await;
                 Ok(Updated {
                     written: Written::Stored(stored),
                     created: true,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ATTEMPTS_MAX, Written, put_of};
+use super::{ATTEMPTS_MAX, Effects, Written, put_of};
 use crate::{
     api::Api,
     error::{ApiError, GroupResource},
@@ -34,6 +34,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) grace_period_seconds: Option<i64>,
     pub(crate) preconditions: Preconditions,
     pub(crate) propagation: Option<Propagation>,
+    /// Who deals with what follows from the deletion.
+    pub(crate) effects: Effects,
 }
 
 /// The outcome of a delete.
@@ -74,7 +76,7 @@ impl Api {
                 Plan::Nothing => return Ok(Deleted::Waiting(Written::Stored(existing))),
                 Plan::Mark(new) => {
                     if let Some(outcome) = self
-                        .mark(resource, key, &existing, &old, new, options.dry_run)
+                        .mark(resource, key, &existing, &old, new, options)
                         .await?
                     {
                         return Ok(outcome);
@@ -83,10 +85,10 @@ impl Api {
                 Plan::MarkAndRemove(new) if !options.dry_run => {
                     // Watchers see the object terminating first, then gone.
                     if let Some(Deleted::Waiting(Written::Stored(marked))) = self
-                        .mark(resource, key, &existing, &old, new, false)
+                        .mark(resource, key, &existing, &old, new, options)
                         .await?
                         && let Some(outcome) = self
-                            .remove(resource, key, &marked, &resource.read(&marked), false)
+                            .remove(resource, key, &marked, &resource.read(&marked), options)
                             .await?
                     {
                         return Ok(outcome);
@@ -96,9 +98,8 @@ impl Api {
                     return Ok(answer(resource, Written::Unstored(new), &old));
                 }
                 Plan::Remove => {
-                    if let Some(outcome) = self
-                        .remove(resource, key, &existing, &old, options.dry_run)
-                        .await?
+                    if let Some(outcome) =
+                        self.remove(resource, key, &existing, &old, options).await?
                     {
                         return Ok(outcome);
                     }
@@ -165,9 +166,9 @@ impl Api {
         existing: &Arc<Stored>,
         old: &Object,
         new: Box<Object>,
-        dry_run: bool,
+        options: &DeleteOptions,
     ) -> Result<Option<Deleted>, ApiError> {
-        if dry_run {
+        if options.dry_run {
             return Ok(Some(Deleted::Waiting(Written::Unstored(new))));
         }
         let write = Write {
@@ -178,7 +179,8 @@ impl Api {
         };
         match self.store.commit(write).await {
             Ok(stored) => {
-                self.after_write(resource, Some(old), Some(&new)).await;
+                self.after_write(resource, Some(old), Some(&new), options.effects)
+                    .await;
                 Ok(Some(Deleted::Waiting(Written::Stored(stored))))
             }
             Err(Refused::Changed(_)) => Ok(None),
@@ -192,9 +194,9 @@ impl Api {
         key: &ObjectKey,
         existing: &Arc<Stored>,
         old: &Object,
-        dry_run: bool,
+        options: &DeleteOptions,
     ) -> Result<Option<Deleted>, ApiError> {
-        if dry_run {
+        if options.dry_run {
             return Ok(Some(answer(
                 resource,
                 Written::Stored(existing.clone()),
@@ -209,7 +211,8 @@ impl Api {
         };
         match self.store.commit(write).await {
             Ok(last) => {
-                self.after_write(resource, Some(old), None).await;
+                self.after_write(resource, Some(old), None, options.effects)
+                    .await;
                 Ok(Some(answer(resource, Written::Stored(last), old)))
             }
             Err(Refused::Changed(_)) => Ok(None),

@@ -2,7 +2,7 @@
 //! In: metadata on its way into storage. Out: what is wrong with it.
 //! Holds: paths, reasons and wording are Kubernetes' own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::{
     field::{FieldError, Path, Verbatim},
@@ -158,9 +158,13 @@ fn validate_maps(meta: &ObjectMeta, wrong: &mut Vec<FieldError>) {
     }
 }
 
+/// Of a longer list of owner references only the first conflict of controllers is reported.
+const OWNERS_SHOWN_MAX: usize = 64;
+
 fn validate_owners(owners: &[OwnerReference], wrong: &mut Vec<FieldError>) {
     let path = METADATA.child("ownerReferences");
     let mut controller: Option<&OwnerReference> = None;
+    let mut conflicts = 0;
     for owner in owners {
         let version = owner.api_version.rsplit('/').next().unwrap_or_default();
         if version.is_empty() {
@@ -193,6 +197,11 @@ fn validate_owners(owners: &[OwnerReference], wrong: &mut Vec<FieldError>) {
         }
         if owner.controller == Some(true) {
             if let Some(first) = controller {
+                // Each such error shows the whole list, so one is enough of a long list.
+                conflicts += 1;
+                if conflicts > 1 && owners.len() > OWNERS_SHOWN_MAX {
+                    continue;
+                }
                 let shown = serde_json::to_string(owners).expect("references have string keys");
                 let detail = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
@@ -213,16 +222,16 @@ fn shown_owner(owner: &OwnerReference) -> String {
 
 /// Takes out references that stand twice, and tells which uids those are.
 pub(crate) fn dedup_owners(meta: &mut ObjectMeta) -> Option<String> {
-    let mut seen: Vec<OwnerReference> = Vec::new();
+    let mut seen: HashSet<OwnerReference> = HashSet::with_capacity(meta.owner_references.len());
     let mut twice: Vec<String> = Vec::new();
-    for owner in std::mem::take(&mut meta.owner_references) {
-        if seen.contains(&owner) {
-            twice.push(owner.uid);
-        } else {
-            seen.push(owner);
+    // References are compared as a whole: two of one uid may differ in the rest.
+    meta.owner_references.retain(|owner| {
+        let first = seen.insert(owner.clone());
+        if !first {
+            twice.push(owner.uid.clone());
         }
-    }
-    meta.owner_references = seen;
+        first
+    });
     (!twice.is_empty()).then(|| {
         format!(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
@@ -280,5 +289,52 @@ pub(crate) fn keep_server_fields(new: &mut Object, old: &Object) {
     }
     if meta.deletion_grace_period_seconds.is_none() {
         meta.deletion_grace_period_seconds = was.deletion_grace_period_seconds;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNERS: usize = 20_000;
+
+    fn owner(number: usize) -> OwnerReference {
+        OwnerReference {
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            name: format!("p{number}"),
+            uid: "u".into(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }
+    }
+
+    /// Each reference used to be compared with all before it.
+    #[test]
+    fn equal_owner_references_are_dropped_whatever_their_number() {
+        let mut meta = ObjectMeta {
+            owner_references: (0..OWNERS).chain(0..2).map(owner).collect(),
+            ..ObjectMeta::default()
+        };
+        let warning = dedup_owners(&mut meta).expect("two are repeated");
+        assert!(
+            warning.ends_with("duplicate UID(s) observed: u, u"),
+            "{warning}"
+        );
+        let kept: Vec<OwnerReference> = (0..OWNERS).map(owner).collect();
+        assert_eq!(meta.owner_references, kept, "one uid may stand for several");
+        assert_eq!(dedup_owners(&mut meta), None);
+    }
+
+    /// Each conflict used to be told with all references: their number squared.
+    #[test]
+    fn conflicts_of_many_controllers_are_told_once() {
+        let references = |count: usize| -> Vec<OwnerReference> { (0..count).map(owner).collect() };
+        let mut wrong = Vec::new();
+        validate_owners(&references(3), &mut wrong);
+        assert_eq!(wrong.len(), 2);
+        wrong.clear();
+        validate_owners(&references(OWNERS), &mut wrong);
+        assert_eq!(wrong.len(), 1);
     }
 }

@@ -23,6 +23,16 @@ use crate::{
 /// How often a write that needs no particular version is tried again when others write the same object.
 const ATTEMPTS_MAX: usize = 64;
 
+/// Who deals with what a write changes in the server besides the object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Effects {
+    /// The write itself, before it is answered.
+    #[default]
+    Immediate,
+    /// The caller, so that a write made in dealing with another one does not call back into it.
+    Deferred,
+}
+
 /// An object as it was written, or would have been.
 #[derive(Debug)]
 pub(crate) enum Written {

@@ -1,6 +1,6 @@
 //! Changing an object: whole, by patch, or one part of it.
 
-use super::{ATTEMPTS_MAX, Written, generation_grows, meta, put_of};
+use super::{ATTEMPTS_MAX, Effects, Written, generation_grows, meta, put_of};
 use crate::{
     api::Api,
     error::{ApiError, GroupKind},
@@ -23,6 +23,8 @@ pub(crate) struct Change {
     pub(crate) may_create: bool,
     /// Whether the generation may grow.
     pub(crate) counts: bool,
+    /// Who deals with what follows from the change.
+    pub(crate) effects: Effects,
 }
 
 impl Change {
@@ -37,6 +39,7 @@ impl Change {
             },
             may_create: resource.strategy.create_on_update,
             counts: true,
+            effects: Effects::Immediate,
         }
     }
 
@@ -47,6 +50,7 @@ impl Change {
             validate: |_, _, _, _| Vec::new(),
             may_create: false,
             counts: false,
+            effects: Effects::Immediate,
         }
     }
 
@@ -60,6 +64,7 @@ impl Change {
             },
             may_create: false,
             counts: false,
+            effects: Effects::Immediate,
         }
     }
 }
@@ -162,7 +167,8 @@ impl Api {
                     if let Some(claim) = claim {
                         claim.keep();
                     }
-                    self.after_write(resource, Some(&old), None).await;
+                    self.after_write(resource, Some(&old), None, change.effects)
+                        .await;
                     resource.to_outer(&mut new);
                     return Ok(Updated {
                         written: Written::Unstored(Box::new(new)),
@@ -174,7 +180,8 @@ impl Api {
                     if let Some(claim) = claim {
                         claim.keep();
                     }
-                    self.after_write(resource, Some(&old), Some(&new)).await;
+                    self.after_write(resource, Some(&old), Some(&new), change.effects)
+                        .await;
                     return Ok(Updated {
                         written: Written::Stored(stored),
                         created: false,

@@ -2,7 +2,7 @@
 
 use bellerophon_apiserver::{ApiServer, ApiService};
 use bytes::Bytes;
-use http::Request;
+use http::{HeaderName, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -58,8 +58,11 @@ impl Cluster {
             .method(method)
             .uri(path)
             .header("content-type", "application/json");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
+        if let Some(headers_of_request) = request.headers_mut() {
+            for (name, value) in headers {
+                let name: HeaderName = name.parse().expect("the name of a header");
+                headers_of_request.insert(name, value.parse().expect("a value"));
+            }
         }
         let body = if body.is_null() {
             String::new()
@@ -159,6 +162,80 @@ async fn token_dies_with_its_account() {
             .0,
         401
     );
+    cluster.server.shutdown().await;
+}
+
+/// PUT and apply used to create with the verb of their method alone.
+#[tokio::test]
+async fn update_and_apply_create_only_with_the_verb_create() {
+    let cluster = Cluster::start().await;
+    let token = cluster.token().await;
+    let json = [("authorization", token.as_str())];
+    let apply = [
+        ("authorization", token.as_str()),
+        ("content-type", "application/apply-patch+yaml"),
+    ];
+    let grant = async |name: &str, verbs: Value| {
+        let rules = json!([
+            {"verbs": verbs, "apiGroups": [""], "resources": ["configmaps", "pods"]},
+            {"verbs": verbs, "apiGroups": ["coordination.k8s.io"], "resources": ["leases"]},
+        ]);
+        let role = json!({"metadata": {"name": name}, "rules": rules});
+        let binding = json!({"metadata": {"name": name}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": "ns"}]});
+        for (path, body) in [("roles", role), ("rolebindings", binding)] {
+            let path = format!("{RBAC}/{path}");
+            assert_eq!(
+                cluster.send("POST", &path, &[], body).await.0,
+                201,
+                "{path}"
+            );
+        }
+    };
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/l";
+    let config_map = "/api/v1/namespaces/ns/configmaps/c?fieldManager=robot";
+    let object = |api_version: &str, kind: &str, name: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
+    let put = async || {
+        let body = object("coordination.k8s.io/v1", "Lease", "l");
+        cluster.send("PUT", lease, &json, body).await
+    };
+    let patch = async |query: &str| {
+        let body = object("v1", "ConfigMap", "c");
+        cluster
+            .send("PATCH", &format!("{config_map}{query}"), &apply, body)
+            .await
+    };
+
+    grant("editor", json!(["get", "update", "patch"])).await;
+    let (status, refusal) = put().await;
+    assert_eq!(status, 403);
+    assert_eq!(
+        refusal["message"],
+        r#"leases.coordination.k8s.io "l" is forbidden: User "system:serviceaccount:ns:robot" cannot create resource "leases" in API group "coordination.k8s.io" in the namespace "ns""#
+    );
+    for query in ["", "&dryRun=All", "&force=true"] {
+        let (status, refusal) = patch(query).await;
+        assert_eq!(status, 403, "{query}");
+        assert_eq!(
+            refusal["message"],
+            r#"configmaps "c" is forbidden: User "system:serviceaccount:ns:robot" cannot create resource "configmaps" in API group "" in the namespace "ns""#
+        );
+    }
+    let (status, _) = cluster
+        .send(
+            "GET",
+            "/api/v1/namespaces/ns/configmaps/c",
+            &[],
+            Value::Null,
+        )
+        .await;
+    assert_eq!(status, 404, "nothing was created");
+
+    grant("creator", json!(["create"])).await;
+    assert_eq!(put().await.0, 201);
+    assert_eq!(patch("").await.0, 201);
+    assert_eq!(put().await.0, 422, "a lease has a version to update");
+    assert_eq!(patch("").await.0, 200);
     cluster.server.shutdown().await;
 }
 

@@ -121,17 +121,34 @@ fn deepest_expressions_need_little_stack() {
 }
 
 #[test]
-fn long_expressions_are_read_to_their_end() {
-    for text in [
-        format!("[{}].size() > 1", vec!["1"; 40_000].join(",")),
-        format!("[{}].size() > 1", vec!["[]"; 20_000].join(",")),
-        vec!["l == l"; 9_000].join(" || "),
-        format!("s.matches('{}')", "a".repeat(90_000)),
-        "#".repeat(99_000),
-        "(".repeat(99_000),
-        "'".repeat(99_999),
+fn long_expressions_are_compiled_or_refused_by_their_first_error() {
+    for (text, refused_by) in [
+        (
+            format!("[{}].size() > 1", vec!["1"; 40_000].join(",")),
+            None,
+        ),
+        (
+            format!("[{}].size() > 1", vec!["[]"; 20_000].join(",")),
+            None,
+        ),
+        (vec!["l == l"; 9_000].join(" || "), None),
+        (format!("s.matches('{}')", "a".repeat(90_000)), None),
+        ("#".repeat(99_000), Some("token recognition error at: '#'")),
+        (
+            "(".repeat(99_000),
+            Some("expression recursion limit exceeded: 250"),
+        ),
+        ("'".repeat(99_999), Some("token recognition error")),
     ] {
-        let _either = environment().compile(&text);
+        let shown = &text[..40];
+        match (environment().compile(&text), refused_by) {
+            (Ok(_), None) => {}
+            (Err(CompileError::Issues(issues)), Some(refused_by)) => {
+                let issues = issues.to_string();
+                assert!(issues.contains(refused_by), "{shown}: {issues:.400}");
+            }
+            (outcome, _) => panic!("{shown}: {:.400}", format!("{outcome:?}")),
+        }
     }
 }
 

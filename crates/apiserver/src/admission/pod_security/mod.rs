@@ -163,13 +163,15 @@ fn changes_images(new: &Object, old: &Object) -> bool {
                 .zip(old)
                 .any(|(new, old)| new.text("image") != old.text("image"))
     };
-    let added = new.list("ephemeralContainers").iter().any(|new| {
-        let before = old
-            .list("ephemeralContainers")
-            .iter()
-            .find(|old| old.text("name") == new.text("name"));
-        before.is_none_or(|old| old.text("image") != new.text("image"))
-    });
+    let images: BTreeMap<&str, &str> = old
+        .list("ephemeralContainers")
+        .iter()
+        .map(|old| (old.text("name"), old.text("image")))
+        .collect();
+    let added = new
+        .list("ephemeralContainers")
+        .iter()
+        .any(|new| images.get(new.text("name")) != Some(&new.text("image")));
     differs("containers") || differs("initContainers") || added
 }
 

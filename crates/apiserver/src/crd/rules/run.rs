@@ -11,7 +11,7 @@ use crate::{
     crd::{
         problem::{NOWHERE, shown},
         schema::Schema,
-        validate::{is_same, old_item},
+        validate::{OldItems, is_same},
     },
     field::{FieldError, Path, Verbatim},
 };
@@ -74,11 +74,15 @@ impl<'a> Ratchet<'a> {
         }
     }
 
-    /// Whether the value is the same as before.
-    fn forgives(&self) -> bool {
+    /// What to compare to find whether the value is the same as before.
+    fn compared(&self) -> Option<Pair<'a>> {
+        self.current.or(self.around)
+    }
+
+    /// The old items of a list by their keys.
+    fn old_items(&self) -> Option<OldItems<'a>> {
         self.current
-            .or(self.around)
-            .is_some_and(|pair| is_same(pair.new, pair.old, pair.schema))
+            .map(|pair| OldItems::of(Some(pair.old), pair.schema))
     }
 
     fn key(self, name: &str) -> Self {
@@ -104,7 +108,7 @@ impl<'a> Ratchet<'a> {
         }
     }
 
-    fn index(self, at: usize) -> Self {
+    fn index(self, at: usize, old_items: Option<&OldItems<'a>>) -> Self {
         let Some(pair) = self.current else {
             return self;
         };
@@ -112,7 +116,7 @@ impl<'a> Ratchet<'a> {
             let new = pair.new.get(at)?;
             Some(Pair {
                 new,
-                old: old_item(new, Some(pair.old), pair.schema)?,
+                old: old_items?.find(new)?,
                 schema: pair.schema.item()?,
             })
         };
@@ -184,6 +188,7 @@ impl RuleTree {
             budget,
             errors,
             warnings: Vec::new(),
+            compared: None,
         };
         run.node(self, &Path::ROOT, object, old, ratchet);
         (run.budget, run.warnings)
@@ -196,6 +201,9 @@ struct Run<'e> {
     budget: i64,
     errors: &'e mut Vec<FieldError>,
     warnings: Vec<String>,
+    /// The new value that was last compared with its old one, and whether they are the same. The
+    /// items of a list without keys share one comparison, that of the list.
+    compared: Option<(*const Value, bool)>,
 }
 
 impl Run<'_> {
@@ -228,13 +236,13 @@ impl Run<'_> {
         ratchet: Ratchet<'_>,
     ) {
         let Some(items) = &tree.items else { return };
+        let keyed = tree.keys.0.as_ref();
+        let old_items = keyed.map(|schema| OldItems::of(old, schema));
+        let compared_items = ratchet.old_items();
         for (i, value) in list.iter().enumerate() {
-            let before = tree
-                .keys
-                .0
-                .as_ref()
-                .and_then(|schema| old_item(value, old, schema));
-            self.node(items, &path.index(i), value, before, ratchet.index(i));
+            let before = old_items.as_ref().and_then(|old| old.find(value));
+            let below = ratchet.index(i, compared_items.as_ref());
+            self.node(items, &path.index(i), value, before, below);
             if self.budget < 0 {
                 return;
             }
@@ -308,6 +316,22 @@ impl Run<'_> {
             self.rule(rule, compiled, &place, &[now.clone(), before], ratchet);
             if self.budget < 0 {
                 return;
+            }
+        }
+    }
+
+    /// Whether the value is the same as before.
+    fn forgives(&mut self, ratchet: Ratchet<'_>) -> bool {
+        let Some(Pair { new, old, schema }) = ratchet.compared() else {
+            return false;
+        };
+        let place = std::ptr::from_ref(new);
+        match self.compared {
+            Some((compared, same)) if compared == place => same,
+            _ => {
+                let same = is_same(new, old, schema);
+                self.compared = Some((place, same));
+                same
             }
         }
     }
@@ -389,7 +413,7 @@ impl Run<'_> {
             Some(Ok(Some(message))) => place.broken(at, rule, &message),
             Some(Ok(None)) | None => place.broken(at, rule, &rule.complaint()),
         };
-        if !compiled.uses_old_self() && ratchet.forgives() {
+        if !compiled.uses_old_self() && self.forgives(ratchet) {
             self.warnings.push(error.to_string());
         } else {
             self.errors.push(error);

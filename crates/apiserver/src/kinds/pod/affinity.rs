@@ -1,7 +1,7 @@
 //! Affinity: which nodes and which neighbours a pod wants.
 //! In: the affinity of a pod spec. Out: what is wrong with it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -223,13 +223,15 @@ pub(super) fn check_label_keys(holder: &Value, at: &Path<'_>, out: &mut Vec<Fiel
     }
     let keys: Vec<&str> = holder.texts("matchLabelKeys").collect();
     if let Some(selector) = selector {
+        // Of equal keys the last counts.
+        let places: BTreeMap<&str, usize> = keys.iter().copied().zip(0..).collect();
         let mut seen: BTreeSet<&str> = selector
             .entries("matchLabels")
             .map(|(k, _)| k.as_str())
             .collect();
         for expression in selector.list("matchExpressions") {
             let key = expression.text("key");
-            if let Some(i) = keys.iter().rposition(|k| *k == key)
+            if let Some(i) = places.get(key).copied()
                 && seen.contains(key)
             {
                 out.push(FieldError::invalid(
@@ -242,8 +244,9 @@ pub(super) fn check_label_keys(holder: &Value, at: &Path<'_>, out: &mut Vec<Fiel
         }
     }
     let keys_at = at.child("matchLabelKeys");
+    let mismatched: BTreeSet<&str> = holder.texts("mismatchLabelKeys").collect();
     for (i, key) in keys.iter().enumerate() {
-        if holder.texts("mismatchLabelKeys").any(|k| k == *key) {
+        if mismatched.contains(key) {
             out.push(FieldError::invalid(
                 keys_at.index(i),
                 *key,

@@ -1,6 +1,10 @@
 //! Debugging containers: added to a running pod through their own subresource, never changed or removed.
 //! In: the new and the old Pod of such a write. Out: the Pod to store, and what is wrong with the change.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
 use super::{
     super::look::{Look, same},
     annotations, keep_metadata, spec_value, validate,
@@ -41,13 +45,15 @@ pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         out,
     );
     let at = Path::field("spec.ephemeralContainers");
+    // Of equal names the last counts.
+    let now: BTreeMap<&str, &Value> = spec_value(new)
+        .list("ephemeralContainers")
+        .iter()
+        .map(|container| (container.text("name"), container))
+        .collect();
     for before in spec_value(old).list("ephemeralContainers") {
         let name = before.text("name");
-        match spec_value(new)
-            .list("ephemeralContainers")
-            .iter()
-            .rfind(|c| c.text("name") == name)
-        {
+        match now.get(name).copied() {
             // The line break is part of what Kubernetes says.
             None => out.push(FieldError::forbidden(
                 at,

@@ -24,6 +24,8 @@ pub(super) fn check(
 
 fn check_mounts(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let devices = container.list("volumeDevices");
+    let device_names: BTreeSet<&str> = devices.iter().map(|d| d.text("name")).collect();
+    let device_paths: BTreeSet<&str> = devices.iter().map(|d| d.text("devicePath")).collect();
     let mut paths = BTreeSet::new();
     for (i, mount) in container.list("volumeMounts").iter().enumerate() {
         let item = at.index(i);
@@ -40,14 +42,14 @@ fn check_mounts(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut V
                 "must be unique",
             ));
         }
-        if devices.iter().any(|d| d.text("name") == name) {
+        if device_names.contains(name) {
             out.push(FieldError::invalid(
                 item.child("name"),
                 name,
                 "must not already exist in volumeDevices",
             ));
         }
-        if devices.iter().any(|d| d.text("devicePath") == path) {
+        if device_paths.contains(path) {
             out.push(FieldError::invalid(
                 item.child("mountPath"),
                 path,
@@ -121,6 +123,8 @@ fn check_recursive(mount: &Value, list: &Path<'_>, out: &mut Vec<FieldError>) {
 
 fn check_devices(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mounts = container.list("volumeMounts");
+    let mount_names: BTreeSet<&str> = mounts.iter().map(|m| m.text("name")).collect();
+    let mount_paths: BTreeSet<&str> = mounts.iter().map(|m| m.text("mountPath")).collect();
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for (i, device) in container.list("volumeDevices").iter().enumerate() {
         let at = at.index(i);
@@ -151,14 +155,14 @@ fn check_devices(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut 
         } else {
             paths.insert(path);
         }
-        if mounts.iter().any(|m| m.text("name") == name) {
+        if mount_names.contains(name) {
             out.push(FieldError::invalid(
                 name_at,
                 name,
                 "must not already exist in volumeMounts",
             ));
         }
-        if mounts.iter().any(|m| m.text("mountPath") == path) {
+        if mount_paths.contains(path) {
             out.push(FieldError::invalid(
                 path_at,
                 path,

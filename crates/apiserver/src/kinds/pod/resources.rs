@@ -186,6 +186,9 @@ fn check_pod_resource(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
+/// Each unknown claim is told with the names of so many known ones.
+const CLAIMS_SHOWN_MAX: usize = 32;
+
 fn check_claims(
     claims: &[Value],
     known: &BTreeSet<&str>,
@@ -193,6 +196,7 @@ fn check_claims(
     out: &mut Vec<FieldError>,
 ) {
     let mut seen: BTreeSet<(String, String)> = BTreeSet::new();
+    let mut seen_names: BTreeSet<&str> = BTreeSet::new();
     for (i, claim) in claims.iter().enumerate() {
         let (name, request, at) = (claim.text("name"), claim.text("request"), at.index(i));
         if !is_given(&at, name, out) {
@@ -208,7 +212,7 @@ fn check_claims(
             );
         }
         let taken = seen.contains(&whole("")) || seen.contains(&whole(request));
-        if taken || (request.is_empty() && seen.iter().any(|(n, _)| n == name)) {
+        if taken || (request.is_empty() && seen_names.contains(name)) {
             let shown = if request.is_empty() {
                 name.to_owned()
             } else {
@@ -217,12 +221,18 @@ fn check_claims(
             out.push(FieldError::duplicate(at, &shown));
         }
         seen.insert(whole(request));
+        seen_names.insert(name);
         if !known.contains(name) {
-            let names: Vec<&str> = known.iter().copied().collect();
+            let names: Vec<&str> = known.iter().copied().take(CLAIMS_SHOWN_MAX).collect();
+            let more = if known.len() > names.len() {
+                ", ..."
+            } else {
+                ""
+            };
             let rest = if names.is_empty() {
                 " which is empty".to_owned()
             } else {
-                format!(": {}", names.join(", "))
+                format!(": {}{more}", names.join(", "))
             };
             let plain = FieldError::not_found(at, name);
             let message = format!(

@@ -1,7 +1,7 @@
 //! What holds a pod back or spreads it: gates, tolerations, topology spread constraints.
 //! In: parts of a pod spec. Out: what is wrong with them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -91,6 +91,11 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path<'_>, out: &mut 
 
 /// What is wrong with topology spread constraints.
 pub(super) fn check_spread(constraints: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let last: BTreeMap<(&str, &str), usize> = constraints
+        .iter()
+        .enumerate()
+        .map(|(i, c)| ((c.text("topologyKey"), c.text("whenUnsatisfiable")), i))
+        .collect();
     for (i, constraint) in constraints.iter().enumerate() {
         let at = at.index(i);
         check_positive(constraint.number("maxSkew"), &at.child("maxSkew"), out);
@@ -110,10 +115,7 @@ pub(super) fn check_spread(constraints: &[Value], at: &Path<'_>, out: &mut Vec<F
             &["DoNotSchedule", "ScheduleAnyway"],
             out,
         );
-        if constraints[i + 1..]
-            .iter()
-            .any(|c| c.text("topologyKey") == key && c.text("whenUnsatisfiable") == action)
-        {
+        if last.get(&(key, action)).is_some_and(|last| *last > i) {
             out.push(FieldError::duplicate(
                 at.child("{topologyKey, whenUnsatisfiable}"),
                 &format!("{{{key}, {action}}}"),

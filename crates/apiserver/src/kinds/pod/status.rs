@@ -151,17 +151,19 @@ fn check_transitions(
     if !containers.is_empty() && all_may_restart(spec) {
         return;
     }
+    let statuses = by_name(status.list(list));
+    let containers = by_name(containers);
     for (i, old) in before.list(list).iter().enumerate() {
         let Some(ended) = old.part("state").get_set("terminated") else {
             continue;
         };
         let name = old.text("name");
-        let Some(now) = status.list(list).iter().find(|s| s.text("name") == name) else {
+        let Some(now) = statuses.get(name) else {
             continue;
         };
         let restarts = containers
-            .iter()
-            .any(|c| c.text("name") == name && restarts(c, spec, ended.number("exitCode")));
+            .get(name)
+            .is_some_and(|c| restarts(c, spec, ended.number("exitCode")));
         if !now.part("state").has("terminated") && !restarts {
             out.push(FieldError::forbidden(
                 at.index(i).child("state"),
@@ -169,6 +171,15 @@ fn check_transitions(
             ));
         }
     }
+}
+
+/// Items by their names; of equal ones the first counts.
+fn by_name(items: &[Value]) -> BTreeMap<&str, &Value> {
+    let mut named = BTreeMap::new();
+    for item in items {
+        named.entry(item.text("name")).or_insert(item);
+    }
+    named
 }
 
 /// Whether some rule of the pod restarts all of its containers.

@@ -1,6 +1,8 @@
 //! What may change in a pod after it was made: almost nothing.
 //! In: the new and the old Pod. Out: what is wrong with the change.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::{
@@ -102,9 +104,9 @@ fn check_tolerations(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<Fiel
         toleration
             .as_object_mut()
             .map(|t| t.remove("tolerationSeconds"));
-        toleration
+        toleration.to_string()
     };
-    let kept: Vec<Value> = new.list("tolerations").iter().map(but_seconds).collect();
+    let kept: BTreeSet<String> = new.list("tolerations").iter().map(but_seconds).collect();
     if old
         .list("tolerations")
         .iter()
@@ -120,13 +122,14 @@ fn check_tolerations(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<Fiel
 }
 
 fn check_gates(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let before: BTreeSet<&str> = old
+        .list("schedulingGates")
+        .iter()
+        .map(|gate| gate.text("name"))
+        .collect();
     for (i, gate) in new.list("schedulingGates").iter().enumerate() {
         let name = gate.text("name");
-        if !old
-            .list("schedulingGates")
-            .iter()
-            .any(|g| g.text("name") == name)
-        {
+        if !before.contains(name) {
             let detail =
                 format!("only deletion is allowed, but found new scheduling gate '{name}'");
             out.push(FieldError::forbidden(at.index(i).child("name"), &detail));

@@ -2,7 +2,10 @@
 //! In: a defaulted service, and the stored one on update. Out: the service with its numbers, and the reservation that covers them.
 //! Holds: one address family, IPv4; on an error nothing stays reserved.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    net::{IpAddr, Ipv4Addr},
+};
 
 use serde_json::{Map, Value, json};
 
@@ -199,27 +202,24 @@ impl Addresses {
             .iter()
             .map(|p| (p.number("port"), p.number("nodePort")))
             .collect();
-        let mut given: Vec<(i64, i64)> = Vec::new();
+        // By port: the node port that is asked for first, and the one that was given first.
+        let mut wanted: HashMap<i64, i64> = HashMap::new();
+        for (number, node_port) in asked.iter().filter(|(_, node_port)| *node_port != 0) {
+            wanted.entry(*number).or_insert(*node_port);
+        }
+        let mut given: HashMap<i64, i64> = HashMap::new();
         for (i, port) in spec.maps_mut("ports").enumerate() {
             let (number, node_port) = asked[i];
             if node_port == 0 && !on_its_own {
                 continue;
             }
-            let shared = given
-                .iter()
-                .find(|(n, _)| *n == number)
-                .map(|(_, node_port)| *node_port);
-            let chosen = match shared {
+            let chosen = match given.get(&number).copied() {
                 None => {
-                    let wanted = asked
-                        .iter()
-                        .find(|(n, wanted)| *n == number && *wanted != 0)
-                        .map(|(_, wanted)| *wanted);
-                    let chosen = match wanted {
-                        Some(wanted) => self.take_port_for(i, wanted, reservation)?,
+                    let chosen = match wanted.get(&number) {
+                        Some(wanted) => self.take_port_for(i, *wanted, reservation)?,
                         None => self.take_port(reservation).ok_or_else(no_port)?,
                     };
-                    given.push((number, chosen));
+                    given.insert(number, chosen);
                     chosen
                 }
                 Some(shared) if node_port == 0 || node_port == shared => shared,
@@ -236,7 +236,7 @@ impl Addresses {
         before: &Value,
         reservation: &mut Reservation,
     ) -> Result<(), Fault> {
-        let held = node_ports(before);
+        let held: BTreeSet<i64> = node_ports(before).into_iter().collect();
         if !has_node_ports(spec) {
             if has_node_ports(before) {
                 held.iter().for_each(|port| reservation.give_up_port(*port));
@@ -244,7 +244,8 @@ impl Addresses {
             return Ok(());
         }
         let on_its_own = wants_node_ports(spec);
-        let mut seen: Vec<(String, i64)> = Vec::new();
+        let mut seen: HashSet<(String, i64)> = HashSet::new();
+        let mut seen_ports: HashSet<i64> = HashSet::new();
         for (i, port) in spec.maps_mut("ports").enumerate() {
             let mut node_port = port.number("nodePort");
             if node_port == 0 && !on_its_own {
@@ -253,7 +254,7 @@ impl Addresses {
             if node_port == 0 {
                 node_port = self.take_port(reservation).ok_or_else(no_port)?;
                 port.insert("nodePort".into(), node_port.into());
-            } else if !held.contains(&node_port) && !seen.iter().any(|(_, n)| *n == node_port) {
+            } else if !held.contains(&node_port) && !seen_ports.contains(&node_port) {
                 self.take_port_for(i, node_port, reservation)?;
             }
             let key = (port.text("protocol").to_owned(), node_port);
@@ -263,9 +264,10 @@ impl Addresses {
                     key.0, key.1
                 ))));
             }
-            seen.push(key);
+            seen.insert(key);
+            seen_ports.insert(node_port);
         }
-        let kept = node_ports(spec);
+        let kept: HashSet<i64> = node_ports(spec).into_iter().collect();
         held.iter()
             .filter(|port| !kept.contains(port))
             .for_each(|port| reservation.give_up_port(*port));
@@ -373,20 +375,22 @@ fn keeps_node_ports(spec: &impl Look) -> bool {
 
 /// A port keeps its node port by name, unless another port of the new list already has it.
 fn carry_node_ports(new: &mut Spec, old: &Value) {
-    let given = node_ports(new);
-    let used: Vec<i64> = node_ports(old)
+    let given: HashSet<i64> = node_ports(new).into_iter().collect();
+    let used: HashSet<i64> = node_ports(old)
         .into_iter()
         .filter(|port| given.contains(port))
+        .collect();
+    // Of equal names the last counts.
+    let old_ports: HashMap<&str, i64> = old
+        .list("ports")
+        .iter()
+        .map(|port| (port.text("name"), port.number("nodePort")))
         .collect();
     for port in new
         .maps_mut("ports")
         .filter(|port| port.number("nodePort") == 0)
     {
-        let before = old
-            .list("ports")
-            .iter()
-            .rfind(|p| p.text("name") == port.text("name"))
-            .map_or(0, |p| p.number("nodePort"));
+        let before = old_ports.get(port.text("name")).copied().unwrap_or(0);
         if before != 0 && !used.contains(&before) {
             port.insert("nodePort".into(), before.into());
         }

@@ -274,10 +274,12 @@ fn check_indexes(
         ));
     }
     if let (Ok(completed), Ok(failures)) = (read(completed), read(failed)) {
+        // Intervals stand in order and apart.
         let overlap = |(a, b): &(i64, i64)| {
+            let next = failures.partition_point(|(_, d)| d < a);
             failures
-                .iter()
-                .find(|(c, d)| a <= d && c <= b)
+                .get(next)
+                .filter(|(c, _)| c <= b)
                 .map(|(c, _)| *a.max(c))
         };
         if let Some(index) = completed.iter().find_map(overlap) {

@@ -1,5 +1,7 @@
 //! StatefulSets: replicas with names and claims that last.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -232,12 +234,13 @@ fn with_claims(spec: &Value) -> Value {
         let claim =
             |name: &&str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
         let mut volumes: Vec<Value> = names.iter().map(claim).collect();
+        let claimed: BTreeSet<&str> = names.iter().copied().collect();
         volumes.extend(
             pods.part("volumes")
                 .as_array()
                 .into_iter()
                 .flatten()
-                .filter(|v| !names.contains(&v.text("name")))
+                .filter(|v| !claimed.contains(v.text("name")))
                 .cloned(),
         );
         pods.insert("volumes".into(), volumes.into());

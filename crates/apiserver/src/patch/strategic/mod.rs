@@ -97,7 +97,8 @@ fn retain_keys(
     let Value::Array(keys) = directive else {
         return Err(bad_format("retainKeys"));
     };
-    let retained = |key: &str| keys.iter().any(|k| k == key);
+    let names: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let retained = |key: &str| names.contains(key);
     let is_parallel = |key: &str| key.starts_with(DELETE_FROM) || key.starts_with(ELEMENT_ORDER);
     if patch
         .iter()

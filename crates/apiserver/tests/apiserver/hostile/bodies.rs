@@ -57,45 +57,45 @@ async fn broken_bodies_are_refused() {
         .map(|i| format!(r#""k{}":"v","#, i % 7))
         .collect();
     let wide: String = (0..200_000).map(|i| format!(r#""k{i}":1,"#)).collect();
-    for (what, content_type, body, codes) in [
-        ("nothing", JSON, Vec::new(), [400, 422].as_slice()),
-        ("white space", JSON, b" \n\t ".to_vec(), &[400, 422]),
-        ("null", JSON, b"null".to_vec(), &[400, 422]),
-        ("a list", JSON, b"[]".to_vec(), &[400]),
-        ("half", JSON, br#"{"metadata":{"name":"#.to_vec(), &[400]),
+    for (what, content_type, body, code) in [
+        ("nothing", JSON, Vec::new(), 400),
+        ("white space", JSON, b" \n\t ".to_vec(), 400),
+        ("null", JSON, b"null".to_vec(), 422),
+        ("a list", JSON, b"[]".to_vec(), 400),
+        ("half", JSON, br#"{"metadata":{"name":"#.to_vec(), 400),
         (
             "two",
             JSON,
             br#"{"metadata":{"name":"a"}}{"metadata":{"name":"b"}}"#.to_vec(),
-            &[400],
+            400,
         ),
         (
             "invalid UTF-8",
             JSON,
             b"{\"metadata\":{\"name\":\"\xff\xfe\"}}".to_vec(),
-            &[400, 422],
+            422,
         ),
         (
             "lone surrogate",
             JSON,
             br#"{"metadata":{"name":"\ud800"}}"#.to_vec(),
-            &[400, 422],
+            422,
         ),
         (
             "NUL",
             JSON,
             b"{\"metadata\":{\"name\":\"a\0b\"}}".to_vec(),
-            &[400, 422],
+            400,
         ),
         (
             "escaped NUL",
             JSON,
             br#"{"metadata":{"name":"a\u0000b"}}"#.to_vec(),
-            &[400, 422],
+            422,
         ),
-        ("byte order mark", JSON, b"\xef\xbb\xbf{}".to_vec(), &[400]),
-        ("deep list", JSON, b"[".repeat(1_000_000), &[400]),
-        ("deep object", JSON, nested(100_000).into_bytes(), &[400]),
+        ("byte order mark", JSON, b"\xef\xbb\xbf{}".to_vec(), 400),
+        ("deep list", JSON, b"[".repeat(1_000_000), 400),
+        ("deep object", JSON, nested(100_000).into_bytes(), 400),
         (
             "deep annotation",
             JSON,
@@ -104,7 +104,7 @@ async fn broken_bodies_are_refused() {
                 nested(5_000)
             )
             .into_bytes(),
-            &[400],
+            400,
         ),
         (
             "long number",
@@ -114,41 +114,41 @@ async fn broken_bodies_are_refused() {
                 "9".repeat(1_000_000)
             )
             .into_bytes(),
-            &[400],
+            400,
         ),
         (
             "huge exponent",
             JSON,
             br#"{"metadata":{"name":"a","generation":1e999999999}}"#.to_vec(),
-            &[400],
+            400,
         ),
         (
             "repeated keys",
             JSON,
             format!(r#"{{"metadata":{{"name":"a b"}},"data":{{{repeated}"z":"v"}}}}"#).into_bytes(),
-            &[400, 422],
+            422,
         ),
         (
             "unknown keys",
             JSON,
             format!(r#"{{"metadata":{{"name":"a b"}},{wide}"z":1}}"#).into_bytes(),
-            &[400, 413, 422],
+            422,
         ),
         (
             "aliases in aliases",
             YAML,
             format!("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n{laughs}").into_bytes(),
-            &[400],
+            400,
         ),
         (
             "anchors in anchors",
             YAML,
             anchored.clone().into_bytes(),
-            &[400],
+            400,
         ),
-        ("alias of itself", YAML, b"a: &a [*a]\n".to_vec(), &[400]),
-        ("unknown alias", YAML, b"a: *b\n".to_vec(), &[400]),
-        ("deep flow", YAML, b"[".repeat(500_000), &[400]),
+        ("alias of itself", YAML, b"a: &a [*a]\n".to_vec(), 400),
+        ("unknown alias", YAML, b"a: *b\n".to_vec(), 400),
+        ("deep flow", YAML, b"[".repeat(500_000), 400),
         (
             "deep blocks",
             YAML,
@@ -156,68 +156,59 @@ async fn broken_bodies_are_refused() {
                 .map(|i| format!("{}a:\n", " ".repeat(i)))
                 .collect::<String>()
                 .into_bytes(),
-            &[400],
+            400,
         ),
-        ("deep dashes", YAML, b"- ".repeat(100_000), &[400]),
+        ("deep dashes", YAML, b"- ".repeat(100_000), 400),
         (
             "tags",
             YAML,
             b"!!python/object/apply:os.system ['true']".to_vec(),
-            &[400],
+            400,
         ),
-        (
-            "tabs and colons",
-            YAML,
-            b"\t:\t:\t:\n".repeat(1_000),
-            &[400],
-        ),
+        ("tabs and colons", YAML, b"\t:\t:\t:\n".repeat(1_000), 400),
         (
             "merge keys",
             YAML,
             b"a: &a {b: 1}\nc:\n  <<: [*a, *a]\n  <<: *a\n".to_vec(),
-            &[400, 422],
+            422,
         ),
         (
             "invalid UTF-8 YAML",
             YAML,
             b"metadata: {name: \xff}\n".to_vec(),
-            &[400],
+            400,
         ),
         (
             "protobuf noise",
             "application/vnd.kubernetes.protobuf",
             b"k8s\0\xff\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(),
-            &[400, 415],
+            400,
         ),
         (
             "protobuf without its mark",
             "application/vnd.kubernetes.protobuf",
             b"{}".to_vec(),
-            &[400, 415],
+            400,
         ),
         (
             "CBOR",
             "application/cbor",
             b"\xd9\xd9\xf7\x9f\x9f\x9f".to_vec(),
-            &[400, 415],
+            415,
         ),
-        ("no type at all", ";;;", b"{}".to_vec(), &[400, 415, 422]),
+        ("no type at all", ";;;", b"{}".to_vec(), 422),
         (
             "form",
             "application/x-www-form-urlencoded",
             b"a=b".to_vec(),
-            &[400, 415],
+            415,
         ),
     ] {
         let answer = target
             .request(&format!("POST {CONFIG_MAPS}"), content_type, &body)
             .await;
-        assert!(
-            codes.contains(&answer.code) && answer.is_clean(),
-            "{what}: {} {:.300}",
-            answer.head,
-            answer.body
-        );
+        assert_eq!(answer.code, code, "{what}: {:.300}", answer.body);
+        assert!(answer.is_clean(), "{what}: {:.300}", answer.body);
     }
     target.must_be_well().await;
 }
@@ -252,9 +243,18 @@ async fn large_bodies_are_refused_before_they_are_read() {
 }
 
 #[tokio::test]
-async fn deep_objects_are_stored_whole_or_refused() {
+async fn objects_up_to_250_levels_are_stored_and_deeper_ones_refused() {
     let target = with_anything().await;
-    for depth in [60, 120, 127, 128, 200, 250, 300, 10_000] {
+    for (depth, code) in [
+        (60, 201),
+        (120, 201),
+        (127, 201),
+        (128, 201),
+        (200, 201),
+        (250, 201),
+        (300, 400),
+        (10_000, 400),
+    ] {
         let name = format!("d{depth}");
         let made = target
             .request(
@@ -263,11 +263,9 @@ async fn deep_objects_are_stored_whole_or_refused() {
                 thing(&name, &nested(depth)).as_bytes(),
             )
             .await;
-        assert!(
-            [201, 400, 422].contains(&made.code) && made.is_clean(),
-            "{depth}: {made:?}"
-        );
-        if made.code == 201 {
+        assert_eq!(made.code, code, "{depth}: {:.300}", made.body);
+        assert!(made.is_clean(), "{depth}: {:.300}", made.body);
+        if code == 201 {
             for (line, content_type, body) in [
                 (format!("GET {THINGS}/{name}"), "", ""),
                 (
@@ -321,107 +319,103 @@ async fn patches_do_not_explode() {
         })
         .collect();
     let far = format!("/x{}", "/a".repeat(100_000));
-    for (what, content_type, patch, codes) in [
+    for (what, content_type, patch, code) in [
         (
             "copies of copies",
             "application/json-patch+json",
             json!(doubling).to_string(),
-            [400, 413, 422].as_slice(),
+            422,
         ),
         (
             "too many operations",
             "application/json-patch+json",
             json!(many).to_string(),
-            &[413],
+            413,
         ),
         (
             "ever deeper",
             "application/json-patch+json",
             json!(burying).to_string(),
-            &[400, 413, 422],
+            422,
         ),
         (
             "long pointer",
             "application/json-patch+json",
             json!([{"op": "add", "path": far, "value": 1}]).to_string(),
-            &[422],
+            422,
         ),
         (
             "root gone",
             "application/json-patch+json",
             r#"[{"op":"remove","path":""}]"#.into(),
-            &[400, 422],
+            422,
         ),
         (
             "root replaced",
             "application/json-patch+json",
             r#"[{"op":"replace","path":"","value":5}]"#.into(),
-            &[400, 422],
+            422,
         ),
         (
             "root moved into itself",
             "application/json-patch+json",
             r#"[{"op":"move","from":"/x","path":"/x/a/b"}]"#.into(),
-            &[422],
+            422,
         ),
         (
             "metadata gone",
             "application/json-patch+json",
             r#"[{"op":"remove","path":"/metadata"}]"#.into(),
-            &[400, 422],
+            400,
         ),
         (
             "kind gone",
             "application/json-patch+json",
             r#"[{"op":"remove","path":"/kind"}]"#.into(),
-            &[400, 422],
+            422,
         ),
         (
             "odd indices",
             "application/json-patch+json",
             r#"[{"op":"add","path":"/x/a/b/-9223372036854775808","value":1}]"#.into(),
-            &[422],
+            422,
         ),
         (
             "huge index",
             "application/json-patch+json",
             r#"[{"op":"add","path":"/x/a/b/99999999999999999999","value":1}]"#.into(),
-            &[422],
+            422,
         ),
         (
             "deep merge",
             "application/merge-patch+json",
             nested(50_000),
-            &[400],
+            400,
         ),
         (
             "merge of a list",
             "application/merge-patch+json",
             "[1]".into(),
-            &[400, 422],
+            400,
         ),
         (
             "merge of null",
             "application/merge-patch+json",
             "null".into(),
-            &[400, 422],
+            400,
         ),
         (
             "merge that empties",
             "application/merge-patch+json",
             r#"{"metadata":null,"kind":null,"apiVersion":null}"#.into(),
-            &[400, 422],
+            422,
         ),
     ] {
         let answer = target
             .request(&format!("PATCH {THINGS}/t"), content_type, patch.as_bytes())
             .await;
-        assert!(
-            codes.contains(&answer.code) && answer.is_clean(),
-            "{what}: {} {:.300}",
-            answer.head,
-            answer.body
-        );
+        assert_eq!(answer.code, code, "{what}: {:.300}", answer.body);
+        assert!(answer.is_clean(), "{what}: {:.300}", answer.body);
     }
     target.must_be_well().await;
 }
@@ -447,31 +441,35 @@ async fn definitions_cannot_hold_bombs() {
     let wide: Value = (0..5_000)
         .map(|i| (format!("p{i}"), json!({"type": "string"})))
         .collect();
-    for (what, definition, codes) in [
+    for (what, definition, code, bomb_code) in [
         (
             "repetition of repetitions",
             pattern("((a{1000}){1000}){1000}"),
-            [201, 422].as_slice(),
+            422,
+            None,
         ),
-        ("backtracking", pattern("^(a+)+$"), &[201]),
-        ("deep schema", define(deep), &[201, 400, 422]),
+        ("backtracking", pattern("^(a+)+$"), 201, Some(422)),
+        ("deep schema", define(deep), 422, None),
         (
             "wide schema",
             define(json!({"type": "object", "properties": wide})),
-            &[201, 422],
+            201,
+            Some(201),
         ),
         (
             "reference to itself",
             define(json!({"type": "object", "$ref": "#"})),
-            &[422],
+            422,
+            None,
         ),
-        ("schema of another type", define(json!([1, 2])), &[400]),
+        ("schema of another type", define(json!([1, 2])), 400, None),
         (
             "endless bounds",
             define(
                 json!({"type": "object", "maxProperties": 9_223_372_036_854_775_807i64, "minProperties": -1}),
             ),
-            &[201, 422],
+            201,
+            Some(201),
         ),
     ] {
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -482,13 +480,9 @@ async fn definitions_cannot_hold_bombs() {
                 definition.to_string().as_bytes(),
             )
             .await;
-        assert!(
-            codes.contains(&made.code) && made.is_clean(),
-            "{what}: {} {:.300}",
-            made.head,
-            made.body
-        );
-        if made.code == 201 {
+        assert_eq!(made.code, code, "{what}: {:.300}", made.body);
+        assert!(made.is_clean(), "{what}: {:.300}", made.body);
+        if let Some(bomb_code) = bomb_code {
             let bomb = json!({"apiVersion": "example.dev/v1", "kind": "Bomb", "metadata": {"name": "b"}, "a": format!("{}!", "a".repeat(50_000))});
             let answer = target
                 .request(
@@ -497,12 +491,8 @@ async fn definitions_cannot_hold_bombs() {
                     bomb.to_string().as_bytes(),
                 )
                 .await;
-            assert!(
-                [201, 422].contains(&answer.code) && answer.is_clean(),
-                "{what}: {} {:.300}",
-                answer.head,
-                answer.body
-            );
+            assert_eq!(answer.code, bomb_code, "{what}: {:.300}", answer.body);
+            assert!(answer.is_clean(), "{what}: {:.300}", answer.body);
             let gone = target
                 .request(&format!("DELETE {path}/bombs.example.dev"), JSON, b"")
                 .await;

@@ -194,25 +194,40 @@ async fn many_streams_of_one_connection_are_all_answered() {
 
 #[tokio::test]
 async fn clients_that_walk_away_leave_nothing_behind() {
+    const WATCHES: usize = 25;
     let target = Target::start().await;
-    for round in 0..50 {
-        let mut stream = target.connect("http/1.1").await;
-        let watch = format!(
-            "GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
-            target.token
-        );
-        let bytes = if round % 2 == 0 {
-            watch
-        } else {
-            promise(&target, 1000)
-        };
-        stream.write_all(bytes.as_bytes()).await.expect("sent");
-        drop(stream);
+    let open = |watches: usize| {
+        format!(
+            r#"apiserver_longrunning_requests{{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="WATCH",version="v1"}} {watches}"#
+        )
+    };
+    let watch = format!(
+        "GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
+        target.token
+    );
+    let mut clients = Vec::new();
+    for _ in 0..WATCHES {
+        for bytes in [watch.clone(), promise(&target, 1000)] {
+            let mut stream = target.connect("http/1.1").await;
+            stream.write_all(bytes.as_bytes()).await.expect("sent");
+            clients.push(stream);
+        }
     }
+    busy(&target, &open(WATCHES)).await;
+    drop(clients);
+    busy(&target, &open(0)).await;
     busy(
         &target,
         r#"apiserver_current_inflight_requests{request_kind="mutating"} 0"#,
     )
     .await;
+    let made = target
+        .request(
+            &format!("POST {CONFIG_MAPS}"),
+            "application/json",
+            br#"{"metadata":{"name":"after"}}"#,
+        )
+        .await;
+    assert_eq!(made.code, 201, "{made:?}");
     target.must_be_well().await;
 }

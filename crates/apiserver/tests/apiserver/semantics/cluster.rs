@@ -36,18 +36,26 @@ const STEP: Duration = Duration::from_secs(1);
 
 /// Runs a check against a fresh server in-process, and against another over HTTPS.
 pub(crate) fn both_ways(check: impl AsyncFn(&Cluster)) {
-    for way in [Way::InProcess, Way::Https] {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async {
-            let cluster = Cluster::start(way).await;
-            check(&cluster).await;
-            cluster.server.shutdown().await;
-        });
-    }
+    run(Way::InProcess, &check);
+    run(Way::Https, &check);
+}
+
+/// Runs a check of many requests against a fresh server in-process.
+pub(crate) fn in_process(check: impl AsyncFn(&Cluster)) {
+    run(Way::InProcess, &check);
+}
+
+fn run(way: Way, check: &impl AsyncFn(&Cluster)) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let cluster = Cluster::start(way).await;
+        check(&cluster).await;
+        cluster.server.shutdown().await;
+    });
 }
 
 /// A running server.

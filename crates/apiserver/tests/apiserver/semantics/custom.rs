@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    cluster::{Cluster, both_ways},
+    cluster::{Cluster, both_ways, in_process},
     effect::{
         Effect::{Added, Deleted, Generation, Nothing, Version},
         check, row,
@@ -317,6 +317,61 @@ fn definition_goes_after_its_objects() {
             (gone.code, gone.text.trim_end()),
             (404, "404 page not found")
         );
+    });
+}
+
+/// Each deletion of an object used to start the clean-up again, one call deeper, until the stack
+/// overflowed.
+#[test]
+fn definition_goes_with_ten_thousand_objects() {
+    const OBJECTS: usize = 10_000;
+    in_process(async |cluster| {
+        let place = cluster.place("a").await;
+        defined(cluster).await;
+        for number in 0..OBJECTS {
+            let made = place
+                .ask("POST widget", &widget(&format!("w{number}"), 1))
+                .await;
+            assert_eq!(made.code, 201, "{}", made.message());
+        }
+        let deleted = place
+            .ask("DELETE crd/widgets.example.dev", &Value::Null)
+            .await;
+        assert_eq!(deleted.code, 200, "{}", deleted.message());
+        assert_eq!(place.get("crd/widgets.example.dev").await.code, 404);
+        assert_eq!(place.get("widget").await.code, 404);
+        defined(cluster).await;
+        assert_eq!(place.get("widget").await.names(), Vec::<String>::new());
+    });
+}
+
+/// The release of each object used to list and decode all that were left.
+#[test]
+fn definition_goes_when_the_last_of_many_objects_is_released() {
+    const OBJECTS: usize = 2_000;
+    in_process(async |cluster| {
+        let place = cluster.place("a").await;
+        defined(cluster).await;
+        for number in 0..OBJECTS {
+            let made = place
+                .ask("POST widget", &held(widget(&format!("w{number}"), 1)))
+                .await;
+            assert_eq!(made.code, 201, "{}", made.message());
+        }
+        place
+            .set_up(&[("DELETE crd/widgets.example.dev", Value::Null)])
+            .await;
+        for number in 0..OBJECTS {
+            assert_eq!(place.get("crd/widgets.example.dev").await.code, 200);
+            let released = place
+                .ask(
+                    &format!("MERGE widget/w{number}"),
+                    &json!({"metadata": {"finalizers": null}}),
+                )
+                .await;
+            assert_eq!(released.code, 200, "{}", released.message());
+        }
+        assert_eq!(place.get("crd/widgets.example.dev").await.code, 404);
     });
 }
 

@@ -84,6 +84,36 @@ fn watches_begin_where_they_are_told() {
     });
 }
 
+/// A watch of an empty name used to be notified of every event of its namespace, to hand out none
+/// of them and never to be pending again.
+#[test]
+fn watch_of_a_name_that_no_object_has_is_silent() {
+    both_ways(async |cluster| {
+        let place = cluster.place("a").await;
+        for name in ["", "x%2Fy", "..", "missing"] {
+            let watching = place
+                .watch(&format!(
+                    "cm?watch=1&timeoutSeconds=5&fieldSelector=metadata.name%3D{name}"
+                ))
+                .await;
+            assert_eq!(watching.code, 200, "{name}");
+            place
+                .set_up(&[
+                    ("POST cm", cm("a", "1")),
+                    ("PUT cm/a", cm("a", "2")),
+                    ("DELETE cm/a", Value::Null),
+                ])
+                .await;
+            cluster.pass(SECOND * 6).await;
+            assert_eq!(watching.all().await, Vec::<Value>::new(), "{name}");
+            let listed = place
+                .get(&format!("cm?fieldSelector=metadata.name%3D{name}"))
+                .await;
+            assert_eq!(listed.names(), Vec::<String>::new(), "{name}");
+        }
+    });
+}
+
 #[test]
 fn end_of_initial_events_is_marked() {
     both_ways(async |cluster| {
@@ -272,6 +302,60 @@ fn bookmarks_come_every_minute_and_before_the_end() {
         assert!(
             unmarked.all().await.is_empty(),
             "bookmarks are for those who ask"
+        );
+    });
+}
+
+/// The bookmark used to name the version asked for, so that the client lost everything up to there.
+#[test]
+fn watch_from_the_future_is_silent_until_then() {
+    both_ways(async |cluster| {
+        let place = cluster.place("a").await;
+        let future = place.now().await + 2;
+        let watching = place
+            .watch(&format!(
+                "cm?watch=1&allowWatchBookmarks=true&resourceVersion={future}&timeoutSeconds=130"
+            ))
+            .await;
+        assert_eq!(watching.code, 200);
+        place.set_up(&[("POST cm", cm("early", "1"))]).await;
+        cluster.pass(SECOND * 70).await;
+        let v = place
+            .set_up(&[("POST cm", cm("last", "1")), ("POST cm", cm("first", "1"))])
+            .await;
+        assert_eq!(v[0], future);
+        cluster.pass(SECOND * 60).await;
+        let told = shorts(&watching.all().await);
+        let bookmark = format!("BOOKMARK @{}", v[1]);
+        assert_eq!(
+            told,
+            [format!("ADDED first@{}", v[1]), bookmark.clone(), bookmark],
+            "{:?}",
+            cluster.way
+        );
+    });
+}
+
+#[test]
+fn initial_events_of_the_future_are_waited_for_in_vain() {
+    both_ways(async |cluster| {
+        let place = cluster.place("a").await;
+        place.set_up(&[("POST cm", cm("a", "1"))]).await;
+        let future = place.now().await + 1000;
+        let query = format!(
+            "cm?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion={future}&timeoutSeconds=30"
+        );
+        let answer = place
+            .ask_in_time(&format!("GET {query}"), &Value::Null)
+            .await;
+        assert_eq!(answer.code, 200);
+        assert_eq!(answer.body["type"], "ERROR");
+        let status = &answer.body["object"];
+        assert_eq!(status["code"], 504);
+        assert_eq!(status["reason"], "Timeout");
+        assert_eq!(
+            status["details"]["causes"][0]["reason"],
+            "ResourceVersionTooLarge"
         );
     });
 }
