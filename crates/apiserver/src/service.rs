@@ -21,6 +21,7 @@ use tracing::{Instrument as _, Span, field::Empty};
 use crate::{
     api::Api,
     auth::{self, Authenticator, PeerCertificate, User},
+    decode::BODY_MAX_BYTES,
     error::ApiError,
     http::{
         answer::{Shape, add_warnings, answer, error_response},
@@ -36,9 +37,6 @@ use crate::{
     registry::{Part, Resource},
     verbs::{self, Call, Target, Warnings},
 };
-
-/// The largest body of a request.
-const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
 
 /// A request that is no watch is answered within this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
