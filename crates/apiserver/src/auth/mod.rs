@@ -5,6 +5,7 @@
 mod authenticate; // certificate, token or nobody: a user
 mod authorize; // a user, a verb, a target: yes or no
 mod claims; // what a token says
+mod coverage; // whether rules cover the rules of a role
 mod decoded; // roles and bindings, decoded once per version
 mod escalation; // nobody grants more than they hold
 mod impersonate; // acting as somebody else

@@ -2,7 +2,7 @@
 //! In: stored roles and bindings. Out: the rules a user has in a namespace, and whether one of them allows a request.
 //! Holds: rules only ever add; a binding to a role that does not exist grants nothing and is named in the reason.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashSet, fmt, sync::Arc};
 
 use serde_json::Value;
 
@@ -19,12 +19,12 @@ pub(crate) struct Rule<'a>(&'a Value);
 impl<'a> Rule<'a> {
     /// The rules of a role.
     pub(crate) fn of(role: &'a Object) -> impl Iterator<Item = Self> {
-        role.body
-            .get("rules")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .map(Self)
+        role.body.get("rules").into_iter().flat_map(Self::each)
+    }
+
+    /// The rules in a list.
+    pub(crate) fn each(rules: &'a Value) -> impl Iterator<Item = Self> {
+        rules.as_array().into_iter().flatten().map(Self)
     }
 
     /// The strings in one of the rule's lists.
@@ -35,6 +35,13 @@ impl<'a> Rule<'a> {
             .into_iter()
             .flatten()
             .filter_map(Value::as_str)
+    }
+
+    /// About as many bytes as the rule takes in JSON.
+    pub(crate) fn bytes(self) -> usize {
+        let lists = self.0.as_object().into_iter().flat_map(|rule| rule.keys());
+        let values = lists.flat_map(|key| self.list(key));
+        values.map(|value| value.len() + 3).sum()
     }
 
     /// Whether one of the rule's lists holds `value`.
@@ -212,6 +219,15 @@ impl Grants {
     /// Every rule of every role.
     pub(crate) fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
         self.granted.iter().flat_map(|g| Rule::of(&g.role))
+    }
+
+    /// The same, for a role that is bound several times only once.
+    pub(crate) fn distinct_rules(&self) -> impl Iterator<Item = Rule<'_>> {
+        let mut seen = HashSet::new();
+        self.granted
+            .iter()
+            .filter(move |grant| seen.insert((&grant.role.meta.namespace, &grant.role.meta.name)))
+            .flat_map(|grant| Rule::of(&grant.role))
     }
 
     /// The problems as one text; empty when there are none.
