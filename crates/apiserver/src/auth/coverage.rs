@@ -555,7 +555,7 @@ mod tests {
     fn coverage_is_that_of_the_rules_broken_down() {
         let entropy = Entropy::seeded(15);
         let mut decisions = [0, 0];
-        for _ in 0..20_000 {
+        for _ in 0..5_000 {
             let held_rules = random_rules(&entropy, 5);
             let wanted = random_rules(&entropy, 2);
             let held: Vec<Rule<'_>> = Rule::each(&held_rules).collect();
@@ -570,8 +570,8 @@ mod tests {
             assert_eq!(found, expected, "{held_rules} {wanted}");
             decisions[usize::from(found.is_empty())] += 1;
         }
-        assert!(decisions[0] > 2_000, "{decisions:?}");
-        assert!(decisions[1] > 2_000, "{decisions:?}");
+        assert!(decisions[0] > 500, "{decisions:?}");
+        assert!(decisions[1] > 500, "{decisions:?}");
     }
 
     #[test]
