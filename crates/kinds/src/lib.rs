@@ -12,6 +12,7 @@
 mod builtin; // the built-in kinds, by API group
 mod codec; // decode, encode, metadata
 mod external; // types of other crates
+mod late_time; // times beyond the range of the time type
 mod partial; // metadata alone, and kinds known at run time
 #[cfg(test)]
 mod tests; // codecs of every sort
@@ -50,7 +51,7 @@ pub trait Kind: kube::Resource + Clone + Debug + Send + Sync + 'static {
     fn codec() -> &'static KindCodec;
 }
 
-/// Decodes an object from its JSON.
+/// Decodes an object from its JSON; see [`KindCodec::decode`].
 ///
 /// # Errors
 /// The bytes are not JSON, or not an object of this kind.

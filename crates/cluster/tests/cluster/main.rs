@@ -4,6 +4,7 @@
 
 mod core_controllers; // cluster roles, finished Jobs, volume protection
 mod endpoints; // EndpointSlices and Endpoints
+mod extremes; // values at the limits of their types
 mod garbage_collector; // owner references
 mod histories; // random histories converge to the desired state
 mod lifecycle; // start, stop, restart
