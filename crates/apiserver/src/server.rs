@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::Api,
-    auth::{Authenticator, Tokens, User},
+    auth::{Authenticator, Tokens},
     bootstrap,
     entropy::Entropy,
     kubeconfig::Kubeconfig,
@@ -253,12 +253,7 @@ impl ApiServer {
 
     /// The server as a tower service, without a socket. Requests without credentials come from the administrator.
     pub fn service(&self) -> ApiService {
-        let admin = User {
-            name: tls::ADMIN.into(),
-            groups: vec!["system:masters".into()],
-            ..User::default()
-        };
-        ApiService::new(self.server.clone(), Some(admin.authenticated()))
+        ApiService::new(self.server.clone(), None).as_user(tls::ADMIN, ["system:masters"])
     }
 
     /// A client of this server as its administrator, without a socket.

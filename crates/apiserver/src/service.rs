@@ -104,6 +104,20 @@ impl ApiService {
             trusted: trusted.map(Arc::new),
         }
     }
+
+    /// The same server, where requests without credentials come from this user. They are authorized
+    /// as those of any client with that user, who is also in the group `system:authenticated`.
+    ///
+    /// Whoever has a service is trusted by the server, so it may name any user.
+    #[must_use]
+    pub fn as_user<'a>(&self, user: &str, groups: impl IntoIterator<Item = &'a str>) -> Self {
+        let user = User {
+            name: user.to_owned(),
+            groups: groups.into_iter().map(str::to_owned).collect(),
+            ..User::default()
+        };
+        Self::new(self.server.clone(), Some(user.authenticated()))
+    }
 }
 
 /// An error of a body that is on its way in.
