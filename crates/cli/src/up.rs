@@ -169,7 +169,9 @@ impl RunningCluster {
         define(&admin_client(&self.server), operators)
             .await
             .map_err(CliError::new)?;
-        for operator in operators {
+        // An operator without permissions has CRDs only.
+        let has_permissions = |operator: &&Operator| !(operator.permissions)().is_empty();
+        for operator in operators.iter().filter(has_permissions) {
             let client = self.operator_client(operator).await?;
             let operator = std::slice::from_ref(operator);
             let mgr = manager(

@@ -3,7 +3,8 @@
 //!
 //! In: the name of a controller. Out: its user and groups, and the RBAC objects that upstream's
 //! policy lacks.
-//! Guarantees: a controller has the permissions of its upstream counterpart and no others.
+//! Guarantees: a controller has the permissions of its upstream counterpart, and may patch what it
+//! may update.
 
 use serde_json::{Value, json};
 
@@ -75,34 +76,106 @@ impl Identity {
     }
 }
 
+/// What controllers patch here and update upstream: service account, API group, resource. A patch
+/// leaves fields alone that this version does not know, and needs no permission in effect that
+/// `update` does not give.
+const PATCHED: &[(&str, &str, &str)] = &[
+    ("cronjob-controller", "batch", "cronjobs/status"),
+    ("daemon-set-controller", "apps", "daemonsets/status"),
+    ("deployment-controller", "apps", "deployments/status"),
+    (
+        "disruption-controller",
+        "policy",
+        "poddisruptionbudgets/status",
+    ),
+    ("endpoint-controller", "", "endpoints"),
+    (
+        "endpointslice-controller",
+        "discovery.k8s.io",
+        "endpointslices",
+    ),
+    (
+        "endpointslicemirroring-controller",
+        "discovery.k8s.io",
+        "endpointslices",
+    ),
+    ("job-controller", "batch", "jobs/status"),
+    ("namespace-controller", "", "namespaces/finalize"),
+    ("namespace-controller", "", "namespaces/status"),
+    ("persistent-volume-binder", "", "persistentvolumeclaims"),
+    (
+        "persistent-volume-binder",
+        "",
+        "persistentvolumeclaims/status",
+    ),
+    ("persistent-volume-binder", "", "persistentvolumes"),
+    ("persistent-volume-binder", "", "persistentvolumes/status"),
+    ("pv-protection-controller", "", "persistentvolumes"),
+    ("pvc-protection-controller", "", "persistentvolumeclaims"),
+    ("replicaset-controller", "apps", "replicasets/status"),
+    (
+        "replication-controller",
+        "",
+        "replicationcontrollers/status",
+    ),
+    ("root-ca-cert-publisher", "", "configmaps"),
+    ("statefulset-controller", "", "persistentvolumeclaims"),
+    ("statefulset-controller", "apps", "statefulsets/status"),
+    (
+        "volumeattributesclass-protection-controller",
+        "storage.k8s.io",
+        "volumeattributesclasses",
+    ),
+];
+
 /// The RBAC objects that the identities of a cluster need beyond upstream's bootstrap policy; apply
 /// them before the controllers start.
 ///
 /// Upstream authorizes kubelets by the node authorizer. Here all simulated kubelets are one user,
-/// with the role that upstream's policy has for nodes.
+/// with the role that upstream's policy has for nodes. Controllers may patch what upstream's policy
+/// lets them update.
 pub fn rbac_objects() -> Vec<Value> {
-    let api_version = "rbac.authorization.k8s.io/v1";
-    let binding = |user: &str, role: &str| {
-        let group = "rbac.authorization.k8s.io";
-        json!({
-            "apiVersion": api_version, "kind": "ClusterRoleBinding",
-            "metadata": {"name": user},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-        })
+    let rule = |verb: &str, group: &str, resource: &str| {
+        let resources = [resource];
+        json!({"verbs": [verb], "apiGroups": [group], "resources": resources})
     };
-    let create_classes = json!({
-        "verbs": ["create"], "apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"],
-    });
-    vec![
-        binding(KUBELET, "system:node"),
-        json!({
-            "apiVersion": api_version, "kind": "ClusterRole",
-            "metadata": {"name": ADD_ON},
-            "rules": [create_classes],
-        }),
-        binding(ADD_ON, ADD_ON),
-    ]
+    let create_classes = rule("create", "storage.k8s.io", "storageclasses");
+    let mut objects = vec![
+        binding(KUBELET, KUBELET, "system:node"),
+        role(ADD_ON, vec![create_classes]),
+        binding(ADD_ON, ADD_ON, ADD_ON),
+    ];
+    for account in PATCHED.chunk_by(|(left, ..), (right, ..)| left == right) {
+        let name = account[0].0;
+        let rules = account
+            .iter()
+            .map(|(_, group, resource)| rule("patch", group, resource));
+        let role_name = format!("bellerophon:controller:{name}");
+        let user = Identity::service_account(name).user;
+        objects.push(role(&role_name, rules.collect()));
+        objects.push(binding(&role_name, &user, &role_name));
+    }
+    objects
+}
+
+const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
+
+fn role(name: &str, rules: Vec<Value>) -> Value {
+    json!({
+        "apiVersion": API_VERSION, "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": rules,
+    })
+}
+
+fn binding(name: &str, user: &str, role: &str) -> Value {
+    let group = "rbac.authorization.k8s.io";
+    json!({
+        "apiVersion": API_VERSION, "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    })
 }
 
 #[cfg(test)]

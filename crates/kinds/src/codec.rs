@@ -12,7 +12,7 @@ use kube::core::{ApiResource, DynamicResourceScope, TypeMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::late_time;
+use crate::times;
 
 /// An object whose type only its codec knows. Clones share it.
 pub type Object = Arc<dyn Any + Send + Sync>;
@@ -65,12 +65,13 @@ impl KindCodec {
     }
 
     /// Decodes an object from its JSON. Times after `9999-12-30T22:00:00Z`, the latest that
-    /// `Timestamp` can express, are decoded as that time.
+    /// `Timestamp` can express, are decoded as that time, and null as the zero time where a time is
+    /// required.
     ///
     /// # Errors
     /// The bytes are not JSON, or not an object of this kind.
     pub fn decode(&self, json: &[u8]) -> Result<Object, serde_json::Error> {
-        (self.decode)(json).or_else(|error| late_time::decode(self.decode, json, error))
+        (self.decode)(json).or_else(|error| times::decode(self.decode, json, error))
     }
 
     /// Encodes an object of this codec's type as JSON.

@@ -12,10 +12,10 @@
 mod builtin; // the built-in kinds, by API group
 mod codec; // decode, encode, metadata
 mod external; // types of other crates
-mod late_time; // times beyond the range of the time type
 mod partial; // metadata alone, and kinds known at run time
 #[cfg(test)]
 mod tests; // codecs of every sort
+mod times; // times that the time type cannot express
 
 use std::fmt::Debug;
 use std::sync::Arc;

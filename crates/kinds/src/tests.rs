@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, TypeMeta};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
@@ -179,6 +179,35 @@ fn times_of_the_last_day_are_decoded_as_the_latest() {
             assert_eq!(pod.annotations()[late], "key");
         }
     }
+}
+
+/// Kubernetes writes the zero time of a condition as null.
+#[test]
+fn null_is_the_zero_time_where_a_time_is_required() {
+    let applied = r#"{"lastTransitionTime":null}"#;
+    let condition = json!({
+        "type": "A", "status": "True", "reason": "R", "message": "", "lastTransitionTime": null,
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "a", "creationTimestamp": null, "annotations": {"applied": applied}},
+        "status": {"conditions": vec![condition; 100]},
+    });
+    for json in [
+        service.to_string(),
+        serde_json::to_string_pretty(&service).expect("JSON"),
+    ] {
+        let service = decode::<Service>(json.as_bytes()).expect("a service");
+        let status = service.status.as_ref().expect("a status");
+        let conditions = status.conditions.as_ref().expect("conditions");
+        assert_eq!(conditions.len(), 100);
+        let time = conditions[99].last_transition_time.0.to_string();
+        assert_eq!(time, "0001-01-01T00:00:00Z");
+        assert_eq!(service.annotations()["applied"], applied);
+        assert_eq!(service.metadata.creation_timestamp, None);
+    }
+    let wrong = r#"{"metadata":{"name":"a","ownerReferences":null,"labels":{"a":null}}}"#;
+    assert!(decode::<Service>(wrong.as_bytes()).is_err());
 }
 
 #[test]

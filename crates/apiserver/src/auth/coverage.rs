@@ -59,7 +59,7 @@ impl<'a> Permission<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooComplex;
 
-/// The permissions of `wanted` that no rule in `held` covers, in the order of their rules and verbs;
+/// The permissions of `wanted` that no rule in `held` covers, in order of their rules and verbs;
 /// the first [`UNCOVERED_MAX`] found.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Roles and bindings as objects, taken from their bytes once per version.
 //! In: stored versions. Out: the objects in them, shared.
-//! Holds: the versions kept are limited by their size; the one that was not used for longest is evicted first.
+//! Holds: the versions kept are limited by their size; the least recently used is evicted first.
 
 use std::{
     collections::{BTreeMap, HashMap},

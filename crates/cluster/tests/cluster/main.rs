@@ -10,6 +10,7 @@ mod histories; // random histories converge to the desired state
 mod lifecycle; // start, stop, restart
 mod namespace; // default objects and deletion of namespaces
 mod nodes; // simulated nodes and node lifecycle
+mod permissions; // users of the controllers
 mod pods; // helpers for pods
 mod scheduler; // binding, preemption, gates
 mod storage; // volume binding

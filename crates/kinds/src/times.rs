@@ -1,9 +1,11 @@
-//! Times beyond the range of `Timestamp`.
+//! Times that `Timestamp` cannot express.
 //!
 //! Kubernetes accepts times up to the year 9999; `Timestamp` ends a day earlier, so that every time
-//! zone can show it. An object with a later time must be decoded all the same, or no controller
+//! zone can show it. Kubernetes also writes the zero time as null, which k8s-openapi accepts in
+//! optional fields only. An object with such a time must be decoded all the same, or no controller
 //! sees it.
-//! In: JSON that was not decoded, and why. Out: the object, with such times as the latest one.
+//! In: JSON that was not decoded, and why. Out: the object, with later times as the latest one, and
+//! null as the zero time where a time is required.
 
 use std::ops::Range;
 
@@ -19,6 +21,9 @@ const LATEST: &[u8] = b"9999-12-30T22:00:00Z";
 /// How every later time begins.
 const PREFIX: &[u8] = b"\"9999-12-3";
 
+/// Go's zero time.
+const ZERO: &[u8] = b"\"0001-01-01T00:00:00Z\"";
+
 /// Times that are replaced one by one, each after a failure to decode it. An object with more of
 /// them is decoded with all strings replaced that are such times, in whatever field.
 const FAILURES_MAX: usize = 8;
@@ -26,26 +31,68 @@ const FAILURES_MAX: usize = 8;
 /// Decodes an object that was not decoded because of `error`.
 ///
 /// # Errors
-/// The error, if later times are not its cause.
+/// The error, if such times are not its cause.
 #[cold]
 pub(crate) fn decode(decode: Decode, json: &[u8], error: Error) -> Result<Object, Error> {
-    if late_times(json).next().is_none() {
-        return Err(error);
-    }
     let mut clamped = json.to_vec();
     let mut position = offset(&clamped, &error);
+    let mut expects_time = is_about_time(&error);
     for _ in 0..FAILURES_MAX {
         let failed = |time: &Range<usize>| time.start < position && position <= time.end + 1;
-        let Some(time) = late_times(&clamped).find(failed) else {
+        let late_time = late_times(&clamped).find(failed);
+        if let Some(time) = late_time {
+            clamped.splice(time, LATEST.iter().copied());
+        } else if let Some(member) = null_member(&clamped, position).filter(|_| expects_time) {
+            clamped = with_zero_times(&clamped, &member);
+        } else {
             break;
-        };
-        clamped.splice(time, LATEST.iter().copied());
+        }
         match decode(&clamped) {
             Ok(object) => return Ok(object),
-            Err(error) => position = offset(&clamped, &error),
+            Err(error) => {
+                position = offset(&clamped, &error);
+                expects_time = is_about_time(&error);
+            }
         }
     }
+    if late_times(&clamped).next().is_none() {
+        return Err(error);
+    }
     decode(&clamp_all(&clamped)).map_err(|_| error)
+}
+
+/// Whether the decoder expected a time.
+fn is_about_time(error: &Error) -> bool {
+    error.to_string().contains("expected a timestamp")
+}
+
+/// The member that ends at a position and is null: `"startTime":null`.
+fn null_member(json: &[u8], position: usize) -> Option<Vec<u8>> {
+    let before = json.get(..position)?;
+    let key = before.strip_suffix(b"null")?.trim_ascii_end();
+    let key = key.strip_suffix(b":")?.trim_ascii_end();
+    let name = key.strip_suffix(b"\"")?;
+    let start = name.iter().rposition(|byte| *byte == b'"')?;
+    Some(before[start..].to_vec())
+}
+
+/// Every member that is equal to this one, with the zero time instead of null. The quotes of a member
+/// inside a string are escaped, so it is another one.
+fn with_zero_times(json: &[u8], member: &[u8]) -> Vec<u8> {
+    let key = &member[..member.len() - b"null".len()];
+    let mut replaced = Vec::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(start) = rest
+        .windows(member.len())
+        .position(|window| window == member)
+    {
+        replaced.extend_from_slice(&rest[..start]);
+        replaced.extend_from_slice(key);
+        replaced.extend_from_slice(ZERO);
+        rest = &rest[start + member.len()..];
+    }
+    replaced.extend_from_slice(rest);
+    replaced
 }
 
 fn clamp_all(json: &[u8]) -> Vec<u8> {
