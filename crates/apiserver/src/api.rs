@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
-    auth::{Decoded, Lookup, Source},
+    auth::{BindingIndex, Decoded, Lookup, Source, User},
     entropy::Entropy,
     error::ApiError,
     kinds::{Addresses, Effect, Reservation},
@@ -24,6 +24,8 @@ pub(crate) struct Api {
     addresses: Mutex<Addresses>,
     /// Roles and bindings, decoded.
     decoded: Decoded,
+    role_bindings: BindingIndex,
+    cluster_role_bindings: BindingIndex,
 }
 
 /// What an object takes of the server's stock until it is known whether the object is stored. Given back unless it is kept.
@@ -60,6 +62,8 @@ impl Api {
             entropy,
             addresses: Mutex::new(Addresses::new()),
             decoded: Decoded::default(),
+            role_bindings: BindingIndex::new(Source::RoleBinding),
+            cluster_role_bindings: BindingIndex::new(Source::ClusterRoleBinding),
         }
     }
 
@@ -153,28 +157,19 @@ impl Lookup for Api {
     fn get(&self, source: Source, namespace: &str, name: &str) -> Option<Arc<Object>> {
         let stored = self
             .store
-            .get(&shelf_of(source), &ObjectKey::new(namespace, name))?;
+            .get(&source.storage_name(), &ObjectKey::new(namespace, name))?;
         Some(self.decoded.of(source, &stored))
     }
 
-    fn list(&self, source: Source, namespace: &str) -> Vec<Arc<Object>> {
-        let scope = if namespace.is_empty() {
-            Scope::All
-        } else {
-            Scope::Namespace(namespace.to_owned())
+    fn bindings_of(&self, user: &User, namespace: &str) -> Vec<Arc<Object>> {
+        let (source, index) = match namespace {
+            "" => (Source::ClusterRoleBinding, &self.cluster_role_bindings),
+            _ => (Source::RoleBinding, &self.role_bindings),
         };
-        let listing = self
-            .store
-            .list(&shelf_of(source), &Range::all_of(scope), None)
-            .expect("the newest state is always kept");
-        listing
-            .objects
+        index
+            .of(user, namespace, &*self.store)
             .iter()
-            .map(|stored| self.decoded.of(source, stored))
+            .filter_map(|key| self.get(source, key.namespace(), key.name()))
             .collect()
     }
-}
-
-fn shelf_of(source: Source) -> String {
-    format!("{}/{}", source.group(), source.resource())
 }

@@ -29,7 +29,8 @@ impl Entropy {
         }
     }
 
-    /// The sequence that belongs to `seed`. For replay only: whoever knows the seed knows every token.
+    /// The sequence that belongs to `seed`. For replay only, never for credentials: whoever knows
+    /// the seed knows every value.
     pub(crate) fn seeded(seed: u64) -> Self {
         Self {
             generator: Mutex::new(StdRng::seed_from_u64(seed)),

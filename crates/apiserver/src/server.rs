@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::Api,
-    auth::{Authenticator, Tokens, User},
+    auth::{Authenticator, Tokens},
     bootstrap,
     entropy::Entropy,
     kubeconfig::Kubeconfig,
@@ -67,7 +67,8 @@ impl Builder {
         }
     }
 
-    /// Makes uids, generated names and tokens repeatable.
+    /// Makes uids and generated names repeatable. Credentials are not: the administrator's token,
+    /// certificates and signing keys always come from the operating system's randomness.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self {
@@ -113,7 +114,7 @@ impl Builder {
     pub async fn start(self) -> Result<ApiServer, StartError> {
         let keys = |e: &dyn std::fmt::Display| StartError::Keys(e.to_string());
         let entropy = self.seed.map_or_else(Entropy::from_os, Entropy::seeded);
-        let token = tls::admin_token(&entropy);
+        let token = tls::admin_token();
         let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
         let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
         let api = Arc::new(Api::new(Arc::new(MemoryStore::new()), clock, entropy));
@@ -252,12 +253,7 @@ impl ApiServer {
 
     /// The server as a tower service, without a socket. Requests without credentials come from the administrator.
     pub fn service(&self) -> ApiService {
-        let admin = User {
-            name: tls::ADMIN.into(),
-            groups: vec!["system:masters".into()],
-            ..User::default()
-        };
-        ApiService::new(self.server.clone(), Some(admin.authenticated()))
+        ApiService::new(self.server.clone(), None).as_user(tls::ADMIN, ["system:masters"])
     }
 
     /// A client of this server as its administrator, without a socket.

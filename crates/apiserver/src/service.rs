@@ -21,6 +21,7 @@ use tracing::{Instrument as _, Span, field::Empty};
 use crate::{
     api::Api,
     auth::{self, Authenticator, PeerCertificate, User},
+    decode::BODY_MAX_BYTES,
     error::ApiError,
     http::{
         answer::{Shape, add_warnings, answer, error_response},
@@ -37,9 +38,6 @@ use crate::{
     registry::{Part, Resource},
     verbs::{self, Call, Target, Warnings},
 };
-
-/// The largest body of a request.
-const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
 
 /// A request that is no watch is answered within this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -106,6 +104,20 @@ impl ApiService {
             server,
             trusted: trusted.map(Arc::new),
         }
+    }
+
+    /// The same server, where requests without credentials come from this user. They are authorized
+    /// as those of any client with that user, who is also in the group `system:authenticated`.
+    ///
+    /// Whoever has a service is trusted by the server, so it may name any user.
+    #[must_use]
+    pub fn as_user<'a>(&self, user: &str, groups: impl IntoIterator<Item = &'a str>) -> Self {
+        let user = User {
+            name: user.to_owned(),
+            groups: groups.into_iter().map(str::to_owned).collect(),
+            ..User::default()
+        };
+        Self::new(self.server.clone(), Some(user.authenticated()))
     }
 }
 

@@ -3,26 +3,35 @@
 //! Inputs: options. Outputs: a kubeconfig, and a message on stdout when the cluster is ready.
 //!
 //! Guarantees: the message is printed only after everything is ready; a failed start stops what was
-//! started.
+//! started. Controllers, nodes and operators act as their own users, with the permissions that
+//! these have in a real cluster; only the administrator's requests of this command are unlimited.
 //!
 //! Start: API server → controllers and nodes → operators → message.
 //! Stop: operators → controllers and nodes → API server.
 
 use std::{future::pending, io::stdout, net::SocketAddr};
 
+use bellerophon::client::ReconcileClient;
 use bellerophon::clock::Clock;
-use bellerophon::manager::{ManagerOptions, RunningManager};
+use bellerophon::manager::{Manager, ManagerOptions, RunningManager};
 use bellerophon::trace::Trace;
-use bellerophon_apiserver::ApiServer;
-use bellerophon_cluster::Cluster;
-use bellerophon_operator::{Operator, Switches, define, manager};
+use bellerophon_apiserver::{ApiServer, ApiService};
+use bellerophon_cluster::{Cluster, Identity, rbac_objects};
+use bellerophon_operator::{Operator, Switches, define, manager, user_permissions};
 use bellerophon_reboot::{agents, simulated_agents};
+use futures_util::FutureExt;
+use futures_util::future::{join_all, select_all};
+use kube::core::DynamicObject;
+use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::{
     arguments::UpOptions, demo, error::CliError, ready::ReadyMessage, signals::Signals, trace,
 };
+
+/// The field manager of the objects that this command applies.
+const FIELD_MANAGER: &str = "bellerophon";
 
 /// Runs a cluster until a signal.
 ///
@@ -51,8 +60,9 @@ struct RunningCluster {
     server: ApiServer,
     /// `None` for an API server only.
     cluster: Option<Cluster>,
-    /// `None` until the cluster is ready, and without operators.
-    operators: Option<RunningManager>,
+    /// One Manager for each operator, and one for the reboot agents; empty until the cluster is
+    /// ready.
+    operators: Vec<RunningManager>,
     /// The trace of controllers and operators.
     trace: Trace,
     clock: Clock,
@@ -73,20 +83,27 @@ impl RunningCluster {
         };
         let server = builder.start().await.map_err(CliError::new)?;
         warn_if_exposed(options.listen);
-        let cluster = size.map(|(level, nodes)| {
+        let mut cluster = None;
+        if let Some((level, nodes)) = size {
+            apply(&admin_client(&server), rbac_objects()).await?;
+            let service = server.service();
+            let client_for = move |identity: &Identity| {
+                let groups = identity.groups.iter().map(String::as_str);
+                client(service.as_user(&identity.user, groups))
+            };
             let builder = Cluster::builder(admin_client(&server))
+                .client_for(client_for)
                 .level(level)
                 .nodes(nodes)
                 .clock(clock)
                 .trace(trace.clone());
-            builder
-                .root_ca(server.root_ca().unwrap_or_default())
-                .start()
-        });
+            let root_ca = server.root_ca().unwrap_or_default();
+            cluster = Some(builder.root_ca(root_ca).start());
+        }
         Ok(Self {
             server,
             cluster,
-            operators: None,
+            operators: Vec::new(),
             trace,
             clock,
         })
@@ -131,10 +148,16 @@ impl RunningCluster {
             }
         };
         let operators_ended = async {
-            match &mut self.operators {
-                Some(operators) => operators.ended().await.map_err(CliError::new),
-                None => pending().await,
+            let ended = self
+                .operators
+                .iter_mut()
+                .map(|operator| operator.ended().boxed());
+            let ended: Vec<_> = ended.collect();
+            if ended.is_empty() {
+                return pending().await;
             }
+            let (result, ..) = select_all(ended).await;
+            result.map_err(CliError::new)
         };
         tokio::select! {
             result = demo => result,
@@ -143,50 +166,82 @@ impl RunningCluster {
         }
     }
 
-    /// Applies the CRDs of operators and waits until their caches are synced. With the reboot
-    /// operator, every simulated node has a reboot agent.
+    /// Applies the CRDs and the permissions of operators, starts them and waits until their caches
+    /// are synced. With the reboot operator, every simulated node has a reboot agent.
     async fn start_operators(&mut self, operators: &[Operator]) -> Result<(), CliError> {
-        if operators.is_empty() {
-            return Ok(());
-        }
         // The Manager reports a resource that is not served as an error of the start, so the CRDs
         // come first.
         define(&admin_client(&self.server), operators)
             .await
             .map_err(CliError::new)?;
-        let options = ManagerOptions {
-            trace: self.trace.clone(),
-            clock: self.clock,
-            ..ManagerOptions::default()
-        };
-        let client = admin_client(&self.server);
-        let mut mgr = manager(client, operators, &Switches::default(), options);
+        // An operator without permissions has CRDs only.
+        let has_permissions = |operator: &&Operator| !(operator.permissions)().is_empty();
+        for operator in operators.iter().filter(has_permissions) {
+            let client = self.operator_client(operator).await?;
+            let operator = std::slice::from_ref(operator);
+            let mgr = manager(
+                client,
+                operator,
+                &Switches::default(),
+                self.manager_options(),
+            );
+            self.operators.push(mgr.start());
+        }
         let has_reboot_operator = operators
             .iter()
             .any(|operator| operator.name == bellerophon_reboot::OPERATOR.name);
-        let nodes = self.cluster.as_ref().and_then(Cluster::nodes);
-        if let Some(nodes) = nodes.filter(|_| has_reboot_operator) {
-            let boot_ids = nodes.clone();
-            let machines = nodes.clone();
-            let agent_options = simulated_agents(
-                nodes.names(),
-                move |node| boot_ids.boot_id(node),
-                move |node| machines.reboot(node),
-            );
-            let prefix = bellerophon_reboot::prefix().map_err(CliError::new)?;
-            agents(&mut mgr, &prefix, agent_options);
+        if has_reboot_operator {
+            self.start_reboot_agents().await?;
         }
-        let running = self.operators.insert(mgr.start());
-        running.ready().await.map_err(CliError::new)
+        for operator in &mut self.operators {
+            operator.ready().await.map_err(CliError::new)?;
+        }
+        Ok(())
+    }
+
+    /// Starts an agent for every simulated node.
+    async fn start_reboot_agents(&mut self) -> Result<(), CliError> {
+        let Some(nodes) = self.cluster.as_ref().and_then(Cluster::nodes).cloned() else {
+            return Ok(());
+        };
+        let boot_ids = nodes.clone();
+        let machines = nodes.clone();
+        let agent_options = simulated_agents(
+            nodes.names(),
+            move |node| boot_ids.boot_id(node),
+            move |node| machines.reboot(node),
+        );
+        let client = self.operator_client(&bellerophon_reboot::AGENT).await?;
+        let prefix = bellerophon_reboot::prefix().map_err(CliError::new)?;
+        let mut mgr = Manager::new(client, self.manager_options());
+        agents(&mut mgr, &prefix, agent_options);
+        self.operators.push(mgr.start());
+        Ok(())
+    }
+
+    /// A client that acts as a user with exactly the permissions of an operator.
+    async fn operator_client(&self, operator: &Operator) -> Result<kube::Client, CliError> {
+        let user = format!("bellerophon:operator:{}", operator.name);
+        let permissions = user_permissions(operator, &user);
+        apply(&admin_client(&self.server), permissions.to_vec()).await?;
+        Ok(client(self.server.service().as_user(&user, [])))
+    }
+
+    fn manager_options(&self) -> ManagerOptions {
+        ManagerOptions {
+            trace: self.trace.clone(),
+            clock: self.clock,
+            ..ManagerOptions::default()
+        }
     }
 
     // The reverse of the start: each component still reaches those that it depends on while it
     // stops.
     async fn stop(self) {
-        if let Some(operators) = self.operators
-            && let Err(error) = operators.stop().await
-        {
-            error!(%error, "operators failed to stop");
+        for stopped in join_all(self.operators.into_iter().map(RunningManager::stop)).await {
+            if let Err(error) = stopped {
+                error!(%error, "an operator failed to stop");
+            }
         }
         if let Some(cluster) = self.cluster
             && let Err(error) = cluster.stop().await
@@ -197,10 +252,25 @@ impl RunningCluster {
     }
 }
 
-/// A client of the embedded server as its administrator. It is not `ApiServer::client`, whose
-/// feature makes the server wait for kube to compile.
+/// A client of the embedded server as its administrator.
 fn admin_client(server: &ApiServer) -> kube::Client {
-    kube::Client::new(server.service(), "default")
+    client(server.service())
+}
+
+/// A client of the embedded server. It is not `ApiServer::client`, whose feature makes the server
+/// wait for kube to compile.
+fn client(service: ApiService) -> kube::Client {
+    kube::Client::new(service, "default")
+}
+
+/// Applies objects of any kind.
+async fn apply(client: &kube::Client, objects: Vec<Value>) -> Result<(), CliError> {
+    let client = ReconcileClient::new(client.clone(), FIELD_MANAGER);
+    for object in objects {
+        let object: DynamicObject = serde_json::from_value(object).map_err(CliError::new)?;
+        client.apply(&object).await.map_err(CliError::new)?;
+    }
+    Ok(())
 }
 
 fn warn_if_exposed(address: SocketAddr) {

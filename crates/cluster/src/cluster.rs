@@ -5,10 +5,13 @@
 //! returns, all tasks have ended.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bellerophon::clock::{Clock, Rng};
 use bellerophon::informer::CacheMode;
-use bellerophon::manager::{Manager, ManagerError, ManagerOptions, RunningManager};
+use bellerophon::manager::{
+    ControllerClients, Manager, ManagerError, ManagerOptions, RunningManager,
+};
 use bellerophon::metrics::Metrics;
 use bellerophon::trace::Trace;
 use kube::Client;
@@ -16,6 +19,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::component::Component;
+use crate::identity::Identity;
 use crate::nodes::{self, Nodes};
 use crate::{core, scheduler, workloads};
 
@@ -43,10 +47,14 @@ pub enum ClusterError {
     Stopped,
 }
 
+/// The client of an identity.
+type ClientFor = Arc<dyn Fn(&Identity) -> Client + Send + Sync>;
+
 /// Describes a cluster; see [`Cluster::builder`].
 #[must_use = "a builder does nothing until start"]
 pub struct Builder {
     client: Client,
+    client_for: Option<ClientFor>,
     level: Level,
     nodes: usize,
     root_ca: String,
@@ -57,6 +65,17 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// Lets every controller act as its own user, as in a real cluster: the service accounts of
+    /// kube-controller-manager's controllers, `system:kube-scheduler`, a user for the kubelets.
+    /// Their permissions are those of upstream's bootstrap policy and of
+    /// [`rbac_objects`](crate::rbac_objects). Default: all act as the user of the cluster's client.
+    pub fn client_for(self, client: impl Fn(&Identity) -> Client + Send + Sync + 'static) -> Self {
+        Self {
+            client_for: Some(Arc::new(client)),
+            ..self
+        }
+    }
+
     /// How much runs; default: [`Level::Full`].
     pub fn level(self, level: Level) -> Self {
         Self { level, ..self }
@@ -104,9 +123,17 @@ impl Builder {
     /// which aborts them.
     pub fn start(self) -> Cluster {
         let component = Component::ControllerManager;
+        let client = match &self.client_for {
+            Some(client_for) => client_for(&Identity::controller_manager()),
+            None => self.client,
+        };
+        let controller_clients = self.client_for.map(|client_for| {
+            ControllerClients::new(move |controller| client_for(&Identity::of(controller)))
+        });
         let mut mgr = Manager::new(
-            self.client,
+            client,
             ManagerOptions {
+                controller_clients,
                 identity: Some(component.name().to_owned()),
                 // Controllers read the same objects in every reconcile, and some read all pods of
                 // an owner or all nodes.
@@ -165,10 +192,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Describes a cluster. The client needs all permissions.
+    /// Describes a cluster. The client needs all permissions, unless
+    /// [`client_for`](Builder::client_for) is set.
     pub fn builder(client: Client) -> Builder {
         Builder {
             client,
+            client_for: None,
             level: Level::default(),
             nodes: 0,
             root_ca: String::new(),

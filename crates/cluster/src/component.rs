@@ -1,4 +1,4 @@
-//! Components: the identities (user agents) of the controllers.
+//! Components: the user agents of the controllers, which are those of upstream's processes.
 //!
 //! Reason: kube-apiserver attributes a write without an explicit field manager to the user agent up
 //! to the first slash, so upstream's field managers are the names of its processes.
@@ -37,9 +37,9 @@ impl Component {
         }
     }
 
-    /// A client for work outside of reconciles.
-    pub(crate) fn client(self, mgr: &Manager) -> ReconcileClient {
-        ReconcileClient::new(self.kube_client(mgr.client()), self.name())
+    /// A client of a controller for work outside of reconciles.
+    pub(crate) fn client(self, mgr: &Manager, controller: &str) -> ReconcileClient {
+        ReconcileClient::new(self.kube_client(mgr, controller), self.name())
     }
 
     /// Records events as this component.
@@ -48,16 +48,17 @@ impl Component {
         recorder.with_instance(self.name())
     }
 
-    /// A client that sends the user agent of this component.
-    pub(crate) fn kube_client(self, client: &Client) -> Client {
-        let inner = client.clone();
+    /// A client of a controller that sends the user agent of this component.
+    pub(crate) fn kube_client(self, mgr: &Manager, controller: &str) -> Client {
+        let inner = mgr.client_of(controller);
+        let namespace = inner.default_namespace().to_owned();
         let agent = HeaderValue::from_static(self.user_agent());
         let service = tower::service_fn(move |mut request: Request<Body>| {
             request.headers_mut().insert(USER_AGENT, agent.clone());
             let client = inner.clone();
             async move { client.send(request).await }
         });
-        Client::new(service, client.default_namespace())
+        Client::new(service, namespace)
     }
 
     fn user_agent(self) -> &'static str {

@@ -33,6 +33,7 @@
 
 mod cluster; // starts and stops all controllers
 mod component; // user agents of the controllers
+mod identity; // users and permissions of the controllers
 
 mod api_errors; // classification of API errors
 mod evict; // DisruptionTarget condition and delete
@@ -48,4 +49,5 @@ mod scheduler; // binds pods to nodes
 mod workloads; // Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob
 
 pub use cluster::{Builder, Cluster, ClusterError, Level};
+pub use identity::{Identity, rbac_objects};
 pub use nodes::{Nodes, UnknownNode};

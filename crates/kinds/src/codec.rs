@@ -12,6 +12,8 @@ use kube::core::{ApiResource, DynamicResourceScope, TypeMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::times;
+
 /// An object whose type only its codec knows. Clones share it.
 ///
 /// ```
@@ -44,7 +46,7 @@ pub enum KindScope {
     Dynamic,
 }
 
-type Decode = fn(&[u8]) -> Result<Object, serde_json::Error>;
+pub(crate) type Decode = fn(&[u8]) -> Result<Object, serde_json::Error>;
 type Encode = fn(&dyn Any) -> Result<Vec<u8>, serde_json::Error>;
 type Metadata = fn(&dyn Any) -> &ObjectMeta;
 type Types = fn(&dyn Any) -> Option<&TypeMeta>;
@@ -92,12 +94,14 @@ impl KindCodec {
         }
     }
 
-    /// Decodes an object from its JSON.
+    /// Decodes an object from its JSON. Times after `9999-12-30T22:00:00Z`, the latest that
+    /// `Timestamp` can express, are decoded as that time, and null as the zero time where a time is
+    /// required.
     ///
     /// # Errors
     /// The bytes are not JSON, or not an object of this kind.
     pub fn decode(&self, json: &[u8]) -> Result<Object, serde_json::Error> {
-        (self.decode)(json)
+        (self.decode)(json).or_else(|error| times::decode(self.decode, json, error))
     }
 
     /// Encodes an object of this codec's type as JSON.

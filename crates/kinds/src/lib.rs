@@ -16,6 +16,7 @@ mod external; // types of other crates
 mod partial; // metadata alone, and kinds known at run time
 #[cfg(test)]
 mod tests; // codecs of every sort
+mod times; // times that the time type cannot express
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub trait Kind: kube::Resource + Clone + Debug + Send + Sync + 'static {
     fn codec() -> &'static KindCodec;
 }
 
-/// Decodes an object from its JSON.
+/// Decodes an object from its JSON; see [`KindCodec::decode`].
 ///
 /// # Errors
 /// The bytes are not JSON, or not an object of this kind.

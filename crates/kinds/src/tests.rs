@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, TypeMeta};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
@@ -144,4 +144,118 @@ fn object_of_another_type_is_refused() {
     let object: Object = Arc::new(ConfigMap::default());
     let downcast = AssertUnwindSafe(|| downcast::<Pod>(object));
     assert!(catch_unwind(downcast).is_err());
+}
+
+/// Kubernetes accepts times up to the year 9999. An object with a time that `Timestamp` cannot
+/// express was not decoded, so no controller saw it.
+#[test]
+fn times_of_the_last_day_are_decoded_as_the_latest() {
+    let late = "9999-12-31T23:59:59Z";
+    let condition = |kind: String| json!({"type": kind, "lastTransitionTime": late});
+    let pod = |conditions: usize| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web", "annotations": {"expires": late, late: "key"}},
+            "status": {
+                "message": late,
+                "startTime": late,
+                "conditions": (0..conditions).map(|i| condition(i.to_string())).collect::<Vec<_>>(),
+            },
+        })
+    };
+    for (conditions, is_exact) in [(0, true), (5, true), (1_000, false)] {
+        for json in [
+            pod(conditions).to_string(),
+            serde_json::to_string_pretty(&pod(conditions)).expect("JSON"),
+        ] {
+            let pod = decode::<Pod>(json.as_bytes()).expect("a pod");
+            let status = pod.status.as_ref().expect("a status");
+            let start = status.start_time.as_ref().expect("a time");
+            assert_eq!(start.0.to_string(), "9999-12-30T22:00:00Z");
+            assert_eq!(status.conditions.as_ref().map_or(0, Vec::len), conditions);
+            // Other strings stay as they are, unless the object has many such times.
+            assert_eq!(pod.annotations()["expires"] == late, is_exact);
+            assert_eq!(status.message.as_deref() == Some(late), is_exact);
+            assert_eq!(pod.annotations()[late], "key");
+        }
+    }
+}
+
+/// Kubernetes writes the zero time of a condition as null.
+#[test]
+fn null_is_the_zero_time_where_a_time_is_required() {
+    let applied = r#"{"lastTransitionTime":null}"#;
+    let condition = json!({
+        "type": "A", "status": "True", "reason": "R", "message": "", "lastTransitionTime": null,
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "a", "creationTimestamp": null, "annotations": {"applied": applied}},
+        "status": {"conditions": vec![condition; 100]},
+    });
+    for json in [
+        service.to_string(),
+        serde_json::to_string_pretty(&service).expect("JSON"),
+    ] {
+        let service = decode::<Service>(json.as_bytes()).expect("a service");
+        let status = service.status.as_ref().expect("a status");
+        let conditions = status.conditions.as_ref().expect("conditions");
+        assert_eq!(conditions.len(), 100);
+        let time = conditions[99].last_transition_time.0.to_string();
+        assert_eq!(time, "0001-01-01T00:00:00Z");
+        assert_eq!(service.annotations()["applied"], applied);
+        assert_eq!(service.metadata.creation_timestamp, None);
+    }
+    let wrong = r#"{"metadata":{"name":"a","ownerReferences":null,"labels":{"a":null}}}"#;
+    assert!(decode::<Service>(wrong.as_bytes()).is_err());
+}
+
+#[test]
+fn late_times_are_decoded_in_every_sort_of_kind() {
+    for time in [
+        "9999-12-30T22:00:01Z",
+        "9999-12-31T23:59:59.999999Z",
+        "9999-12-31T23:59:59+00:00",
+    ] {
+        let entry = json!({"manager": "m", "operation": "Update", "time": time});
+        let json = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "a", "creationTimestamp": time, "managedFields": [entry]},
+        });
+        let json = json.to_string();
+        let map = decode::<ConfigMap>(json.as_bytes()).expect("a config map");
+        let metadata = [
+            map.metadata.clone(),
+            decode::<DynamicObject>(json.as_bytes())
+                .expect("an object")
+                .metadata
+                .clone(),
+            decode::<PartialObjectMeta<Pod>>(json.as_bytes())
+                .expect("metadata")
+                .metadata
+                .clone(),
+            decode::<External<ConfigMap>>(json.as_bytes())
+                .expect("a config map")
+                .0
+                .metadata
+                .clone(),
+        ];
+        for metadata in metadata {
+            let created = metadata.creation_timestamp.expect("a time");
+            assert_eq!(created.0.to_string(), "9999-12-30T22:00:00Z");
+        }
+    }
+}
+
+#[test]
+fn object_that_is_wrong_otherwise_is_still_refused() {
+    for json in [
+        r#"{"metadata":{"name":"a","creationTimestamp":"9999-12-31T23:59:59Z","labels":7}}"#,
+        r#"{"metadata":{"name":"a","creationTimestamp":"9999-12-32T23:59:59Z"}}"#,
+        r#"{"metadata":{"name":"9999-12-31T23:59:59Z","labels":7}}"#,
+        r#"{"metadata":{"creationTimestamp":"9999-12-31T23:59:59Z""#,
+        r#"{"metadata":{"creationTimestamp":"9999-12-31T"#,
+    ] {
+        assert!(decode::<ConfigMap>(json.as_bytes()).is_err(), "{json}");
+    }
 }

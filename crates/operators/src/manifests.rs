@@ -6,17 +6,13 @@
 //! Guarantee: the operator's service account has the operator's permissions, may hold the
 //! operator's Lease and record Events, and nothing else.
 
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use serde_json::{Value, json};
 
 use crate::{
     Operator, Placement,
     json::to_json,
-    permissions::{lease_permissions, permissions_of},
+    permissions::{RBAC_GROUP, RBAC_VERSION, lease_permissions, permissions_of, to_rules},
 };
-
-const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
-const RBAC_VERSION: &str = "rbac.authorization.k8s.io/v1";
 
 /// How an operator is installed.
 #[derive(Clone, Debug)]
@@ -144,15 +140,6 @@ fn user_roles(operator: &Operator) -> Vec<Value> {
     roles
 }
 
-/// RBAC rules as JSON.
-fn rules(rules: Vec<PolicyRule>) -> Value {
-    let role = ClusterRole {
-        rules: Some(rules),
-        ..ClusterRole::default()
-    };
-    to_json(&role)["rules"].take()
-}
-
 /// The service account of the pods, with its roles and bindings.
 fn service_account(operator: &Operator, installation: &Installation) -> Vec<Value> {
     let name = format!("bellerophon-{}", operator.name);
@@ -170,7 +157,7 @@ fn service_account(operator: &Operator, installation: &Installation) -> Vec<Valu
         json!({
             "apiVersion": RBAC_VERSION, "kind": "ClusterRole",
             "metadata": cluster_role,
-            "rules": rules(permissions_of(operator)),
+            "rules": to_rules(permissions_of(operator)),
         }),
         json!({
             "apiVersion": RBAC_VERSION, "kind": "ClusterRoleBinding",
@@ -186,7 +173,7 @@ fn service_account(operator: &Operator, installation: &Installation) -> Vec<Valu
         all.push(json!({
             "apiVersion": RBAC_VERSION, "kind": "Role",
             "metadata": role,
-            "rules": rules(lease_permissions(operator)),
+            "rules": to_rules(lease_permissions(operator)),
         }));
         all.push(json!({
             "apiVersion": RBAC_VERSION, "kind": "RoleBinding",

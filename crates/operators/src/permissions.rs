@@ -2,9 +2,13 @@
 //!
 //! Guarantee: no rule has a wildcard.
 
-use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use serde_json::{Value, json};
 
-use crate::Operator;
+use crate::{Operator, json::to_json};
+
+pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+pub(crate) const RBAC_VERSION: &str = "rbac.authorization.k8s.io/v1";
 
 /// The verbs an informer needs.
 pub const INFORMER_VERBS: &[&str] = &["list", "watch"];
@@ -56,4 +60,48 @@ pub fn lease_permissions(operator: &Operator) -> Vec<PolicyRule> {
             ..leases(&["get", "update"])
         },
     ]
+}
+
+/// The ClusterRole with the cluster-wide permissions of an operator, and its binding to a user, both
+/// with the name of that user: for an operator that runs outside of the cluster.
+///
+/// # Example
+/// ```
+/// # use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, allow, user_permissions};
+/// # const OPERATOR: Operator = Operator {
+/// #     name: "observer",
+/// #     summary: "",
+/// #     crds: Vec::new,
+/// #     permissions: || vec![allow(INFORMER_VERBS, "", "configmaps")],
+/// #     admission_policies: Vec::new,
+/// #     placement: Placement::Deployment,
+/// #     feature_switches: &[],
+/// #     setup: |_, _| {},
+/// # };
+/// let [role, binding] = user_permissions(&OPERATOR, "observer");
+/// assert_eq!(role["rules"][0]["resources"][0], "configmaps");
+/// assert_eq!(binding["subjects"][0]["kind"], "User");
+/// ```
+pub fn user_permissions(operator: &Operator, user: &str) -> [Value; 2] {
+    let role = json!({
+        "apiVersion": RBAC_VERSION, "kind": "ClusterRole",
+        "metadata": {"name": user},
+        "rules": to_rules(permissions_of(operator)),
+    });
+    let binding = json!({
+        "apiVersion": RBAC_VERSION, "kind": "ClusterRoleBinding",
+        "metadata": {"name": user},
+        "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": user}],
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": user},
+    });
+    [role, binding]
+}
+
+/// RBAC rules as JSON.
+pub(crate) fn to_rules(rules: Vec<PolicyRule>) -> Value {
+    let role = ClusterRole {
+        rules: Some(rules),
+        ..ClusterRole::default()
+    };
+    to_json(&role)["rules"].take()
 }

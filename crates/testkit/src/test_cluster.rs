@@ -3,11 +3,13 @@
 //! Guarantee: all randomness comes from one seed, and every test cluster starts at the same wall
 //! clock time, so that a failing test is repeatable.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bellerophon::{client::ReconcileClient, clock::Clock};
-use bellerophon_apiserver::ApiServer;
-use bellerophon_cluster::{Cluster, Level};
+use bellerophon_apiserver::{ApiServer, ApiService};
+use bellerophon_cluster::{Cluster, Identity, Level, rbac_objects};
+use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -16,10 +18,12 @@ use k8s_openapi::{
 use kube::{
     Api, Client, Resource,
     api::{DynamicObject, Patch, PatchParams},
+    client::Body,
     core::GroupVersionKind,
     discovery::{Scope, pinned_kind},
 };
 use serde_json::Value;
+use tower::{BoxError, service_fn};
 
 /// The seed of every test cluster.
 const SEED: u64 = 7;
@@ -67,6 +71,8 @@ pub struct TestCluster {
     /// The wall clock of the cluster.
     pub clock: Clock,
     server: ApiServer,
+    /// Requests of built-in controllers that the server refused for lack of permissions.
+    forbidden: Arc<Mutex<Vec<String>>>,
     /// Which controllers run and the number of nodes; `None` for an API server without controllers.
     size: Option<(Level, usize)>,
     /// `None` while no controllers run.
@@ -92,6 +98,7 @@ impl TestCluster {
             client: server.client(),
             clock,
             server,
+            forbidden: Arc::default(),
             size: None,
             cluster: None,
         }
@@ -164,7 +171,14 @@ impl TestCluster {
     /// The test cluster is an API server only, or the controllers do not become ready.
     pub async fn start_controllers(&mut self) {
         let (level, nodes) = self.size.expect("the test cluster has controllers");
+        for object in rbac_objects() {
+            self.apply(object).await;
+        }
+        let service = self.server.service();
+        let forbidden = self.forbidden.clone();
+        let client_for = move |identity: &Identity| client_of(&service, identity, &forbidden);
         let builder = Cluster::builder(self.client.clone())
+            .client_for(client_for)
             .level(level)
             .nodes(nodes)
             .root_ca(ROOT_CA)
@@ -180,12 +194,20 @@ impl TestCluster {
     /// Stops controllers, nodes and API server gracefully.
     ///
     /// # Panics
-    /// A controller failed.
+    /// A controller failed, or sent a request that its permissions do not allow.
     pub async fn stop(self) {
         if let Some(cluster) = self.cluster {
             cluster.stop().await.expect("the controllers stop");
         }
         self.server.shutdown().await;
+        let forbidden = self
+            .forbidden
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(
+            *forbidden, [""; 0],
+            "controllers act within their permissions"
+        );
     }
 
     /// Creates CustomResourceDefinitions.
@@ -268,6 +290,39 @@ impl TestCluster {
         // runs in its order. `tokio::time::advance` would jump over them.
         tokio::time::sleep(time).await;
     }
+}
+
+/// The client of a built-in controller. Requests that are forbidden by RBAC are recorded; those that
+/// admission forbids are part of a controller's life.
+fn client_of(
+    service: &ApiService,
+    identity: &Identity,
+    forbidden: &Arc<Mutex<Vec<String>>>,
+) -> Client {
+    let groups = identity.groups.iter().map(String::as_str);
+    let client = Client::new(service.as_user(&identity.user, groups), "default");
+    let user = identity.user.clone();
+    let forbidden = forbidden.clone();
+    let handler = service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        let what = format!("{user}: {} {}", request.method(), request.uri());
+        let forbidden = forbidden.clone();
+        async move {
+            let response = client.send(request).await?;
+            if response.status() != StatusCode::FORBIDDEN {
+                return Ok::<_, BoxError>(response);
+            }
+            let (head, body) = response.into_parts();
+            let body = body.collect_bytes().await?;
+            let message = String::from_utf8_lossy(&body);
+            if message.contains(" cannot ") {
+                let mut forbidden = forbidden.lock().unwrap_or_else(PoisonError::into_inner);
+                forbidden.push(format!("{what}: {message}"));
+            }
+            Ok(Response::from_parts(head, Body::from(body.to_vec())))
+        }
+    });
+    Client::new(handler, "default")
 }
 
 fn name_of(object: &Value) -> &str {

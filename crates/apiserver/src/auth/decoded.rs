@@ -1,9 +1,9 @@
 //! Roles and bindings as objects, taken from their bytes once per version.
 //! In: stored versions. Out: the objects in them, shared.
-//! Holds: at most a fixed number are kept; when full, all are forgotten and taken from their bytes again.
+//! Holds: the versions kept are limited by their size; the least recently used is evicted first.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -13,20 +13,35 @@ use crate::{
     store::{ObjectKey, Revision, Stored},
 };
 
-/// Far more than the roles and bindings of a usual cluster.
-const KEPT_MAX: usize = 8192;
+/// JSON of the versions that are kept: about 40,000 usual roles and bindings.
+const KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// Decoded versions, so that authorization does not read the same JSON for every request.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
+    cache: Mutex<Cache>,
+}
+
+/// An LRU cache.
+///
+/// Invariant: `by_use` has exactly the keys of `versions`, each at its `last_use`; `bytes` is the
+/// sum of their sizes.
+#[derive(Debug, Default)]
+struct Cache {
     /// The newest version asked for, by object.
-    kept: Mutex<BTreeMap<(Source, ObjectKey), Version>>,
+    versions: HashMap<(Source, ObjectKey), Version>,
+    by_use: BTreeMap<u64, (Source, ObjectKey)>,
+    /// Counts uses.
+    clock: u64,
+    bytes: usize,
 }
 
 #[derive(Debug)]
 struct Version {
     revision: Revision,
     object: Arc<Object>,
+    bytes: usize,
+    last_use: u64,
 }
 
 impl Decoded {
@@ -35,23 +50,63 @@ impl Decoded {
         if !source.is_policy() {
             return Arc::new(stored.encoded.decode());
         }
-        let place = (source, stored.key.clone());
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(version) = kept.get(&place).filter(|v| v.revision == stored.revision) {
-            return version.object.clone();
+        let key = (source, stored.key.clone());
+        if let Some(object) = self.with(|cache| cache.get(&key, stored.revision)) {
+            return object;
         }
         let object = Arc::new(stored.encoded.decode());
-        if kept.len() >= KEPT_MAX {
-            kept.clear();
-        }
-        kept.insert(
-            place,
-            Version {
-                revision: stored.revision,
-                object: object.clone(),
-            },
-        );
+        let version = Version {
+            revision: stored.revision,
+            object: object.clone(),
+            bytes: stored.encoded.bytes().len(),
+            last_use: 0,
+        };
+        self.with(|cache| cache.insert(key, version));
         object
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Cache) -> T) -> T {
+        f(&mut self.cache.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Cache {
+    fn get(&mut self, key: &(Source, ObjectKey), revision: Revision) -> Option<Arc<Object>> {
+        let version = self.versions.get_mut(key)?;
+        if version.revision != revision {
+            return None;
+        }
+        self.clock += 1;
+        if let Some(key) = self.by_use.remove(&version.last_use) {
+            self.by_use.insert(self.clock, key);
+        }
+        version.last_use = self.clock;
+        Some(version.object.clone())
+    }
+
+    fn insert(&mut self, key: (Source, ObjectKey), version: Version) {
+        self.remove(&key);
+        self.clock += 1;
+        self.bytes += version.bytes;
+        self.by_use.insert(self.clock, key.clone());
+        let version = Version {
+            last_use: self.clock,
+            ..version
+        };
+        self.versions.insert(key, version);
+        while self.bytes > KEPT_BYTES_MAX
+            && let Some((_, oldest)) = self.by_use.first_key_value()
+        {
+            let oldest = oldest.clone();
+            self.remove(&oldest);
+        }
+    }
+
+    fn remove(&mut self, key: &(Source, ObjectKey)) {
+        if let Some(version) = self.versions.remove(key) {
+            self.by_use.remove(&version.last_use);
+            self.bytes -= version.bytes;
+        }
     }
 }
 
@@ -63,7 +118,14 @@ mod tests {
     use crate::store::Facets;
 
     fn stored(name: &str, revision: Revision) -> Stored {
-        let map = json!({"kind": "Role", "metadata": {"name": name, "generation": revision}})
+        stored_with(name, revision, "")
+    }
+
+    fn stored_with(name: &str, revision: Revision, note: &str) -> Stored {
+        let metadata = json!({
+            "name": name, "generation": revision, "annotations": {"note": note},
+        });
+        let map = json!({"kind": "Role", "metadata": metadata})
             .as_object()
             .cloned()
             .expect("an object");
@@ -94,17 +156,36 @@ mod tests {
                 .generation,
             3
         );
-        assert_eq!(decoded.kept.lock().expect("not poisoned").len(), 2);
+        assert_eq!(decoded.with(|cache| cache.versions.len()), 2);
     }
 
     #[test]
-    fn secrets_are_not_kept_and_the_rest_is_bounded() {
+    fn secrets_are_not_kept() {
         let decoded = Decoded::default();
         decoded.of(Source::Secret, &stored("s", 1));
-        assert_eq!(decoded.kept.lock().expect("not poisoned").len(), 0);
-        for n in 0..=KEPT_MAX as u64 {
-            decoded.of(Source::Role, &stored(&format!("r{n}"), n));
+        assert_eq!(decoded.with(|cache| cache.versions.len()), 0);
+    }
+
+    /// The cache used to be emptied when it was full, so a cluster with one more role than fits
+    /// decoded every role again and again.
+    #[test]
+    fn version_that_was_not_used_for_longest_is_evicted() {
+        let decoded = Decoded::default();
+        let note = "x".repeat(1 << 20);
+        let role = stored_with("r0", 1, &note);
+        let size = role.encoded.bytes().len();
+        let first = decoded.of(Source::Role, &role);
+        let fit = KEPT_BYTES_MAX / size;
+        for n in 1..2 * fit as u64 {
+            decoded.of(Source::Role, &stored_with(&format!("r{n}"), 1, &note));
+            assert!(Arc::ptr_eq(&decoded.of(Source::Role, &role), &first));
         }
-        assert_eq!(decoded.kept.lock().expect("not poisoned").len(), 1);
+        decoded.with(|cache| {
+            assert!(cache.bytes <= KEPT_BYTES_MAX);
+            assert!(cache.bytes > KEPT_BYTES_MAX - 2 * size);
+            assert_eq!(cache.versions.len(), cache.by_use.len());
+            let bytes: usize = cache.versions.values().map(|version| version.bytes).sum();
+            assert_eq!(cache.bytes, bytes);
+        });
     }
 }

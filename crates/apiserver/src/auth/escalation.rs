@@ -4,12 +4,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::json;
+
 use super::{
     Attributes, Lookup, Source, Target, authorize,
+    coverage::{Permission, TooComplex, UNCOVERED_MAX, uncovered},
     rbac::{Grants, Rule, referred_role},
     user::{MASTERS, User},
 };
 use crate::{error::ApiError, field::go_quote, object::Object};
+
+/// Lines of a refusal: more than the roles of a usual cluster have.
+const LINES_MAX: usize = 100;
+
+/// A refusal gets no further line when it is this long.
+const BYTES_MAX: usize = 64 * 1024;
 
 /// Refuses a role or binding through which `user` would grant what they do not hold.
 ///
@@ -52,7 +61,7 @@ impl Writer<'_> {
         if self.may("escalate", self.source, &self.new.meta.name) {
             return Ok(());
         }
-        self.confirm_holds(Rule::of(self.new).flat_map(atoms).collect())?;
+        self.confirm_holds(Rule::of(self.new))?;
         let aggregates = |role: &Object| {
             role.at("aggregationRule.clusterRoleSelectors")
                 .and_then(|s| s.as_array())
@@ -61,19 +70,11 @@ impl Writer<'_> {
         if self.source == Source::ClusterRole
             && (aggregates(self.new) || old.is_some_and(aggregates))
         {
-            let everything = vec![
-                Atom::Resource {
-                    group: "*",
-                    resource: "*",
-                    name: None,
-                    verb: "*",
-                },
-                Atom::Path {
-                    url: "*",
-                    verb: "*",
-                },
-            ];
-            self.confirm_holds(everything).map_err(|_| {
+            let everything = json!([
+                {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+                {"verbs": ["*"], "nonResourceURLs": ["*"]},
+            ]);
+            self.confirm_holds(Rule::each(&everything)).map_err(|_| {
                 self.forbidden("must have cluster-admin privileges to use the aggregationRule")
             })?;
         }
@@ -96,7 +97,7 @@ impl Writer<'_> {
         };
         let role = referred_role(self.new, &self.new.meta.namespace, self.stored)
             .map_err(|_| missing())?;
-        self.confirm_holds(Rule::of(&role).flat_map(atoms).collect())
+        self.confirm_holds(Rule::of(&role))
     }
 
     fn may(&self, verb: &str, source: Source, name: &str) -> bool {
@@ -119,13 +120,16 @@ impl Writer<'_> {
         .is_allowed()
     }
 
-    fn confirm_holds(&self, wanted: Vec<Atom<'_>>) -> Result<(), ApiError> {
+    fn confirm_holds<'r>(&self, wanted: impl Iterator<Item = Rule<'r>>) -> Result<(), ApiError> {
         let held = Grants::of(self.user, &self.new.meta.namespace, self.stored);
-        let missing: Vec<Atom<'_>> = wanted
-            .into_iter()
-            .filter(|atom| !held.rules().any(|rule| atom.is_covered_by(rule)))
-            .collect();
-        if missing.is_empty() {
+        let rules: Vec<Rule<'_>> = held.distinct_rules().collect();
+        let uncovered = uncovered(&rules, wanted).map_err(|TooComplex| {
+            self.forbidden(
+                "the role has too many combinations of groups, resources and verbs \
+                 to be compared with the permissions of its writer",
+            )
+        })?;
+        if uncovered.is_empty() {
             return Ok(());
         }
         let groups: Vec<String> = self.user.groups.iter().map(|g| go_quote(g)).collect();
@@ -133,7 +137,7 @@ impl Writer<'_> {
             "user {} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",
             go_quote(&self.user.name),
             groups.join(" "),
-            described(&missing)
+            described(&uncovered)
         );
         if !held.problems.is_empty() {
             why.push_str(&format!("; resolution errors: [{}]", held.problem()));
@@ -146,107 +150,61 @@ impl Writer<'_> {
     }
 }
 
-/// The smallest grant: one verb on one thing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Atom<'a> {
-    Resource {
-        group: &'a str,
-        resource: &'a str,
-        name: Option<&'a str>,
-        verb: &'a str,
-    },
-    Path {
-        url: &'a str,
-        verb: &'a str,
-    },
-}
-
-impl Atom<'_> {
-    fn is_covered_by(&self, rule: Rule<'_>) -> bool {
-        match *self {
-            Self::Path { url, verb } => rule.has_or_all("verbs", verb) && rule.covers_path(url),
-            Self::Resource {
-                group,
-                resource,
-                name,
-                verb,
-            } => {
-                rule.has_or_all("verbs", verb)
-                    && rule.has_or_all("apiGroups", group)
-                    && rule.covers_resource(resource)
-                    && (rule.is_empty("resourceNames")
-                        || name.is_some_and(|name| rule.has("resourceNames", name)))
-            }
-        }
+/// The uncovered permissions as upstream lists them: one line per resource with its verbs, lines
+/// sorted. At most [`LINES_MAX`] lines, and few of them if they are long.
+fn described(uncovered: &[Permission<'_>]) -> String {
+    let mut verbs_of: BTreeMap<Permission<'_>, Vec<&str>> = BTreeMap::new();
+    for permission in uncovered {
+        let (line, verb) = permission.without_verb();
+        verbs_of.entry(line).or_default().push(verb);
     }
-}
-
-/// A rule taken apart.
-fn atoms(rule: Rule<'_>) -> Vec<Atom<'_>> {
-    let mut atoms = Vec::new();
-    for group in rule.list("apiGroups") {
-        for resource in rule.list("resources") {
-            for verb in rule.list("verbs") {
-                if rule.is_empty("resourceNames") {
-                    atoms.push(Atom::Resource {
-                        group,
-                        resource,
-                        name: None,
-                        verb,
-                    });
-                }
-                atoms.extend(rule.list("resourceNames").map(|name| Atom::Resource {
-                    group,
-                    resource,
-                    name: Some(name),
-                    verb,
-                }));
-            }
-        }
-    }
-    for url in rule.list("nonResourceURLs") {
-        atoms.extend(rule.list("verbs").map(|verb| Atom::Path { url, verb }));
-    }
-    atoms
-}
-
-/// What is missing, one line per resource with its verbs together, lines in order.
-fn described(missing: &[Atom<'_>]) -> String {
-    let mut verbs_of: BTreeMap<(&str, &str, Option<&str>), Vec<String>> = BTreeMap::new();
     let mut lines = BTreeSet::new();
-    for atom in missing {
-        match *atom {
-            Atom::Path { url, verb } => {
-                lines.insert(format!(
-                    "{{NonResourceURLs:[{}], Verbs:[{}]}}",
-                    go_quote(url),
-                    go_quote(verb)
-                ));
-            }
-            Atom::Resource {
-                group,
-                resource,
-                name,
-                verb,
-            } => {
-                verbs_of
-                    .entry((group, resource, name))
-                    .or_default()
-                    .push(go_quote(verb));
-            }
+    let mut bytes = 0;
+    let mut is_cut = uncovered.len() >= UNCOVERED_MAX;
+    for (permission, verbs) in verbs_of {
+        if lines.len() >= LINES_MAX || bytes > BYTES_MAX {
+            is_cut = true;
+            break;
+        }
+        for line in lines_of(permission, &verbs) {
+            bytes += line.len();
+            lines.insert(line);
         }
     }
-    for ((group, resource, name), verbs) in verbs_of {
-        let names = name
-            .map(|name| format!("ResourceNames:[{}], ", go_quote(name)))
-            .unwrap_or_default();
-        let (group, resource) = (go_quote(group), go_quote(resource));
-        lines.insert(format!(
-            "{{APIGroups:[{group}], Resources:[{resource}], {names}Verbs:[{}]}}",
-            verbs.join(" ")
-        ));
+    let mut text = lines.into_iter().collect::<Vec<_>>().join("\n");
+    if is_cut {
+        text.push_str("\nand more");
     }
-    lines.into_iter().collect::<Vec<_>>().join("\n")
+    text
+}
+
+/// A resource is one line, a path one line for each verb.
+fn lines_of(permission: Permission<'_>, verbs: &[&str]) -> Vec<String> {
+    let verbs = verbs.iter().map(|verb| go_quote(verb));
+    match permission {
+        Permission::Path { url, .. } => {
+            let url = go_quote(url);
+            verbs
+                .map(|verb| format!("{{NonResourceURLs:[{url}], Verbs:[{verb}]}}"))
+                .collect()
+        }
+        Permission::Resource {
+            group,
+            resource,
+            name,
+            ..
+        } => {
+            let names = name
+                .map(|name| format!("ResourceNames:[{}], ", go_quote(name)))
+                .unwrap_or_default();
+            let group = go_quote(group);
+            let resource = go_quote(resource);
+            let verbs = verbs.collect::<Vec<_>>().join(" ");
+            vec![format!(
+                "{{APIGroups:[{group}], Resources:[{resource}], {names}Verbs:[{verbs}]}}"
+            )]
+        }
+    }
 }
 
 /// Whether an update touches nothing but who owns the object and what holds its deletion.
@@ -382,6 +340,19 @@ mod tests {
             said(Source::RoleBinding, binding("Role", "sec"), &stored),
             "ok"
         );
+    }
+
+    #[test]
+    fn refusal_of_a_large_role_names_a_hundred_rules() {
+        let many = |prefix: &str| (0..250).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+        let rule = json!({"verbs": many("v"), "apiGroups": many("g"), "resources": many("r")});
+        let role = json!({"metadata": {"name": "x", "namespace": "ns"}, "rules": [rule]});
+        let message = said(Source::Role, role, &shelf());
+        let lines: Vec<&str> = message.lines().collect();
+        assert!(lines[0].ends_with("not currently held:"), "{}", lines[0]);
+        assert!(lines.len() <= LINES_MAX + 2, "{} lines", lines.len());
+        assert_eq!(lines.last(), Some(&"and more"));
+        assert!(message.len() < 2 * BYTES_MAX, "{} bytes", message.len());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::User;
 use crate::{error::GroupResource, object::Object};
 
 /// The kinds that are read.
@@ -63,6 +64,11 @@ impl Source {
         )
     }
 
+    /// The name under which the storage keeps the objects.
+    pub(crate) fn storage_name(self) -> String {
+        format!("{}/{}", self.group(), self.resource())
+    }
+
     /// Both.
     pub(crate) fn group_resource(self) -> GroupResource {
         GroupResource::new(self.group(), self.resource())
@@ -74,6 +80,7 @@ pub(crate) trait Lookup {
     /// The object, if there is one. `namespace` is empty for cluster-scoped kinds.
     fn get(&self, source: Source, namespace: &str, name: &str) -> Option<Arc<Object>>;
 
-    /// Every object of a namespace, or of the cluster for cluster-scoped kinds, by name.
-    fn list(&self, source: Source, namespace: &str) -> Vec<Arc<Object>>;
+    /// The `RoleBinding`s of a namespace that name the user or one of its groups, sorted by name;
+    /// with an empty namespace, the `ClusterRoleBinding`s. Others may be among them.
+    fn bindings_of(&self, user: &User, namespace: &str) -> Vec<Arc<Object>>;
 }

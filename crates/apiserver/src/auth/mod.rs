@@ -4,7 +4,9 @@
 
 mod authenticate; // certificate, token or nobody: a user
 mod authorize; // a user, a verb, a target: yes or no
+mod bindings; // role bindings by subject
 mod claims; // what a token says
+mod coverage; // whether rules cover the rules of a role
 mod decoded; // roles and bindings, decoded once per version
 mod escalation; // nobody grants more than they hold
 mod impersonate; // acting as somebody else
@@ -21,6 +23,7 @@ mod shelf; // stored objects for tests
 
 pub(crate) use authenticate::{Authenticator, PeerCertificate};
 pub(crate) use authorize::{Attributes, Decision, Target, authorize, check};
+pub(crate) use bindings::BindingIndex;
 pub(crate) use decoded::Decoded;
 pub(crate) use escalation::confirm_no_escalation;
 pub(crate) use impersonate::{impersonate, wanted_user};

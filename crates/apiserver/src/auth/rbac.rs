@@ -2,15 +2,18 @@
 //! In: stored roles and bindings. Out: the rules a user has in a namespace, and whether one of them allows a request.
 //! Holds: rules only ever add; a binding to a role that does not exist grants nothing and is named in the reason.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashSet, fmt, ops::ControlFlow, sync::Arc};
 
 use serde_json::Value;
 
 use super::{
     Attributes, Decision, Lookup, Source, Target,
-    user::{User, as_service_account},
+    user::{User, as_service_account, service_account_name},
 };
 use crate::{field::go_quote, object::Object};
+
+/// Problems that a decision names.
+const PROBLEMS_MAX: usize = 100;
 
 /// One rule of a role, read in place.
 #[derive(Clone, Copy, Debug)]
@@ -19,12 +22,12 @@ pub(crate) struct Rule<'a>(&'a Value);
 impl<'a> Rule<'a> {
     /// The rules of a role.
     pub(crate) fn of(role: &'a Object) -> impl Iterator<Item = Self> {
-        role.body
-            .get("rules")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .map(Self)
+        role.body.get("rules").into_iter().flat_map(Self::each)
+    }
+
+    /// The rules in a list.
+    pub(crate) fn each(rules: &'a Value) -> impl Iterator<Item = Self> {
+        rules.as_array().into_iter().flatten().map(Self)
     }
 
     /// The strings in one of the rule's lists.
@@ -35,6 +38,13 @@ impl<'a> Rule<'a> {
             .into_iter()
             .flatten()
             .filter_map(Value::as_str)
+    }
+
+    /// About as many bytes as the rule takes in JSON.
+    pub(crate) fn bytes(self) -> usize {
+        let lists = self.0.as_object().into_iter().flat_map(|rule| rule.keys());
+        let values = lists.flat_map(|key| self.list(key));
+        values.map(|value| value.len() + 3).sum()
     }
 
     /// Whether one of the rule's lists holds `value`.
@@ -135,16 +145,24 @@ impl fmt::Display for Grant {
     }
 }
 
+/// A user or a group, by which bindings are found. Service accounts are users.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum SubjectKey {
+    User(Box<str>),
+    Group(Box<str>),
+}
+
 /// Somebody a role is bound to.
 #[derive(Clone, Copy)]
-struct Subject<'a> {
+pub(crate) struct Subject<'a> {
     kind: &'a str,
     name: &'a str,
     namespace: &'a str,
 }
 
 impl<'a> Subject<'a> {
-    fn of(binding: &'a Object) -> impl Iterator<Item = Self> {
+    /// The subjects of a binding.
+    pub(crate) fn of(binding: &'a Object) -> impl Iterator<Item = Self> {
         let text =
             |subject: &'a Value, key| subject.get(key).and_then(Value::as_str).unwrap_or_default();
         binding
@@ -160,8 +178,24 @@ impl<'a> Subject<'a> {
             })
     }
 
+    /// The user or group that it is in a binding of `namespace`; `None` if it is nobody.
+    pub(crate) fn key(self, namespace: &str) -> Option<SubjectKey> {
+        match self.kind {
+            "User" => Some(SubjectKey::User(self.name.into())),
+            "Group" => Some(SubjectKey::Group(self.name.into())),
+            "ServiceAccount" => match (self.namespace, namespace) {
+                ("", "") => None,
+                ("", namespace) | (namespace, _) => {
+                    let user = service_account_name(namespace, self.name);
+                    Some(SubjectKey::User(user.into()))
+                }
+            },
+            _ => None,
+        }
+    }
+
     /// Whether this is the user; a service account without a namespace is in that of the binding.
-    fn is(self, user: &User, namespace: &str) -> bool {
+    pub(crate) fn is(self, user: &User, namespace: &str) -> bool {
         match self.kind {
             "User" => user.name == self.name,
             "Group" => user.is_in(self.name),
@@ -184,7 +218,7 @@ impl<'a> Subject<'a> {
 pub(crate) struct Grants {
     /// Cluster-wide ones first, each kind by the name of its binding.
     pub(crate) granted: Vec<Grant>,
-    /// In words, without repetition.
+    /// In words, without repetition, at most [`PROBLEMS_MAX`].
     pub(crate) problems: Vec<String>,
 }
 
@@ -192,26 +226,28 @@ impl Grants {
     /// Everything bound to the user in `namespace`; with an empty namespace only what is bound cluster-wide.
     pub(crate) fn of(user: &User, namespace: &str, stored: &dyn Lookup) -> Self {
         let mut grants = Self::default();
-        grants.add(
-            user,
-            "",
-            stored.list(Source::ClusterRoleBinding, ""),
-            stored,
-        );
-        if !namespace.is_empty() {
-            grants.add(
-                user,
-                namespace,
-                stored.list(Source::RoleBinding, namespace),
-                stored,
-            );
-        }
+        let _all: ControlFlow<()> = visit(user, namespace, stored, |found| {
+            match found {
+                Ok(grant) => grants.granted.push(grant),
+                Err(problem) => grants.add_problem(problem),
+            }
+            ControlFlow::Continue(())
+        });
         grants
     }
 
     /// Every rule of every role.
     pub(crate) fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
         self.granted.iter().flat_map(|g| Rule::of(&g.role))
+    }
+
+    /// The same, for a role that is bound several times only once.
+    pub(crate) fn distinct_rules(&self) -> impl Iterator<Item = Rule<'_>> {
+        let mut seen = HashSet::new();
+        self.granted
+            .iter()
+            .filter(move |grant| seen.insert((&grant.role.meta.namespace, &grant.role.meta.name)))
+            .flat_map(|grant| Rule::of(&grant.role))
     }
 
     /// The problems as one text; empty when there are none.
@@ -223,28 +259,37 @@ impl Grants {
         }
     }
 
-    fn add(
-        &mut self,
-        user: &User,
-        namespace: &str,
-        bindings: Vec<Arc<Object>>,
-        stored: &dyn Lookup,
-    ) {
-        for binding in bindings {
+    fn add_problem(&mut self, problem: String) {
+        if self.problems.len() < PROBLEMS_MAX && !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+}
+
+/// Visits the roles that are bound to the user, cluster-wide ones first, until a visit breaks. A role
+/// that does not exist is visited as a problem in words.
+fn visit<B>(
+    user: &User,
+    namespace: &str,
+    stored: &dyn Lookup,
+    mut visit: impl FnMut(Result<Grant, String>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    let everywhere = [""].into_iter();
+    let namespaces = everywhere.chain((!namespace.is_empty()).then_some(namespace));
+    for namespace in namespaces {
+        for binding in stored.bindings_of(user, namespace) {
             let Some(subject) = Subject::of(&binding).position(|s| s.is(user, namespace)) else {
                 continue;
             };
-            match referred_role(&binding, namespace, stored) {
-                Ok(role) => self.granted.push(Grant {
-                    binding,
-                    subject,
-                    role,
-                }),
-                Err(problem) if self.problems.contains(&problem) => {}
-                Err(problem) => self.problems.push(problem),
-            }
+            let role = referred_role(&binding, namespace, stored);
+            visit(role.map(|role| Grant {
+                binding,
+                subject,
+                role,
+            }))?;
         }
     }
+    ControlFlow::Continue(())
 }
 
 /// The role a binding refers to.
@@ -281,15 +326,23 @@ pub(crate) fn decide(attributes: &Attributes<'_>, stored: &dyn Lookup) -> Decisi
         Target::Resource { namespace, .. } => namespace,
         Target::Path(_) => "",
     };
-    let grants = Grants::of(attributes.user, namespace, stored);
-    match grants
-        .granted
-        .iter()
-        .find(|g| Rule::of(&g.role).any(|rule| rule.allows(attributes)))
-    {
-        Some(grant) => Decision::Allow(format!("RBAC: allowed by {grant}")),
-        None if grants.problems.is_empty() => Decision::NoOpinion(String::new()),
-        None => Decision::NoOpinion(format!("RBAC: {}", grants.problem())),
+    let mut refused = Grants::default();
+    let visited = visit(attributes.user, namespace, stored, |found| match found {
+        Ok(grant) if Rule::of(&grant.role).any(|rule| rule.allows(attributes)) => {
+            ControlFlow::Break(grant)
+        }
+        Ok(_) => ControlFlow::Continue(()),
+        Err(problem) => {
+            refused.add_problem(problem);
+            ControlFlow::Continue(())
+        }
+    });
+    match visited {
+        ControlFlow::Break(grant) => Decision::Allow(format!("RBAC: allowed by {grant}")),
+        ControlFlow::Continue(()) if refused.problems.is_empty() => {
+            Decision::NoOpinion(String::new())
+        }
+        ControlFlow::Continue(()) => Decision::NoOpinion(format!("RBAC: {}", refused.problem())),
     }
 }
 

@@ -20,6 +20,9 @@ use crate::{
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
+/// A rules review lists rules up to this size, as a role may be bound to a user any number of times.
+const RULES_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// The questions that can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Review {
@@ -113,6 +116,14 @@ pub(crate) fn review_own_rules(
         return Err(ApiError::BadRequest("no namespace on request".into()));
     }
     let grants = Grants::of(user, namespace, stored);
+    let mut bytes = 0;
+    let rules: Vec<Rule<'_>> = grants
+        .rules()
+        .take_while(|rule| {
+            bytes += rule.bytes();
+            bytes <= RULES_BYTES_MAX
+        })
+        .collect();
     let pick = |rule: Rule<'_>, keys: &[&str]| -> Value {
         let lists = keys.iter().filter(|key| !rule.is_empty(key));
         lists
@@ -121,17 +132,17 @@ pub(crate) fn review_own_rules(
             .into()
     };
     let rules_with = |list: &'static str, keys: &[&str]| -> Value {
-        grants
-            .rules()
+        rules
+            .iter()
             .filter(|rule| !rule.is_empty(list))
-            .map(|rule| pick(rule, keys))
+            .map(|rule| pick(*rule, keys))
             .collect::<Vec<_>>()
             .into()
     };
     let mut status = json!({
         "resourceRules": rules_with("resources", &["verbs", "apiGroups", "resources", "resourceNames"]),
         "nonResourceRules": rules_with("nonResourceURLs", &["verbs", "nonResourceURLs"]),
-        "incomplete": false,
+        "incomplete": bytes > RULES_BYTES_MAX,
     });
     if !grants.problems.is_empty() {
         status["evaluationError"] = grants.problem().into();
@@ -467,6 +478,23 @@ mod tests {
             review_own_rules(&ann(), review(json!({})), &shelf()),
             Err(ApiError::BadRequest("no namespace on request".into()))
         );
+    }
+
+    #[test]
+    fn rules_review_of_too_many_rules_is_incomplete() {
+        let long = "x".repeat(1 << 20);
+        let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": [long]}]);
+        let stored = (0..20).fold(Shelf::default(), |stored, i| {
+            stored.bound(&format!("r{i}"), "User ann", rules.clone())
+        });
+        let answer = review_own_rules(
+            &ann(),
+            review(json!({"spec": {"namespace": "ns"}})),
+            &stored,
+        );
+        let status = &answer.expect("rules").body["status"];
+        assert_eq!(status["incomplete"], true);
+        assert_eq!(status["resourceRules"].as_array().map(Vec::len), Some(7));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{Lookup, Source};
+use super::{Lookup, Source, User, rbac::Subject};
 use crate::object::Object;
 
 /// A few stored objects.
@@ -67,11 +67,17 @@ impl Lookup for Shelf {
             .cloned()
     }
 
-    fn list(&self, source: Source, namespace: &str) -> Vec<Arc<Object>> {
+    fn bindings_of(&self, user: &User, namespace: &str) -> Vec<Arc<Object>> {
+        let source = match namespace {
+            "" => Source::ClusterRoleBinding,
+            _ => Source::RoleBinding,
+        };
         self.0
             .iter()
             .filter(|((s, ns, _), _)| *s == source && ns == namespace)
-            .map(|(_, o)| o.clone())
+            .map(|(_, binding)| binding)
+            .filter(|binding| Subject::of(binding).any(|subject| subject.is(user, namespace)))
+            .cloned()
             .collect()
     }
 }

@@ -5,6 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::schema::Schema;
+use crate::decode::BODY_MAX_BYTES;
 
 /// Drops nulls in fields that are neither nullable nor have a default. List items stay, so that validation names them.
 pub(crate) fn drop_nulls(map: &mut Map<String, Value>, schema: &Schema) {
@@ -30,51 +31,109 @@ fn drop_nulls_in(value: &mut Value, schema: &Schema) {
     }
 }
 
+/// Bytes of JSON that defaults may add to one object: four times the largest body. A default in the
+/// items of a list is added once per item, and one inside another default is added to each copy.
+const FILLED_BYTES_MAX: usize = 4 * BODY_MAX_BYTES;
+
+/// The defaults of a schema make an object too large. The object has some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the defaults of the schema add more than {FILLED_BYTES_MAX} bytes")]
+pub(crate) struct DefaultsTooLarge;
+
 /// Fills in the defaults of missing fields and of nulls that are not allowed.
-pub(crate) fn fill(map: &mut Map<String, Value>, schema: &Schema) {
-    for (name, property) in &schema.properties {
-        let Some(default) = &property.default else {
-            continue;
-        };
-        match map.get_mut(name) {
-            None => {
-                map.insert(name.clone(), default.clone());
+///
+/// # Errors
+/// The defaults add more than [`FILLED_BYTES_MAX`] bytes.
+pub(crate) fn fill(map: &mut Map<String, Value>, schema: &Schema) -> Result<(), DefaultsTooLarge> {
+    let mut filler = Filler {
+        bytes_left: FILLED_BYTES_MAX,
+    };
+    filler.fill(map, schema)
+}
+
+struct Filler {
+    bytes_left: usize,
+}
+
+impl Filler {
+    fn fill(
+        &mut self,
+        map: &mut Map<String, Value>,
+        schema: &Schema,
+    ) -> Result<(), DefaultsTooLarge> {
+        for (name, property) in &schema.properties {
+            let Some(default) = &property.default else {
+                continue;
+            };
+            match map.get_mut(name) {
+                None => {
+                    self.count(name.len())?;
+                    map.insert(name.clone(), self.copy(default)?);
+                }
+                Some(value) => self.replace_null(value, property)?,
             }
-            Some(value) => replace_null(value, property),
+        }
+        for (name, value) in map.iter_mut() {
+            match (schema.properties.get(name), schema.additional()) {
+                (Some(property), _) => self.fill_in(value, property)?,
+                (None, Some(additional)) => {
+                    self.replace_null(value, additional)?;
+                    self.fill_in(value, additional)?;
+                }
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_in(&mut self, value: &mut Value, schema: &Schema) -> Result<(), DefaultsTooLarge> {
+        match value {
+            Value::Object(map) => self.fill(map, schema),
+            Value::Array(list) => {
+                let Some(item) = schema.item() else {
+                    return Ok(());
+                };
+                for value in list {
+                    self.replace_null(value, item)?;
+                    self.fill_in(value, item)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
-    for (name, value) in map.iter_mut() {
-        match (schema.properties.get(name), schema.additional()) {
-            (Some(property), _) => fill_in(value, property),
-            (None, Some(additional)) => {
-                replace_null(value, additional);
-                fill_in(value, additional);
-            }
-            (None, None) => {}
+
+    fn replace_null(&mut self, value: &mut Value, schema: &Schema) -> Result<(), DefaultsTooLarge> {
+        if value.is_null()
+            && !schema.nullable
+            && let Some(default) = &schema.default
+        {
+            *value = self.copy(default)?;
         }
+        Ok(())
+    }
+
+    fn copy(&mut self, default: &Value) -> Result<Value, DefaultsTooLarge> {
+        self.count(json_bytes(default))?;
+        Ok(default.clone())
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), DefaultsTooLarge> {
+        self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or(DefaultsTooLarge)?;
+        Ok(())
     }
 }
 
-fn fill_in(value: &mut Value, schema: &Schema) {
+/// About as many bytes as the value takes in JSON.
+fn json_bytes(value: &Value) -> usize {
     match value {
-        Value::Object(map) => fill(map, schema),
-        Value::Array(list) => {
-            let Some(item) = schema.item() else { return };
-            for value in list {
-                replace_null(value, item);
-                fill_in(value, item);
-            }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| json_bytes(item) + 1).sum::<usize>() + 2,
+        Value::Object(map) => {
+            let member = |(name, value): (&String, &Value)| name.len() + json_bytes(value) + 4;
+            map.iter().map(member).sum::<usize>() + 2
         }
-        _ => {}
-    }
-}
-
-fn replace_null(value: &mut Value, schema: &Schema) {
-    if value.is_null()
-        && !schema.nullable
-        && let Some(default) = &schema.default
-    {
-        *value = default.clone();
     }
 }
 
@@ -89,9 +148,9 @@ mod tests {
         let schema = Schema::parse(schema).expect("a valid schema");
         let mut map = value.as_object().expect("an object").clone();
         drop_nulls(&mut map, &schema);
-        fill(&mut map, &schema);
+        assert_eq!(fill(&mut map, &schema), Ok(()));
         assert_eq!(Value::Object(map.clone()), filled);
-        fill(&mut map, &schema);
+        assert_eq!(fill(&mut map, &schema), Ok(()));
         assert_eq!(Value::Object(map), filled, "filling twice changes nothing");
     }
 
@@ -122,5 +181,35 @@ mod tests {
             json!({"plain": null, "defaulted": null, "nullable": null, "both": null, "list": [null], "unknown": null}),
             json!({"defaulted": "d", "nullable": null, "both": null, "list": [null], "unknown": null}),
         );
+    }
+
+    /// The default of an item used to be copied into every item, whatever the sum.
+    #[test]
+    fn defaults_of_many_items_are_bounded() {
+        let long = "x".repeat(100_000);
+        let item =
+            json!({"type": "object", "properties": {"p": {"type": "string", "default": long}}});
+        let schema =
+            json!({"type": "object", "properties": {"l": {"type": "array", "items": item}}});
+        let schema = Schema::parse(&schema).expect("a valid schema");
+        let filled = |items: usize| {
+            let mut map = Map::from_iter([("l".to_owned(), json!(vec![json!({}); items]))]);
+            fill(&mut map, &schema)
+        };
+        assert_eq!(filled(100), Ok(()));
+        assert_eq!(filled(100_000), Err(DefaultsTooLarge));
+    }
+
+    /// Ten lists of ten items inside each other are 10,000,000,000 items, all of them defaults.
+    #[test]
+    fn defaults_inside_defaults_are_bounded() {
+        let list =
+            |item: Value| json!({"type": "array", "items": item, "default": vec![json!({}); 10]});
+        let nested = (0..10).fold(
+            json!({"type": "object"}),
+            |inner, _| json!({"type": "object", "properties": {"l": list(inner)}}),
+        );
+        let schema = Schema::parse(&nested).expect("a valid schema");
+        assert_eq!(fill(&mut Map::new(), &schema), Err(DefaultsTooLarge));
     }
 }

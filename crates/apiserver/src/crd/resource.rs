@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::field::{FieldError, Path, Reason};
 
 use super::{
-    default,
+    default::{self, DefaultsTooLarge},
     definition::{Scale, Version},
     embedded, lists, number,
     problem::NOWHERE,
@@ -61,9 +61,13 @@ impl CustomSchema {
     }
 
     /// Fills in what is missing; also run on objects read from storage. Whole numbers lose their fraction: `2.0` is stored as `2`.
-    pub(crate) fn default(&self, object: &mut Map<String, Value>) {
-        default::fill(object, &self.schema);
+    ///
+    /// # Errors
+    /// The defaults make the object too large. It has some of them.
+    pub(crate) fn default(&self, object: &mut Map<String, Value>) -> Result<(), DefaultsTooLarge> {
+        let filled = default::fill(object, &self.schema);
         object.values_mut().for_each(number::make_whole);
+        filled
     }
 
     /// What is wrong with an object, compared on update with the `old` one: problems of unchanged values are forgiven.
@@ -222,7 +226,8 @@ mod tests {
     #[test]
     fn whole_numbers_lose_their_fraction() {
         let mut object = json!({"spec": {"n": 2.0, "l": [1e3, 1.5]}});
-        pump().default(object.as_object_mut().expect("an object"));
+        let filled = pump().default(object.as_object_mut().expect("an object"));
+        assert!(filled.is_ok());
         assert_eq!(object, json!({"spec": {"n": 2, "l": [1000, 1.5]}}));
     }
 

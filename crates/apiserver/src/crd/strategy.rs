@@ -455,7 +455,7 @@ mod tests {
             1,
             "all below the deepest known field goes at once"
         );
-        schema.default(map);
+        assert!(schema.default(map).is_ok());
         let mut wrong = Vec::new();
         schema.validate(&object, Some(&json!({})), &mut wrong);
         assert_eq!(wrong.len(), 1);

@@ -17,6 +17,9 @@ use serde_json::{Map, Value};
 /// Levels of nesting that are read. Kubernetes reads 10,000; no object comes near these, and reading, checking and writing them fits any stack.
 pub(crate) const DEPTH_MAX: usize = 256;
 
+/// The largest body of a request, as in kube-apiserver.
+pub(crate) const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
+
 /// How a body is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {

@@ -6,11 +6,14 @@ use std::{borrow::Cow, collections::HashMap};
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
-use super::{DEPTH_MAX, Members, Node, Tree, scalar::plain};
+use super::{BODY_MAX_BYTES, DEPTH_MAX, Members, Node, Tree, scalar::plain};
 use crate::field::go_quote;
 
 /// Values that a body may hold with all its aliases written out.
 const NODES_MAX: usize = 400_000;
+
+/// Bytes of text that anchors and aliases may copy: four times the largest body.
+const COPIED_BYTES_MAX: usize = 4 * BODY_MAX_BYTES;
 
 const TOO_DEEP: &str = "yaml: exceeded max depth of 10000";
 const TOO_MANY_ALIASES: &str = "yaml: document contains excessive aliasing";
@@ -31,6 +34,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Tree<'_>, String> {
         anchors: HashMap::new(),
         repeated: Vec::new(),
         nodes: 0,
+        copied_bytes: 0,
         ended: false,
     };
     let root = loop {
@@ -55,6 +59,8 @@ struct Reader<'a> {
     repeated: Vec<String>,
     /// Values made so far, those of aliases counted each time.
     nodes: usize,
+    /// Bytes of text that anchors and aliases copied so far.
+    copied_bytes: usize,
     ended: bool,
 }
 
@@ -104,7 +110,7 @@ impl<'a> Reader<'a> {
                 )?,
                 Event::SequenceEnd | Event::MappingEnd => open.pop(),
                 event => {
-                    let leaf = self.leaf(event, place.line)?;
+                    let leaf = self.leaf(event, place.line, open.len())?;
                     match open.last_mut() {
                         None => return Ok(leaf),
                         Some(parent) => parent.take(leaf, place, &mut self.repeated)?,
@@ -137,7 +143,7 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    fn leaf(&mut self, event: Event<'a>, line: usize) -> Result<Node<'a>, String> {
+    fn leaf(&mut self, event: Event<'a>, line: usize, depth: usize) -> Result<Node<'a>, String> {
         self.count(1)?;
         match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -148,10 +154,13 @@ impl<'a> Reader<'a> {
                 let node = self
                     .anchors
                     .get(&anchor)
-                    .cloned()
                     .ok_or_else(|| "yaml: anchor value contains itself".to_owned())?;
-                self.count(size(&node))?;
-                Ok(node)
+                let size = Size::of(node);
+                if depth + size.depth > DEPTH_MAX {
+                    return Err(TOO_DEEP.to_owned());
+                }
+                self.count_copy(size)?;
+                Ok(self.anchors[&anchor].clone())
             }
             Event::UnresolvedAlias(name) => {
                 Err(format!("yaml: unknown anchor '{name}' referenced"))
@@ -165,7 +174,7 @@ impl<'a> Reader<'a> {
     /// Keeps a copy for aliases, which counts: anchors inside anchors are copies of copies.
     fn anchored(&mut self, anchor: usize, node: Node<'a>) -> Result<Node<'a>, String> {
         if anchor > 0 {
-            self.count(size(&node))?;
+            self.count_copy(Size::of(&node))?;
             self.anchors.insert(anchor, node.clone());
         }
         Ok(node)
@@ -178,6 +187,15 @@ impl<'a> Reader<'a> {
         } else {
             Ok(())
         }
+    }
+
+    /// Counts a copy before it is made.
+    fn count_copy(&mut self, size: Size) -> Result<(), String> {
+        self.copied_bytes += size.bytes;
+        if self.copied_bytes > COPIED_BYTES_MAX {
+            return Err(TOO_MANY_ALIASES.to_owned());
+        }
+        self.count(size.nodes)
     }
 }
 
@@ -294,17 +312,56 @@ fn shown_key(key: &Node<'_>) -> String {
     }
 }
 
-fn size(node: &Node<'_>) -> usize {
-    match node {
-        Node::Array(items) => items.iter().map(size).sum::<usize>() + 1,
-        Node::Object(members) => {
-            members
-                .iter()
-                .map(|(_, value)| size(value) + 1)
-                .sum::<usize>()
-                + 1
+/// What a copy of a value costs.
+#[derive(Clone, Copy)]
+struct Size {
+    nodes: usize,
+    /// Text in keys, strings and numbers. Text that borrows from the body counts too: it is copied
+    /// when the tree becomes a value.
+    bytes: usize,
+    /// Levels of nesting; 0 for a scalar.
+    depth: usize,
+}
+
+impl Size {
+    fn of(node: &Node<'_>) -> Self {
+        match node {
+            Node::Null | Node::Bool(_) => Self::scalar(""),
+            Node::Number(text) | Node::String(text) => Self::scalar(text),
+            Node::Array(items) => Self::collection(items.iter().map(Self::of)),
+            Node::Object(members) => {
+                Self::collection(members.iter().map(|(key, value)| Self::of(value).and(key)))
+            }
         }
-        _ => 1,
+    }
+
+    fn scalar(text: &str) -> Self {
+        Self {
+            nodes: 1,
+            bytes: text.len(),
+            depth: 0,
+        }
+    }
+
+    fn collection(values: impl Iterator<Item = Self>) -> Self {
+        let empty = Self {
+            nodes: 1,
+            bytes: 0,
+            depth: 1,
+        };
+        values.fold(empty, |size, value| Self {
+            nodes: size.nodes + value.nodes,
+            bytes: size.bytes + value.bytes,
+            depth: size.depth.max(value.depth + 1),
+        })
+    }
+
+    fn and(self, key: &str) -> Self {
+        Self {
+            nodes: self.nodes + 1,
+            bytes: self.bytes + key.len(),
+            ..self
+        }
     }
 }
 
@@ -496,5 +553,52 @@ mod tests {
         }
         assert_eq!(value(&laughs), Err(TOO_MANY_ALIASES.to_owned()));
         assert!(value(&"[".repeat(DEPTH_MAX + 2)).is_err());
+    }
+
+    /// Aliases were counted as one value each, whatever their length: a body of 1 MiB took 3.5 GB.
+    #[test]
+    fn copies_of_long_text_are_bounded() {
+        let long = "A".repeat(1 << 20);
+        let alias_of = |anchored: &str, copies: usize| {
+            format!("x: {anchored}\ny: [{}]\n", ["*a"].repeat(copies).join(", "))
+        };
+        let merges = |copies: usize| {
+            let merged = "  - {<<: *a}\n".repeat(copies);
+            format!("x: &a {{ k: {long} }}\ny:\n{merged}")
+        };
+        let nested = |depth: usize| {
+            let open: String = (0..depth).map(|i| format!("&a{i} [")).collect();
+            format!("{open}\"{long}\\n\"{}", "]".repeat(depth))
+        };
+        let refused = Err(TOO_MANY_ALIASES.to_owned());
+        let escaped = format!("&a \"{long}\\n\"");
+        let plain = format!("&a {long}");
+        let in_a_list = format!("&a [1, {{k: {long}}}]");
+        for anchored in [&escaped, &plain, &in_a_list] {
+            assert!(value(&alias_of(anchored, 2)).is_ok());
+            assert_eq!(value(&alias_of(anchored, 3_000)), refused);
+        }
+        assert!(value(&merges(2)).is_ok());
+        assert_eq!(value(&merges(200)), refused);
+        assert!(value(&nested(2)).is_ok());
+        assert_eq!(value(&nested(200)), refused);
+    }
+
+    /// An alias of a list in which an alias of a list stands is deeper than the brackets around it.
+    #[test]
+    fn aliases_do_not_nest_deeper_than_brackets() {
+        let nested = |depth: usize| {
+            let next = |i: usize| format!("a{i}: &a{i} [*a{}]\n", i - 1);
+            let lists: String = (1..depth - 1).map(next).collect();
+            format!("a0: &a0 [x]\n{lists}")
+        };
+        assert!(value(&nested(DEPTH_MAX)).is_ok());
+        assert_eq!(value(&nested(DEPTH_MAX + 2)), Err(TOO_DEEP.to_owned()));
+    }
+
+    #[test]
+    fn long_text_without_aliases_is_read_whole() {
+        let long = "A".repeat(BODY_MAX_BYTES - 10);
+        assert_eq!(value(&format!("a: {long}")), Ok(json!({"a": long})));
     }
 }

@@ -163,12 +163,17 @@ pub fn schema(data: &[u8]) {
     if schema.prune(&mut map).is_err() {
         return;
     }
-    schema.default(&mut map);
+    if schema.default(&mut map).is_err() {
+        return;
+    }
     let mut again = map.clone();
     if let Ok(pruned) = schema.prune(&mut again) {
         assert!(pruned.is_empty(), "pruned a second time: {pruned:?}");
     }
-    schema.default(&mut again);
+    assert!(
+        schema.default(&mut again).is_ok(),
+        "nothing is left to fill in"
+    );
     assert_eq!(again, map, "completed a second time");
     schema.validate(&Value::Object(map), None, &mut Vec::new());
 }

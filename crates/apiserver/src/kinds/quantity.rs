@@ -38,7 +38,7 @@ impl Quantity {
 
     /// Rounded up to the next thousandth.
     pub(crate) fn rounded_up_to_milli(self) -> Self {
-        self.with(ceil_div(self.nanos(), MILLI) * MILLI)
+        self.with(ceil_div(self.nanos(), MILLI).saturating_mul(MILLI))
     }
 
     /// Whether it is a whole number of units, told to the thousandth.

@@ -243,10 +243,12 @@ impl Custom {
     /// Drops what this version does not know, fills in its defaults, and names what was dropped.
     ///
     /// # Errors
-    /// Metadata inside the object that cannot be read.
-    pub(crate) fn complete(&self, object: &mut Object) -> Result<Vec<String>, FieldError> {
-        let unknown = self.schema.prune(&mut object.body)?;
-        self.schema.default(&mut object.body);
+    /// Metadata inside the object that cannot be read, or defaults that make it too large.
+    pub(crate) fn complete(&self, object: &mut Object) -> Result<Vec<String>, String> {
+        let unknown = self.schema.prune(&mut object.body);
+        let unknown = unknown.map_err(|error| error.to_string())?;
+        let filled = self.schema.default(&mut object.body);
+        filled.map_err(|error| error.to_string())?;
         Ok(unknown)
     }
 
@@ -262,7 +264,7 @@ impl Custom {
         if written_under != self.generation {
             // Fields that were fine when they were written and are not now are shown as far as they can be.
             let _unknown = self.storage.1.prune(&mut object.body);
-            self.storage.1.default(&mut object.body);
+            let _filled = self.storage.1.default(&mut object.body);
         }
         if !Arc::ptr_eq(&self.storage.1, &self.schema) {
             let _unknown = self.schema.prune(&mut object.body);
@@ -276,7 +278,8 @@ impl Custom {
         if !Arc::ptr_eq(schema, &self.schema) {
             // What the stored version does not know is lost, as in the real server.
             let _unknown = schema.prune(&mut object.body);
-            schema.default(&mut object.body);
+            // Defaults that do not fit are filled in when the object is read, as far as they fit.
+            let _filled = schema.default(&mut object.body);
         }
     }
 

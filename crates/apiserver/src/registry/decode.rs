@@ -112,7 +112,7 @@ impl Resource {
         let of_metadata: Vec<String> = decoded.strict.iter().map(in_metadata).collect();
         map.insert("metadata".into(), Value::Object(decoded.object));
         let mut object = Object::from_map(map).map_err(|e| e.to_string())?;
-        let unknown = custom.complete(&mut object).map_err(|e| e.to_string())?;
+        let unknown = custom.complete(&mut object)?;
         let mut strict: Vec<String> = unknown
             .iter()
             .map(|path| format!("unknown field {path:?}"))

@@ -98,7 +98,10 @@ fn parse(text: &str, precision: Precision) -> Result<DateTime, Wrong<'_>> {
     let clock = Clock::constant(small(hour), small(minute), small(second), nanosecond);
     date.to_datetime(clock)
         .checked_sub(SignedDuration::from_secs(offset_seconds.into()))
-        .map_err(|_| Wrong::Range("year"))
+        .ok()
+        // Four digits cannot write the years before and after, which an offset reaches.
+        .filter(|moment| moment.year() >= 0)
+        .ok_or(Wrong::Range("year"))
 }
 
 struct Reader<'t> {
@@ -292,6 +295,16 @@ mod tests {
                 "2024-13-01T10:20:30Z",
                 Precision::Seconds,
                 r#"parsing time "2024-13-01T10:20:30Z": month out of range"#.to_owned(),
+            ),
+            (
+                "0000-01-01T00:00:00+01:00",
+                Precision::Seconds,
+                r#"parsing time "0000-01-01T00:00:00+01:00": year out of range"#.to_owned(),
+            ),
+            (
+                "9999-12-31T23:59:59-01:00",
+                Precision::Seconds,
+                r#"parsing time "9999-12-31T23:59:59-01:00": year out of range"#.to_owned(),
             ),
             (
                 "2024-02-30T10:20:30Z",

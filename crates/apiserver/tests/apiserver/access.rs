@@ -308,3 +308,87 @@ async fn administrator_acts_as_others_and_others_do_not() {
     );
     cluster.server.shutdown().await;
 }
+
+/// Several users at a time get and lose permissions; each sees its own change in its next request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn changed_roles_and_bindings_apply_to_the_next_request() {
+    let cluster = std::sync::Arc::new(Cluster::start().await);
+    let users = (0..4).map(|n| {
+        let cluster = cluster.clone();
+        tokio::spawn(async move {
+            let user = format!("user-{n}");
+            for round in 0..25 {
+                toggle_permissions(&cluster, &user, round).await;
+            }
+        })
+    });
+    for user in users.collect::<Vec<_>>() {
+        user.await.expect("every change applies");
+    }
+}
+
+async fn toggle_permissions(cluster: &Cluster, user: &str, round: usize) {
+    let group = "rbac.authorization.k8s.io";
+    let read = async |expected: u16, when: &str| {
+        let path = "/api/v1/namespaces/ns/configmaps";
+        let headers = [("impersonate-user", user)];
+        let (status, _) = cluster.send("GET", path, &headers, Value::Null).await;
+        assert_eq!(status, expected, "{user} {when} in round {round}");
+    };
+    let role = |verb: &str| {
+        let rule = json!({"verbs": [verb], "apiGroups": [""], "resources": ["configmaps"]});
+        json!({"metadata": {"name": user}, "rules": [rule]})
+    };
+    let binding = |subject: &str| {
+        json!({
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": user},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": subject}],
+        })
+    };
+    let roles = format!("{RBAC}/roles");
+    let bindings = format!("{RBAC}/rolebindings");
+    let written = async |method: &str, path: &str, body: Value| {
+        let (status, answer) = cluster.send(method, path, &[], body).await;
+        assert!(status < 300, "{method} {path}: {answer}");
+    };
+    read(403, "before").await;
+    written("POST", &roles, role("list")).await;
+    read(403, "with a role alone").await;
+    written("POST", &bindings, binding(user)).await;
+    read(200, "bound").await;
+    written("PUT", &format!("{bindings}/{user}"), binding("nobody")).await;
+    read(403, "no longer a subject").await;
+    written("PUT", &format!("{bindings}/{user}"), binding(user)).await;
+    read(200, "a subject again").await;
+    written("PUT", &format!("{roles}/{user}"), role("get")).await;
+    read(403, "with another role").await;
+    written("PUT", &format!("{roles}/{user}"), role("list")).await;
+    read(200, "with the role again").await;
+    written("DELETE", &format!("{bindings}/{user}"), Value::Null).await;
+    read(403, "unbound").await;
+    written("DELETE", &format!("{roles}/{user}"), Value::Null).await;
+}
+
+#[tokio::test]
+async fn service_as_a_user_has_the_permissions_of_that_user() {
+    let cluster = Cluster::start().await;
+    let get = async |service: ApiService, path: &str| {
+        let request = Request::get(path).body(Full::<Bytes>::default());
+        let response = service.oneshot(request.expect("a request")).await;
+        response
+            .expect("every request is answered")
+            .status()
+            .as_u16()
+    };
+    let robot = || {
+        cluster
+            .service
+            .as_user("system:serviceaccount:ns:robot", [])
+    };
+    assert_eq!(get(robot(), "/api/v1/namespaces/ns/configmaps").await, 200);
+    assert_eq!(get(robot(), "/api/v1/namespaces/ns/secrets").await, 403);
+    assert_eq!(get(robot(), "/apis").await, 200);
+    let masters = cluster.service.as_user("ann", ["system:masters"]);
+    assert_eq!(get(masters, "/api/v1/namespaces/ns/secrets").await, 200);
+}

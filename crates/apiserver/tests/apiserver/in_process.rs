@@ -45,3 +45,23 @@ async fn object_lives_from_create_to_delete() -> Result<(), Box<dyn std::error::
     server.shutdown().await;
     Ok(())
 }
+
+/// The seed used to determine the administrator's token of a server that listens.
+#[tokio::test]
+async fn seed_determines_uids_but_no_credentials() -> Result<(), Box<dyn std::error::Error>> {
+    let mut uids = Vec::new();
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let builder = ApiServer::builder().seed(7);
+        let server = builder.listen("127.0.0.1:0".parse()?).start().await?;
+        let namespaces: Api<Namespace> = Api::all(server.client());
+        uids.push(namespaces.get("default").await?.metadata.uid);
+        let kubeconfig = server.kubeconfig().ok_or("the server has an address")?;
+        let token = kubeconfig.lines().find(|line| line.contains("token"));
+        tokens.push(token.ok_or("the kubeconfig has a token")?.to_owned());
+        server.shutdown().await;
+    }
+    assert_eq!(uids[0], uids[1]);
+    assert_ne!(tokens[0], tokens[1]);
+    Ok(())
+}

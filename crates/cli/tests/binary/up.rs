@@ -419,6 +419,47 @@ fn demo_prints_timelines_of_the_samples() {
     );
 }
 
+/// Controllers, nodes and operators used to act as the administrator.
+#[tokio::test]
+async fn controllers_and_operators_act_within_their_permissions() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut process = command(&directory)
+        .args(["up", "--demo", "--output", "json"])
+        .spawn()
+        .expect("the binary starts");
+    let lines = Lines::new(process.stdout.take().expect("stdout is piped"));
+    let ready = lines.next_matching(|line| line.contains(r#""event":"ready""#));
+    let mut missing = vec![
+        "writes  deployment-controller: ReplicaSet.apps default/stable-",
+        "writes  kubelet: Pod default/stable-",
+        "writes  icecream: Deployment.apps default/",
+        "writes  simple: Deployment.apps default/",
+        "writes  secsynch: Secret team-a/",
+    ];
+    while !missing.is_empty() {
+        let line = lines.next_matching(|line| missing.iter().any(|part| line.contains(part)));
+        missing.retain(|part| !line.contains(part));
+    }
+    let server = RunningServer {
+        process,
+        directory,
+        ready: serde_json::from_str(&ready).expect("JSON"),
+    };
+    let client = client(&server, |_| {}).await;
+    let request = http::Request::get("/metrics").body(Vec::new());
+    let metrics = client.request_text(request.expect("a request")).await;
+    let metrics = metrics.expect("metrics");
+    let requests = metrics
+        .lines()
+        .filter(|line| line.starts_with("apiserver_request_total{"));
+    let forbidden: Vec<&str> = requests
+        .clone()
+        .filter(|line| line.contains(r#"code="403""#))
+        .collect();
+    assert_ne!(requests.count(), 0);
+    assert_eq!(forbidden, [""; 0]);
+}
+
 #[test]
 fn trace_needs_a_cluster_with_controllers() {
     let server = RunningServer::start(&["--cluster", "none"]);

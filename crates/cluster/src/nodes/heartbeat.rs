@@ -61,7 +61,7 @@ impl Heartbeat {
         let names = nodes.names();
         let heartbeat = Self {
             nodes,
-            lease_client: Component::Kubelet.client(mgr),
+            lease_client: Component::Kubelet.client(mgr, "kubelet"),
             rng: mgr.rng().clone(),
             recorder,
             on_node_up: Box::new(on_node_up),

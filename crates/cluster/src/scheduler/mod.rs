@@ -76,7 +76,7 @@ pub(crate) fn setup(mgr: &mut Manager) {
     ];
     let scheduler = Scheduler {
         actions: Arc::new(Actions {
-            client: Component::Scheduler.client(mgr),
+            client: Component::Scheduler.client(mgr, pod_info::SCHEDULER_NAME),
             clock: mgr.clock(),
             recorder: Component::Scheduler.recorder(mgr, pod_info::SCHEDULER_NAME),
             pods: pods.lister(),

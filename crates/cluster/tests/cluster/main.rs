@@ -4,11 +4,13 @@
 
 mod core_controllers; // cluster roles, finished Jobs, volume protection
 mod endpoints; // EndpointSlices and Endpoints
+mod extremes; // values at the limits of their types
 mod garbage_collector; // owner references
 mod histories; // random histories converge to the desired state
 mod lifecycle; // start, stop, restart
 mod namespace; // default objects and deletion of namespaces
 mod nodes; // simulated nodes and node lifecycle
+mod permissions; // users of the controllers
 mod pods; // helpers for pods
 mod scheduler; // binding, preemption, gates
 mod storage; // volume binding

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bellerophon_cluster::Nodes;
+use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::{Api, ResourceExt, api::Patch};
@@ -538,5 +539,48 @@ async fn cordon_and_custom_taints_take_effect() {
         taints(&nodes.get("node-1").await.unwrap()),
         ["example.com/gone:NoExecute"]
     );
+    cluster.stop().await;
+}
+
+/// A time that the server accepts, and that is later than `Timestamp` can express.
+const LATE: &str = "9999-12-31T23:59:59Z";
+
+/// Patches an object without decoding it.
+async fn merge_patch(cluster: &TestCluster, path: &str, patch: Value) {
+    let request = Request::patch(path)
+        .header("content-type", "application/merge-patch+json")
+        .body(patch.to_string().into_bytes())
+        .unwrap();
+    let patched: Value = cluster.client.request(request).await.unwrap();
+    assert!(
+        patched.to_string().contains(LATE),
+        "the server stores the time"
+    );
+}
+
+/// Caches skipped an object with such a time, so the kubelet did not see that the pod was deleted.
+#[tokio::test(start_paused = true)]
+async fn pod_with_a_start_time_in_the_year_9999_is_terminated() {
+    let cluster = test_cluster(1).await;
+    cluster.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&cluster, "web", "the pod is ready", is_ready).await;
+    let late = json!({"status": {"startTime": LATE}});
+    merge_patch(&cluster, "/api/v1/namespaces/default/pods/web/status", late).await;
+    cluster.delete(pod("web", "node-1", json!({}))).await;
+    let pods = cluster.namespaced::<Pod>("default");
+    wait_until(&pods, "the pod is deleted", |pods| pods.is_empty()).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn taint_added_in_the_year_9999_takes_effect() {
+    let cluster = test_cluster(1).await;
+    cluster.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&cluster, "web", "the pod is ready", is_ready).await;
+    let taint = json!({"key": "example.com/gone", "effect": "NoExecute", "timeAdded": LATE});
+    let late = json!({"spec": {"taints": [taint]}});
+    merge_patch(&cluster, "/api/v1/nodes/node-1", late).await;
+    let pods = cluster.namespaced::<Pod>("default");
+    wait_until(&pods, "the pod is evicted", |pods| pods.is_empty()).await;
     cluster.stop().await;
 }

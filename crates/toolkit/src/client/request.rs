@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use bellerophon_kinds::{KindCodec, Object};
+use bellerophon_kinds::{KindCodec, Object, decode};
 use futures_util::future::BoxFuture;
 use http::header::USER_AGENT;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
 use kube::Resource;
 use kube::api::{GetParams, ListParams};
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -77,6 +77,20 @@ struct Head {
     kind: String,
     #[serde(default)]
     metadata: ObjectMeta,
+}
+
+impl Head {
+    /// Decodes a response as caches decode objects, whose times may be out of range.
+    fn decode(json: &str) -> Result<Self, serde_json::Error> {
+        let object = decode::<PartialObjectMeta<DynamicObject>>(json.as_bytes())?;
+        let PartialObjectMeta {
+            types, metadata, ..
+        } = Arc::unwrap_or_clone(object);
+        Ok(Self {
+            kind: types.map(|types| types.kind).unwrap_or_default(),
+            metadata,
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -187,7 +201,7 @@ impl ReconcileClient {
     ) -> BoxFuture<'a, Result<Response, WriteError>> {
         Box::pin(async move {
             let text = self.text(target, request).await?;
-            let head = serde_json::from_str::<Head>(&text);
+            let head = serde_json::from_str::<Head>(&text).or_else(|_| Head::decode(&text));
             let head = head.map_err(|error| target.failed(kube::Error::SerdeError(error)))?;
             Ok(Response {
                 operation: OperationResult::Updated,

@@ -333,7 +333,7 @@ impl Description<'_> {
 
         let field_manager = options.field_manager.clone();
         let client = ClientConfig {
-            client: mgr.client().clone(),
+            client: mgr.client_of(&name),
             field_manager: field_manager.unwrap_or_else(|| name.to_string()).into(),
             user_agent: options.user_agent.clone(),
             mapper: mgr.rest_mapper().clone(),

@@ -13,9 +13,11 @@ mod record; // the observed lease and the next record to write
 mod term; // the term of a leader, and who is informed of it
 
 use std::future::Future;
+use std::sync::Arc;
 
+use bellerophon_kinds::decode;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, GetParams, ObjectMeta, PostParams};
 use thiserror::Error;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -257,7 +259,7 @@ impl LeaderElector {
             }
             self.metrics.count_slowpath(&self.options.lease_name);
         }
-        let found = self.leases.get_opt(&self.options.lease_name).await?;
+        let found = self.read().await?;
         let exists = found.is_some();
         if let Some(lease) = found {
             // The time of observation stays if the record did not change; the clock of the holder
@@ -282,6 +284,24 @@ impl LeaderElector {
             },
         };
         self.write(lease).await.map(|()| true)
+    }
+
+    /// Reads the lease. It is decoded as caches decode objects: a lease whose times are out of range
+    /// can still be taken.
+    async fn read(&self) -> Result<Option<Lease>, kube::Error> {
+        let path = kube::core::Request::new(self.leases.resource_url());
+        let request = path.get(&self.options.lease_name, &GetParams::default());
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        request.extensions_mut().insert("get");
+        let client = self.leases.clone().into_client();
+        match client.request_text(request).await {
+            Ok(text) => {
+                let lease = decode::<Lease>(text.as_bytes()).map_err(kube::Error::SerdeError)?;
+                Ok(Some(Arc::unwrap_or_clone(lease)))
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The lease as last observed, if this candidate holds it.
@@ -336,8 +356,8 @@ impl LeaderElector {
             match self.write(lease).await {
                 // A renewal was stored although the work ended before its response arrived.
                 Err(kube::Error::Api(status)) if status.code == 409 => {
-                    let lease = self.leases.get(&self.options.lease_name).await?;
-                    self.observed = Some(ObservedLease::new(lease, Instant::now()));
+                    let lease = self.read().await?;
+                    self.observed = lease.map(|lease| ObservedLease::new(lease, Instant::now()));
                 }
                 written => return written,
             }

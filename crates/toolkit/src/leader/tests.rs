@@ -165,6 +165,30 @@ async fn crashed_leader_is_replaced_after_its_lease_expired() {
     assert!((10.0..20.0).contains(&gap), "{gap} s");
 }
 
+/// A lease whose times are later than `Timestamp` can express could not be read, so nobody led.
+#[tokio::test(start_paused = true)]
+async fn lease_renewed_in_the_year_9999_is_taken_over() {
+    let server = ApiServer::builder().seed(1).start().await.unwrap();
+    let late = "9999-12-31T23:59:59.999999Z";
+    let lease = serde_json::json!({
+        "metadata": {"name": LEASE},
+        "spec": {"holderIdentity": "old", "leaseDurationSeconds": 15, "renewTime": late},
+    });
+    let request = http::Request::post("/apis/coordination.k8s.io/v1/namespaces/default/leases")
+        .header("content-type", "application/json")
+        .body(lease.to_string().into_bytes());
+    let created = server.client().request_text(request.unwrap()).await;
+    assert!(created.unwrap().contains(late));
+    let history = History::default();
+    let start = Instant::now();
+    let _replica = replica(&server, "new", &history, start);
+    until_elected(&history, 1).await;
+    assert!(
+        start.elapsed() > Duration::from_secs(15),
+        "the lease expired"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn leader_whose_lease_was_taken_stops_immediately() {
     let server = ApiServer::builder().seed(1).start().await.unwrap();

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use error::ManagerError;
 pub use health::Health;
-pub use options::ManagerOptions;
+pub use options::{ControllerClients, ManagerOptions};
 use runnable::BoxRunnable;
 pub use runnable::{InGroup, Runnable, RunnableGroup};
 pub use running::RunningManager;
@@ -77,6 +77,8 @@ use crate::trace::Trace;
 /// ```
 pub struct Manager {
     client: Client,
+    /// The label of requests whose URL has no host.
+    host: String,
     mapper: RestMapper,
     options: ManagerOptions,
     errors: SetupErrors,
@@ -125,7 +127,8 @@ impl Manager {
     fn with_host(client: Client, options: ManagerOptions, host: Option<String>) -> Self {
         // Wrapped once, here: informers, controllers, recorders and the elector all use this
         // client.
-        let client = client::counted(client, &options.metrics, host.unwrap_or_default());
+        let host = host.unwrap_or_default();
+        let client = client::counted(client, &options.metrics, host.clone());
         let errors = SetupErrors::collected();
         let factory_options = FactoryOptions {
             namespaces: options.namespaces.clone(),
@@ -140,6 +143,7 @@ impl Manager {
         Self {
             mapper: RestMapper::new(client.clone()),
             client,
+            host,
             options,
             errors,
             factory,
@@ -270,9 +274,21 @@ impl Manager {
         self.errors.add(message.into(), Location::caller());
     }
 
-    /// The client of its informers and controllers.
+    /// The client of its informers and, by default, of its controllers.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// The client of a controller, by [`ManagerOptions::controller_clients`]; default: that of the
+    /// Manager.
+    pub fn client_of(&self, controller: &str) -> Client {
+        match &self.options.controller_clients {
+            Some(clients) => {
+                let metrics = &self.options.metrics;
+                client::counted(clients.of(controller), metrics, self.host.clone())
+            }
+            None => self.client.clone(),
+        }
     }
 
     /// The metrics registry of everything the Manager runs.
@@ -377,9 +393,10 @@ impl Manager {
         if let Some(recorder) = self.recorders.get(&id) {
             return recorder.clone();
         }
+        let client = self.client_of(controller);
         let client = match user_agent {
-            Some(agent) => client::with_user_agent(&self.client, agent),
-            None => self.client.clone(),
+            Some(agent) => client::with_user_agent(&client, agent),
+            None => client,
         };
         let options = &self.options;
         let (recorder, writer) = EventRecorder::new(

@@ -1,7 +1,11 @@
 //! Settings of a Manager.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use kube::Client;
 
 use crate::clock::{Clock, Rng};
 use crate::controller::ControllerOptions;
@@ -12,6 +16,48 @@ use crate::trace::Trace;
 
 /// How long controllers may take to finish running reconciles, as in controller-runtime.
 const GRACEFUL_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The clients of controllers by their names, for a Manager whose controllers act as different
+/// users.
+///
+/// Informers are shared by controllers, so they use the client of the Manager.
+///
+/// ```
+/// use bellerophon::manager::{ControllerClients, ManagerOptions};
+/// use kube::{Client, Config};
+///
+/// fn options(config: Config) -> ManagerOptions {
+///     let clients = ControllerClients::new(move |controller| {
+///         let mut config = config.clone();
+///         let user = format!("system:serviceaccount:heroes:{controller}");
+///         config.auth_info.impersonate = Some(user);
+///         Client::try_from(config).expect("the configuration is valid")
+///     });
+///     ManagerOptions {
+///         controller_clients: Some(clients),
+///         ..ManagerOptions::default()
+///     }
+/// }
+/// ```
+#[derive(Clone)]
+pub struct ControllerClients(Arc<dyn Fn(&str) -> Client + Send + Sync>);
+
+impl ControllerClients {
+    /// Clients that a function returns. It is called several times for a controller.
+    pub fn new(client_of: impl Fn(&str) -> Client + Send + Sync + 'static) -> Self {
+        Self(Arc::new(client_of))
+    }
+
+    pub(super) fn of(&self, controller: &str) -> Client {
+        (self.0)(controller)
+    }
+}
+
+impl fmt::Debug for ControllerClients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControllerClients").finish_non_exhaustive()
+    }
+}
 
 /// Settings of a [`Manager`](super::Manager).
 ///
@@ -39,6 +85,8 @@ pub struct ManagerOptions {
     pub cache_mode: Option<CacheMode>,
     /// Settings of its controllers, where a controller sets nothing else.
     pub controller: ControllerOptions,
+    /// The clients of reconciles and of event recorders; default: the client of the Manager.
+    pub controller_clients: Option<ControllerClients>,
     /// Where `/metrics` is served; default: nowhere.
     pub metrics_bind_address: Option<SocketAddr>,
     /// Where `/healthz` and `/readyz` are served; default: nowhere. It may be the address of the
@@ -66,6 +114,7 @@ impl Default for ManagerOptions {
             namespaces: Namespaces::All,
             cache_mode: None,
             controller: ControllerOptions::default(),
+            controller_clients: None,
             metrics_bind_address: None,
             health_probe_bind_address: None,
             leader_election: None,

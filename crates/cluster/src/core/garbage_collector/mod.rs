@@ -84,7 +84,7 @@ pub(crate) fn setup(mgr: &mut Manager) -> watch::Receiver<bool> {
         observer: None,
     };
     let collector = Arc::new(GarbageCollector {
-        client: Component::ControllerManager.kube_client(mgr.client()),
+        client: Component::ControllerManager.kube_client(mgr, NAME),
         graph: Mutex::default(),
         absent_owners: Mutex::default(),
         served: RwLock::default(),

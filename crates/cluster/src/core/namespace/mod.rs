@@ -38,7 +38,8 @@ struct NamespaceReconciler {
 
 /// Adds the controller, under its upstream name.
 pub(crate) fn setup(mgr: &mut Manager) {
-    let client = Component::ControllerManager.kube_client(mgr.client());
+    let name = "namespace-controller";
+    let client = Component::ControllerManager.kube_client(mgr, name);
     let backoff = Backoff {
         delay_max: BACKOFF_MAX,
         ..Backoff::default()
@@ -50,7 +51,7 @@ pub(crate) fn setup(mgr: &mut Manager) {
     let is_terminating = |namespace: &Namespace| namespace.metadata.deletion_timestamp.is_some();
     mgr.controller::<Namespace>()
         .predicate(Predicate::filter(is_terminating))
-        .name("namespace-controller")
+        .name(name)
         .concurrency(WORKERS)
         .with_options(ControllerOptions {
             rate_limit: Some(rate_limit),

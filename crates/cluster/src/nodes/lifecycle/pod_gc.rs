@@ -112,8 +112,9 @@ fn is_out_of_service(node: &Node) -> bool {
 
 /// Adds the pod garbage collector.
 pub(crate) fn setup(mgr: &mut Manager) {
+    let name = "pod-garbage-collector";
     let collector = PodGarbageCollector {
-        client: Component::ControllerManager.client(mgr),
+        client: Component::ControllerManager.client(mgr, name),
         clock: mgr.clock(),
         pods: index::pods(mgr).lister(),
         nodes: mgr.lister(),
@@ -123,7 +124,7 @@ pub(crate) fn setup(mgr: &mut Manager) {
         collector.run(stop).await;
         Ok(())
     };
-    mgr.add("pod-garbage-collector", run);
+    mgr.add(name, run);
 }
 
 struct PodGarbageCollector {

@@ -165,7 +165,11 @@ impl TaintEviction {
                     .get(&uid)
                     .copied()
                     .unwrap_or_else(|| match tainted_at {
-                        Some(tainted_at) => tainted_at.max(scheduled_at(pod).unwrap_or(tainted_at)),
+                        // Neither happened after now, whatever the objects claim.
+                        Some(tainted_at) => scheduled_at(pod)
+                            .unwrap_or(tainted_at)
+                            .max(tainted_at)
+                            .min(now),
                         None => now,
                     });
                 (uid, since)

@@ -84,8 +84,9 @@ pub(crate) fn setup(mgr: &mut Manager) {
         .concurrency(WORKERS)
         .context(controller)
         .reconcile(PersistentVolumeController::sync_volume);
-    let client = Component::ControllerManager.client(mgr);
-    mgr.add("storage-class", async move |stop: CancellationToken| {
+    let name = "storage-class";
+    let client = Component::ControllerManager.client(mgr, name);
+    mgr.add(name, async move |stop: CancellationToken| {
         let created = stop.run_until_cancelled(create_default_class(&client));
         if let Some(Err(error)) = created.await {
             tracing::warn!(%error, "cannot create the default storage class");

@@ -36,7 +36,7 @@ const EVENT_SOURCE: &str = "controllermanager";
 /// Adds the disruption controller.
 pub(crate) fn setup(mgr: &mut Manager) {
     let scale_finder = ScaleFinder {
-        client: Component::ControllerManager.kube_client(mgr.client()),
+        client: Component::ControllerManager.kube_client(mgr, CONTROLLER),
         replica_sets: mgr.lister(),
         deployments: mgr.lister(),
         stateful_sets: mgr.lister(),
