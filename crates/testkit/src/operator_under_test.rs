@@ -68,6 +68,7 @@ impl OperatorUnderTest {
     ) -> Self {
         let election = LeaderElectionOptions {
             lease_namespace: LEASE_NAMESPACE.to_owned(),
+            identity: Some(identity.to_owned()),
             ..LeaderElectionOptions::new(lease)
         };
         let options = ManagerOptions {
