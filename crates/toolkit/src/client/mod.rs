@@ -9,6 +9,7 @@ mod difference; // merge patches
 mod error; // failed requests
 mod mapper; // kinds known at run time
 mod options; // how a write is made
+mod path; // names in paths
 mod request; // from an object to a request
 mod subresource; // binding, eviction, scale, …
 mod template; // many objects alike
@@ -27,6 +28,7 @@ pub(crate) use difference::difference;
 pub use error::WriteError;
 pub(crate) use mapper::RestMapper;
 pub use options::{ConflictPolicy, Precondition, WriteOptions};
+pub use path::path_segment;
 pub use subresource::Subresource;
 pub use template::Template;
 pub use written::{OperationResult, Written};
@@ -267,8 +269,7 @@ impl ReconcileClient {
     ) -> Result<Written<K>, WriteError> {
         let target = self.target_of("patch", object, K::codec()).await?;
         let params = self.patch_params(matches!(patch, Patch::Apply(_)));
-        let name = target.key.name();
-        let request = kube::core::Request::new(&*target.path).patch(name, &params, patch);
+        let request = kube::core::Request::new(&*target.path).patch(&target.name, &params, patch);
         let response = self.send(&target, request).await?;
         Ok(self
             .recorded(&target, response, OperationResult::Updated)
@@ -312,7 +313,7 @@ impl ReconcileClient {
         &self,
         key: &ObjectKey,
     ) -> Result<Option<Arc<K>>, WriteError> {
-        let target = self.static_target("get", key.clone(), K::codec());
+        let target = self.static_target("get", key.clone(), K::codec())?;
         let found = self.get_erased(&target, K::codec()).await?;
         Ok(found.map(downcast))
     }
@@ -328,7 +329,7 @@ impl ReconcileClient {
         params: &ListParams,
     ) -> Result<Vec<Arc<K>>, WriteError> {
         let key = ObjectKey::new(namespace, "");
-        let target = self.static_target("list", key, K::codec());
+        let target = self.static_target("list", key, K::codec())?;
         let found = self.list_erased(&target, K::codec(), params).await?;
         Ok(found.into_iter().map(downcast).collect())
     }

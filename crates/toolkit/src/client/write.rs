@@ -46,7 +46,7 @@ impl ReconcileClient {
     ) -> BoxFuture<'a, Result<Response, WriteError>> {
         let params = self.patch_params(matches!(patch, Patch::Apply(_)));
         let request = kube::core::Request::new(&*target.path);
-        let name = target.key.name();
+        let name = &target.name;
         let request = match subresource {
             Some(subresource) => request.patch_subresource(subresource, name, &params, patch),
             None => request.patch(name, &params, patch),
@@ -133,7 +133,7 @@ impl ReconcileClient {
             let body = self.body(&target, object, codec)?;
             let params = self.post_params();
             let request = kube::core::Request::new(&*target.path);
-            let request = request.replace(target.key.name(), &params, body);
+            let request = request.replace(&target.name, &params, body);
             self.write(&target, request, OperationResult::Updated).await
         })
     }
@@ -196,8 +196,7 @@ impl ReconcileClient {
         Box::pin(async move {
             let target = self.target_of("delete", object, codec).await?;
             let params = self.options.delete_params(codec.metadata(object));
-            let request =
-                kube::core::Request::new(&*target.path).delete(target.key.name(), &params);
+            let request = kube::core::Request::new(&*target.path).delete(&target.name, &params);
             let response = self.send(&target, request).await?;
             // Otherwise the response is the object, which exists in a newer version.
             let is_deleted = response.is_status;
@@ -219,7 +218,7 @@ impl ReconcileClient {
                 .await?;
             let params = self.patch_params(false);
             let request = kube::core::Request::new(&*target.path);
-            let request = request.patch(target.key.name(), &params, &Patch::Merge(patch));
+            let request = request.patch(&target.name, &params, &Patch::Merge(patch));
             let response = self.send(&target, request).await?;
             let metadata = &response.metadata;
             let is_deleted = metadata.deletion_timestamp.is_some()
