@@ -132,7 +132,7 @@ impl Reconciler<Icecream> for IcecreamReconciler {
                 .collect(),
         };
         let plan = plan(&observed, req.now()).map_err(Error::permanent)?;
-        apply(&req, icecream, &plan).await?;
+        apply(&req, &observed, &plan).await?;
         if plan.has_writes() {
             log_nodes(&pods);
             let event = Event::normal("Synced", "Synced", "Icecream synced successfully");
@@ -155,9 +155,15 @@ impl IcecreamReconciler {
     }
 }
 
-async fn apply(req: &Request<Icecream>, icecream: &Icecream, plan: &Plan) -> Result<(), Error> {
+async fn apply(
+    req: &Request<Icecream>,
+    observed: &ObservedState<'_>,
+    plan: &Plan,
+) -> Result<(), Error> {
+    let icecream = observed.icecream;
     if let DeploymentAction::Apply(desired) = &plan.deployment {
-        req.client().apply(&**desired).await?;
+        let current = observed.named.as_deref();
+        req.client().create_or_apply(current, &**desired).await?;
     }
     for former in &plan.delete {
         req.client().delete(&**former).await?;

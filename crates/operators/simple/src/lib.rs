@@ -64,7 +64,7 @@ impl Reconciler<BellerophonSimple> for SimpleReconciler {
         };
         let current = self.deployments.get(req.key());
         let plan = plan(shero, current.as_deref(), req.now()).map_err(Error::permanent)?;
-        apply(&req, shero, &plan).await?;
+        apply(&req, shero, current.as_deref(), &plan).await?;
         info!(shero = %req.key(), horse = %shero.spec.winged_horse_name, "reconciled");
         Ok(Action::await_change())
     }
@@ -73,10 +73,11 @@ impl Reconciler<BellerophonSimple> for SimpleReconciler {
 async fn apply(
     req: &Request<BellerophonSimple>,
     shero: &BellerophonSimple,
+    current: Option<&Deployment>,
     plan: &Plan,
 ) -> Result<(), Error> {
     if let DeploymentAction::Apply(desired) = &plan.deployment {
-        req.client().apply(&**desired).await?;
+        req.client().create_or_apply(current, &**desired).await?;
         let note = format!("applied Deployment {}", desired.name_any());
         req.recorder()
             .event(shero, Event::normal("Applied", "Apply", note));

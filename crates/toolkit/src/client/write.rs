@@ -61,14 +61,41 @@ impl ReconcileClient {
     ) -> BoxFuture<'a, Result<Response, WriteError>> {
         Box::pin(async move {
             let target = self.target_of("apply", object, codec).await?;
-            let mut body = self.value(&target, object, codec)?;
-            if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
-                for field in SERVER_FIELDS {
-                    metadata.remove(field);
-                }
-            }
+            let body = self.configuration(&target, object, codec)?;
             self.write_patch(&target, None, &Patch::Apply(&body)).await
         })
+    }
+
+    /// Applies an object if the present one is as it was read.
+    pub(super) fn apply_if_current<'a>(
+        &'a self,
+        current: &'a AnyObject,
+        desired: &'a AnyObject,
+        codec: &'static KindCodec,
+    ) -> BoxFuture<'a, Result<Response, WriteError>> {
+        Box::pin(async move {
+            let target = self.target_of("apply", desired, codec).await?;
+            let mut body = self.configuration(&target, desired, codec)?;
+            let metadata = codec.metadata(current);
+            self.options.precondition().set(&mut body, metadata);
+            self.write_patch(&target, None, &Patch::Apply(&body)).await
+        })
+    }
+
+    /// An object as it is applied: without the fields that the server sets.
+    fn configuration(
+        &self,
+        target: &Target,
+        object: &AnyObject,
+        codec: &'static KindCodec,
+    ) -> Result<Value, WriteError> {
+        let mut body = self.value(target, object, codec)?;
+        if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in SERVER_FIELDS {
+                metadata.remove(field);
+            }
+        }
+        Ok(body)
     }
 
     pub(super) fn apply_status_erased<'a>(
