@@ -24,6 +24,7 @@ pub const OPERATOR: Operator = Operator {
     crds: || vec![Fruit::crd()],
     permissions: Vec::new,
     admission_policies: Vec::new,
+    role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
     setup: |_mgr, _switches| {},

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use bellerophon::prelude::*;
 use bellerophon_operator::{
-    DeploymentAction, INFORMER_VERBS, Operator, Placement, Switches, allow,
+    DeploymentAction, INFORMER_VERBS, Operator, Placement, RoleAggregation, Switches, allow,
 };
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -53,6 +53,7 @@ pub const OPERATOR: Operator = Operator {
         ]
     },
     admission_policies: Vec::new,
+    role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
     setup,

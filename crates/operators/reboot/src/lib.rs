@@ -53,7 +53,7 @@ pub use window::{Day, Window};
 use std::{sync::Arc, time::Duration};
 
 use bellerophon::{controller::ControllerOptions, manager::Manager};
-use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, Switches, allow};
+use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, RoleAggregation, Switches, allow};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
@@ -85,6 +85,7 @@ pub const OPERATOR: Operator = Operator {
         ]
     },
     admission_policies: Vec::new,
+    role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
     setup: setup_controller,
@@ -115,6 +116,7 @@ pub const AGENT: Operator = Operator {
         ]
     },
     admission_policies: || vec![own_node_policy(), own_node_binding()],
+    role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::DaemonSet {
         host_paths: &["/run/dbus"],
     },

@@ -10,7 +10,7 @@ pub use crd::{BellerophonSimple, BellerophonSimpleSpec, BellerophonSimpleStatus}
 
 use bellerophon::prelude::*;
 use bellerophon_operator::{
-    DeploymentAction, INFORMER_VERBS, Operator, Placement, Switches, allow,
+    DeploymentAction, INFORMER_VERBS, Operator, Placement, RoleAggregation, Switches, allow,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{CustomResourceExt as _, ResourceExt as _};
@@ -32,6 +32,7 @@ pub const OPERATOR: Operator = Operator {
         ]
     },
     admission_policies: Vec::new,
+    role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
     setup,
