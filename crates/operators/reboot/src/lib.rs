@@ -39,7 +39,7 @@ mod window; // maintenance windows
 
 pub use agent::{AgentOptions, Command, Logind, Machine, MachineError, agents};
 pub use annotations::{
-    AnnotationPrefix, CORDONED, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, PAUSED, WAITING,
+    AnnotationPrefix, COMMITTED, CORDONED, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, PAUSED, WAITING,
 };
 pub use controller::controller;
 pub use ledger::{Grant, LEDGER, PoolChange, RebootLedger, RebootLedgerSpec};
@@ -111,6 +111,7 @@ pub const AGENT: Operator = Operator {
         vec![
             ledger,
             allow(&["list", "watch", "patch"], "", "nodes"),
+            allow(&["patch"], "", "nodes/status"),
             allow(&["list"], "", "pods"),
             allow(&["create"], "", "pods/eviction"),
         ]
@@ -158,7 +159,7 @@ fn own_node_policy() -> Value {
         "apiGroups": [""],
         "apiVersions": ["v1"],
         "operations": ["UPDATE"],
-        "resources": ["nodes"],
+        "resources": ["nodes", "nodes/status"],
     });
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",

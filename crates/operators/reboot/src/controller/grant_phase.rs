@@ -3,8 +3,9 @@
 //! Inputs: a grant, its Node, the time. Output: what the controller has to do about it.
 //!
 //! Guarantees: a grant ends on its Node before its slot is released; a slot is released only after
-//! the node rebooted, has been Ready for the settle time and is uncordoned, or its agent gave up,
-//! or the Node was deleted.
+//! the node rebooted, has been Ready for the settle time and is uncordoned, or its agent gave up
+//! before its commit, or the Node was deleted. Annotations alone do not release the slot of a machine
+//! that is about to reboot.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -57,7 +58,7 @@ pub(crate) fn grant_phase(
         let since = ready_since.unwrap_or(now);
         return phase_after_end(grant, node, last.result, since, settle, now);
     }
-    if node.is_in_progress() {
+    if node.is_in_progress() || (node.has_committed(&id) && !has_rebooted(grant, node)) {
         return GrantPhase::InProgress;
     }
     let is_late =
@@ -80,6 +81,12 @@ pub(crate) fn grant_phase(
     }
 }
 
+/// Whether the kubelet reported another boot ID than that of the grant.
+fn has_rebooted(grant: &Grant, node: &NodeState) -> bool {
+    let boot_id = node.boot_id.as_ref();
+    boot_id.is_some_and(|boot_id| *boot_id != grant.boot_id)
+}
+
 fn is_announced(node: &NodeState, id: &GrantId) -> bool {
     node.order().is_some_and(|order| order.id == *id)
 }
@@ -96,12 +103,12 @@ fn phase_after_end(
     if node.is_in_progress() || node.is_cordoned_by_us() {
         return GrantPhase::Recovering;
     }
-    if result != RebootResult::Done {
+    // The result is an annotation, which any user can write; the commit is not.
+    let is_committed = grant.id().is_some_and(|id| node.has_committed(&id));
+    if result != RebootResult::Done && !is_committed {
         return GrantPhase::Complete;
     }
-    let boot_id = node.boot_id.as_ref();
-    let has_rebooted = boot_id.is_some_and(|boot_id| *boot_id != grant.boot_id);
-    if !has_rebooted || !node.ready {
+    if !has_rebooted(grant, node) || !node.ready {
         return GrantPhase::Recovering;
     }
     if now.duration_since(since) >= settle {
