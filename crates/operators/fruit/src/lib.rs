@@ -11,7 +11,7 @@
 )]
 
 use bellerophon::Kind;
-use bellerophon_operator::{Operator, Placement, schemas};
+use bellerophon_operator::{Operator, Placement, RoleAggregation, schemas};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, CustomResourceExt as _, KubeSchema};
 use schemars::JsonSchema;
