@@ -10,7 +10,7 @@ use crate::{
     kinds::{Addresses, Effect, Reservation},
     object::{Clock, Object},
     registry::{Registry, Resource},
-    store::{Expect, ObjectKey, Range, Scope, Store, Write},
+    store::{Expect, ObjectKey, Store, Write},
     write::{Effects, put_of},
 };
 

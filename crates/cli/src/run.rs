@@ -39,16 +39,14 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
         arguments.context.as_deref(),
     )
     .await?;
-    let identity = identity();
     let leader_election = arguments.leader_elect.then(|| LeaderElectionOptions {
         // In a pod this is the namespace of its service account, where the manifests grant access
         // to Leases.
         lease_namespace: config.default_namespace.clone(),
-        identity: Some(identity.clone()),
         ..LeaderElectionOptions::new(lease_name(&operators))
     });
     let options = ManagerOptions {
-        identity: Some(identity),
+        identity: Some(identity()),
         namespaces: match &arguments.namespace {
             Some(namespace) => Namespaces::named([namespace]),
             None => Namespaces::All,
@@ -103,7 +101,8 @@ fn lease_name(operators: &[Operator]) -> String {
         .join("-")
 }
 
-/// The identity of this process: the pod name, or host name and process ID.
+/// The identity of this process: the pod name, or host name and process ID. In leader election the
+/// Manager adds a random suffix.
 fn identity() -> String {
     let host =
         || std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());

@@ -2,8 +2,8 @@
 //!
 //! Inputs: the current and the desired Deployment. Outputs: what to write, and conditions.
 //!
-//! Guarantees: a Deployment that another object controls is never written; a Deployment that
-//! already has every desired field is not written.
+//! Guarantees: a Deployment that another object controls is never written, also if the cache does
+//! not have it yet; a Deployment that already has every desired field is not written.
 
 use bellerophon::{
     conditions::{ConditionStatus, ConditionUpdate, set_status_condition},
@@ -24,7 +24,9 @@ use crate::json::to_json;
 pub enum DeploymentAction {
     /// The current Deployment has every desired field.
     UpToDate,
-    /// The Deployment does not exist or has drifted: apply this one.
+    /// The Deployment does not exist or has drifted: write this one with
+    /// [`create_or_apply`](bellerophon::client::ReconcileClient::create_or_apply), so that only the
+    /// Deployment that the plan was made from is written.
     Apply(Box<Deployment>),
     /// A Deployment of this name exists and another object, or none, controls it.
     NotOwned,

@@ -14,5 +14,5 @@ pub mod schemas; // schemas of Kubernetes types in custom resources
 
 pub use deployment::{DeploymentAction, Rollout};
 pub use manifests::{Installation, manifests};
-pub use operator::{Operator, Placement, Switches, define, manager};
+pub use operator::{Operator, Placement, RoleAggregation, Switches, define, manager};
 pub use permissions::{INFORMER_VERBS, allow, lease_permissions, permissions_of, user_permissions};

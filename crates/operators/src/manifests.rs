@@ -9,7 +9,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Operator, Placement,
+    Operator, Placement, RoleAggregation,
     json::to_json,
     permissions::{RBAC_GROUP, RBAC_VERSION, lease_permissions, permissions_of, to_rules},
 };
@@ -44,7 +44,7 @@ impl Default for Installation {
 /// The port of `/healthz`, `/readyz` and `/metrics`.
 const HTTP_PORT: u16 = 8080;
 
-/// All objects of an operator: CRDs, aggregated ClusterRoles for users, and, if it has
+/// All objects of an operator: CRDs, ClusterRoles for users, and, if it has
 /// permissions, its namespace, service account, RBAC rules, admission policies, workload, Service
 /// and ServiceMonitor.
 pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value> {
@@ -114,9 +114,9 @@ const EDIT_VERBS: &[&str] = &[
 /// The verbs of the built-in `view` role.
 const VIEW_VERBS: &[&str] = &["get", "list", "watch"];
 
-/// ClusterRoles that aggregate the operator's resources to the built-in roles `edit` and `view`.
-/// Cluster-scoped resources are aggregated to `view` only; their administration needs
-/// `cluster-admin`.
+/// ClusterRoles to edit and to view the operator's resources, aggregated to the built-in roles as
+/// its [`RoleAggregation`] says. Cluster-scoped resources have a role to view them only; their
+/// administration needs `cluster-admin`.
 fn user_roles(operator: &Operator) -> Vec<Value> {
     let mut roles = Vec::new();
     for crd in (operator.crds)() {
@@ -126,13 +126,14 @@ fn user_roles(operator: &Operator) -> Vec<Value> {
             if role == "edit" && crd.spec.scope == "Cluster" {
                 continue;
             }
-            let aggregate = format!("{RBAC_GROUP}/aggregate-to-{role}");
+            let mut metadata = json!({"name": format!("{plural}.{group}-{role}")});
+            if role == "view" || operator.role_aggregation == RoleAggregation::EditAndView {
+                let aggregate = format!("{RBAC_GROUP}/aggregate-to-{role}");
+                metadata["labels"] = json!({aggregate: "true"});
+            }
             roles.push(json!({
                 "apiVersion": RBAC_VERSION, "kind": "ClusterRole",
-                "metadata": {
-                    "name": format!("{plural}.{group}-{role}"),
-                    "labels": {aggregate: "true"},
-                },
+                "metadata": metadata,
                 "rules": [{"apiGroups": [group], "resources": [plural], "verbs": verbs}],
             }));
         }

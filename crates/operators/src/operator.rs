@@ -37,12 +37,25 @@ pub enum Placement {
     },
 }
 
+/// The built-in ClusterRoles that the namespaced custom resources of an operator are aggregated to.
+/// Cluster-scoped ones are aggregated to `view`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleAggregation {
+    /// `edit` and `view`: whoever may edit a namespace may write the custom resources in it.
+    EditAndView,
+    /// `view` only. To write the custom resources is a permission of its own, which a binding of
+    /// the ClusterRole `PLURAL.GROUP-edit` grants.
+    View,
+}
+
 /// One operator.
 ///
 /// # Example
 /// ```
 /// use bellerophon::prelude::*;
-/// use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, Switches, allow};
+/// use bellerophon_operator::{
+///     INFORMER_VERBS, Operator, Placement, RoleAggregation, Switches, allow,
+/// };
 /// use k8s_openapi::api::core::v1::ConfigMap;
 ///
 /// async fn reconcile(req: Request<ConfigMap>) -> Result<Action, Error> {
@@ -60,6 +73,7 @@ pub enum Placement {
 ///     crds: Vec::new,
 ///     permissions: || vec![allow(INFORMER_VERBS, "", "configmaps")],
 ///     admission_policies: Vec::new,
+///     role_aggregation: RoleAggregation::EditAndView,
 ///     placement: Placement::Deployment,
 ///     feature_switches: &[],
 ///     setup,
@@ -78,6 +92,8 @@ pub struct Operator {
     pub permissions: fn() -> Vec<PolicyRule>,
     /// Admission policies that restrict its service account further than RBAC can.
     pub admission_policies: fn() -> Vec<Value>,
+    /// Who may write its custom resources.
+    pub role_aggregation: RoleAggregation,
     /// The workload that runs its pods.
     pub placement: Placement,
     /// Features that are off by default and enabled by `bellerophon run --allow`.

@@ -12,7 +12,7 @@ use crate::{account::Account, operator_under_test::OperatorUnderTest, test_clust
 ///
 /// # Example
 /// ```
-/// use bellerophon_operator::{Operator, Placement};
+/// use bellerophon_operator::{Operator, Placement, RoleAggregation};
 /// use bellerophon_testkit::{OperatorFixture, TestCluster};
 ///
 /// /// An operator without CRDs, permissions and controllers.
@@ -22,6 +22,7 @@ use crate::{account::Account, operator_under_test::OperatorUnderTest, test_clust
 ///     crds: Vec::new,
 ///     permissions: Vec::new,
 ///     admission_policies: Vec::new,
+///     role_aggregation: RoleAggregation::EditAndView,
 ///     placement: Placement::Deployment,
 ///     feature_switches: &[],
 ///     setup: |_mgr, _switches| {},

@@ -71,6 +71,7 @@ impl OperatorUnderTest {
         // Default timing would spend most of a test on renewals: 450 in 15 minutes of virtual time.
         let election = LeaderElectionOptions {
             lease_namespace: LEASE_NAMESPACE.to_owned(),
+            identity: Some(identity.to_owned()),
             lease_duration: Duration::from_secs(75),
             renew_deadline: Duration::from_secs(50),
             retry_period: Duration::from_secs(10),

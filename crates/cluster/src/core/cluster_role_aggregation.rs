@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use bellerophon::client::WriteOptions;
+use bellerophon::client::{Precondition, WriteOptions};
 use bellerophon::prelude::*;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::ResourceExt;
@@ -50,13 +50,15 @@ async fn reconcile(
         ..ClusterRole::default()
     };
     applied.metadata.name = Some(role.name_any());
+    // A deleted role is not created again.
     let as_aggregation = WriteOptions {
         field_manager: Some(NAME.to_owned()),
+        precondition: Some(Precondition::Uid),
         ..WriteOptions::default()
     };
     req.client()
         .with_options(as_aggregation)
-        .apply(&applied)
+        .create_or_apply(Some(role), &applied)
         .await?;
     Ok(Action::await_change())
 }

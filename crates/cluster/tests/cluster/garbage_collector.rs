@@ -97,6 +97,21 @@ async fn dependents_are_deleted_with_their_last_owner() {
     cluster.stop().await;
 }
 
+/// The name in an owner reference used to be part of the path as it is.
+#[tokio::test(start_paused = true)]
+async fn name_of_an_owner_reference_is_not_a_path() {
+    let cluster = TestCluster::with_core_controllers().await;
+    let api = cluster.namespaced::<ConfigMap>("default");
+    let a = config_map(&cluster, "default", "a", &[]).await;
+    for name in ["a?x=", "b/../a", "a#"] {
+        let mut owner = owner(&a);
+        owner["name"] = json!(name);
+        config_map(&cluster, "default", "dependent", &[owner]).await;
+        until_only_remain(&api, &["a"]).await;
+    }
+    cluster.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn foreground_deletion_waits_for_blocking_dependents() {
     let cluster = TestCluster::with_core_controllers().await;

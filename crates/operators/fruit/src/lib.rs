@@ -11,7 +11,7 @@
 )]
 
 use bellerophon::Kind;
-use bellerophon_operator::{Operator, Placement, schemas};
+use bellerophon_operator::{Operator, Placement, RoleAggregation, schemas};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, CustomResourceExt as _, KubeSchema};
 use schemars::JsonSchema;
@@ -24,6 +24,7 @@ pub const OPERATOR: Operator = Operator {
     crds: || vec![Fruit::crd()],
     permissions: Vec::new,
     admission_policies: Vec::new,
+    role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
     // No controller: validation, defaults and selection are the API server's.

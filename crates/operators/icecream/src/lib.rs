@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use bellerophon::prelude::*;
 use bellerophon_operator::{
-    DeploymentAction, INFORMER_VERBS, Operator, Placement, Switches, allow,
+    DeploymentAction, INFORMER_VERBS, Operator, Placement, RoleAggregation, Switches, allow,
 };
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -53,6 +53,7 @@ pub const OPERATOR: Operator = Operator {
         ]
     },
     admission_policies: Vec::new,
+    role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
     setup,
@@ -133,7 +134,7 @@ impl Reconciler<Icecream> for IcecreamReconciler {
                 .collect(),
         };
         let plan = plan(&observed, req.now()).map_err(Error::permanent)?;
-        apply(&req, icecream, &plan).await?;
+        apply(&req, &observed, &plan).await?;
         // Events are for changes. A reconcile after a resync changes nothing.
         if plan.has_writes() {
             log_nodes(&pods);
@@ -157,9 +158,15 @@ impl IcecreamReconciler {
     }
 }
 
-async fn apply(req: &Request<Icecream>, icecream: &Icecream, plan: &Plan) -> Result<(), Error> {
+async fn apply(
+    req: &Request<Icecream>,
+    observed: &ObservedState<'_>,
+    plan: &Plan,
+) -> Result<(), Error> {
+    let icecream = observed.icecream;
     if let DeploymentAction::Apply(desired) = &plan.deployment {
-        req.client().apply(&**desired).await?;
+        let current = observed.named.as_deref();
+        req.client().create_or_apply(current, &**desired).await?;
     }
     // After the new Deployment exists, so that a crash in between leaves too many pods and not too
     // few.

@@ -8,8 +8,8 @@ use bellerophon::{
 };
 use bellerophon_icecream::{Icecream, OPERATOR};
 use bellerophon_testkit::{
-    Account, OperatorFixture, TestCluster, converges_after_any_crash, converges_after_failover,
-    converges_under_any_fault, wait_until,
+    Account, Fault, OperatorFixture, TestCluster, converges_after_any_crash,
+    converges_after_failover, converges_under_any_fault, wait_until,
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod, events::v1::Event};
 use kube::{
@@ -191,6 +191,48 @@ async fn deployment_of_another_owner_is_not_written() {
     cluster.stop().await;
 }
 
+/// An apply used to take over a Deployment that the cache did not have yet.
+#[tokio::test(start_paused = true)]
+async fn deployment_that_the_cache_does_not_have_yet_is_not_taken_over() {
+    let (cluster, account) = cluster_with_operator().await;
+    account.inject(Some(Fault::StaleCache));
+    let operator = FIXTURE.start(&account);
+    cluster.advance(Duration::from_secs(10)).await;
+    cluster.apply(icecream("example", "shop", 3)).await;
+    // The Icecream is reconciled a second before the Deployment is in the cache.
+    cluster.advance(Duration::from_secs(1)).await;
+    let labels = json!({"app": "nginx", "controller": "example"});
+    let theirs = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shop"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            },
+        },
+    });
+    cluster.apply(theirs).await;
+    let deployments = cluster.namespaced::<Deployment>("default");
+    let created = deployments.get("shop").await.expect("it exists");
+    cluster.advance(Duration::from_secs(600)).await;
+    let icecreams = cluster.namespaced::<Icecream>("default");
+    wait_until(&icecreams, "the condition names the conflict", |all| {
+        let status = all[0].status.clone().unwrap_or_default();
+        let mut conditions = status.conditions.iter();
+        conditions.any(|condition| condition.reason == "ErrResourceExists")
+    })
+    .await;
+    cluster.delete(icecream("example", "shop", 3)).await;
+    cluster.advance(Duration::from_secs(600)).await;
+    let found = deployments.get("shop").await.expect("it still exists");
+    assert_eq!(found.owner_references(), []);
+    assert_eq!(found.metadata.generation, created.metadata.generation);
+    operator.stop().await;
+    cluster.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn renamed_deployment_replaces_the_former_one() {
     let (cluster, account) = cluster_with_operator().await;
@@ -254,6 +296,8 @@ async fn every_permission_is_used_and_none_is_missing() {
     let operator = FIXTURE.start(&account);
     cluster.apply(icecream("example", "shop", 1)).await;
     wait_until_ready(&cluster, 1).await;
+    cluster.apply(icecream("example", "shop", 2)).await;
+    wait_until_ready(&cluster, 2).await;
     cluster.apply(icecream("example", "other", 1)).await;
     let deployments = cluster.namespaced::<Deployment>("default");
     wait_until(&deployments, "the former Deployment is deleted", |all| {

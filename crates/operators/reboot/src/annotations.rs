@@ -1,4 +1,4 @@
-//! The annotations of Nodes: names, types and their text form.
+//! The annotations of Nodes, and one condition: names, types and their text form.
 //!
 //! Input: the values of annotations, which any user may have written. Output: typed values, or an
 //! error.
@@ -15,6 +15,9 @@
 //! | `last-reboot` | agent, controller | the result of the last grant, which cannot be used again |
 //! | `reboot-waiting` | controller, agent | why and since when the node waits |
 //! | `reboot-paused` | anyone | the node is not granted a reboot |
+//!
+//! Any user who may annotate Nodes may write them. The commit of a reboot is therefore a condition in
+//! the status of the Node, [`COMMITTED`], for which another permission is needed.
 //!
 //! All names have one [`AnnotationPrefix`]. The constants have the default prefix.
 
@@ -38,6 +41,11 @@ pub const LAST: &str = "reboot.bellerophon.io/last-reboot";
 pub const WAITING: &str = "reboot.bellerophon.io/reboot-waiting";
 /// Excludes the node from reboots.
 pub const PAUSED: &str = "reboot.bellerophon.io/reboot-paused";
+
+/// The condition of a Node whose machine was or is about to be rebooted; its message is the ID of
+/// the grant. Only the agent writes it: it is part of the status, so that permission to annotate
+/// Nodes is not enough.
+pub const COMMITTED: &str = "reboot.bellerophon.io/RebootCommitted";
 
 /// All annotations of the operator.
 pub(crate) const ALL: [&str; 7] = [NEEDED, NOW, IN_PROGRESS, CORDONED, LAST, WAITING, PAUSED];
@@ -122,7 +130,8 @@ pub(crate) struct RebootOrder {
 pub(crate) enum Stage {
     /// Pods are evicted. The grant can still end without a reboot.
     Draining,
-    /// The machine was or is about to be rebooted. Only a new boot ID or an administrator ends it.
+    /// The machine was or is about to be rebooted. This is for people to read: the agent acts on
+    /// the condition [`COMMITTED`].
     Rebooting,
 }
 

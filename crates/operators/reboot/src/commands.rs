@@ -184,7 +184,7 @@ impl RebootCommands {
             return Ok(true);
         }
         let patch = NodePatch::end(&node, &id, RebootResult::Released, "", now);
-        let patch = Patch::Merge(patch.to_merge_patch(&node));
+        let patch = Patch::Merge(patch.to_json(&node));
         match self.client.patch(&node.target(), &patch).await {
             Ok(_) => Ok(true),
             Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(false),

@@ -39,7 +39,7 @@ mod window; // maintenance windows
 
 pub use agent::{AgentOptions, Command, Logind, Machine, MachineError, agents};
 pub use annotations::{
-    AnnotationPrefix, CORDONED, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, PAUSED, WAITING,
+    AnnotationPrefix, COMMITTED, CORDONED, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, PAUSED, WAITING,
 };
 pub use controller::controller;
 pub use ledger::{Grant, LEDGER, PoolChange, RebootLedger, RebootLedgerSpec};
@@ -53,7 +53,7 @@ pub use window::{Day, Window};
 use std::{sync::Arc, time::Duration};
 
 use bellerophon::{controller::ControllerOptions, manager::Manager};
-use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, Switches, allow};
+use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, RoleAggregation, Switches, allow};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
@@ -85,6 +85,7 @@ pub const OPERATOR: Operator = Operator {
         ]
     },
     admission_policies: Vec::new,
+    role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
     setup: setup_controller,
@@ -110,11 +111,13 @@ pub const AGENT: Operator = Operator {
         vec![
             ledger,
             allow(&["list", "watch", "patch"], "", "nodes"),
+            allow(&["patch"], "", "nodes/status"),
             allow(&["list"], "", "pods"),
             allow(&["create"], "", "pods/eviction"),
         ]
     },
     admission_policies: || vec![own_node_policy(), own_node_binding()],
+    role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::DaemonSet {
         host_paths: &["/run/dbus"],
     },
@@ -159,7 +162,7 @@ fn own_node_policy() -> Value {
         "apiGroups": [""],
         "apiVersions": ["v1"],
         "operations": ["UPDATE"],
-        "resources": ["nodes"],
+        "resources": ["nodes", "nodes/status"],
     });
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",

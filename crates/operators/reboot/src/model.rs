@@ -3,11 +3,11 @@
 //!
 //! Caches are stale object by object, responses are lost, two controllers are active and crash
 //! between any two writes, agents crash, clocks are off by up to an hour, machines fail, Nodes are
-//! deleted, policies change. Assertions are about the machines, not about the state that a
+//! deleted, policies change, users forge annotations. Assertions are about the machines, not about the state that a
 //! component believes in.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     io::Write as _,
     sync::Arc,
 };
@@ -19,7 +19,7 @@ use kube::api::ObjectMeta;
 
 use crate::{
     agent::plan::{AgentStep, DrainDecision, after_drain, next_step},
-    annotations::RebootResult,
+    annotations::{IN_PROGRESS, RebootProgress, RebootResult, Stage},
     controller::plan::{
         ActiveBlockers, NodeUpdate, Nodes, ObservedState, ReadySince, completed_grants, plan,
     },
@@ -122,6 +122,8 @@ struct Machine {
     pods: usize,
     /// The kubelet has reported the current boot ID.
     reported: bool,
+    /// The agent rebooted it, and the kubelet has not reported the new boot ID.
+    rebooting: bool,
     /// The skew of its clock in seconds.
     clock_skew: i64,
     /// The agent's cache of its Node.
@@ -182,6 +184,7 @@ impl Rollout {
                 cordoned_before,
                 pods: usize::try_from(entropy.below(4)).expect("a small number"),
                 reported: true,
+                rebooting: false,
                 clock_skew: if entropy.below(2) == 0 { 0 } else { clock_skew },
                 cached: None,
                 pending: None,
@@ -347,14 +350,7 @@ impl Rollout {
     fn write(&mut self, controller: &mut Controller, write: Write) {
         let done = match write {
             Write::Ledger { desired, limit } => {
-                let before: BTreeSet<String> = self
-                    .server
-                    .ledger
-                    .spec
-                    .grants
-                    .iter()
-                    .map(|grant| grant.node.clone())
-                    .collect();
+                let before = self.granted();
                 let done = self.server.replace_ledger(*desired);
                 if done {
                     self.check_ledger(&before, limit);
@@ -473,7 +469,7 @@ impl Rollout {
                 machine.pods = machine.pods.saturating_sub(usize::from(self.chance(2)));
                 match after_drain(&progress, &grant, machine.pods, now) {
                     DrainDecision::Retry => return,
-                    DrainDecision::Commit => NodePatch::commit(&progress),
+                    DrainDecision::Commit => NodePatch::commit(&progress, now),
                     DrainDecision::GiveUp => NodePatch::end(
                         &node,
                         &progress.id,
@@ -500,6 +496,12 @@ impl Rollout {
             "seed {}: {name} reboots twice for one request",
             self.seed
         );
+        assert_eq!(
+            machine.pods, 0,
+            "seed {}: {name} reboots before it is drained",
+            self.seed
+        );
+        machine.rebooting = true;
         self.shut_down(machine);
     }
 
@@ -528,6 +530,7 @@ impl Rollout {
                 let number = name[1..].parse().expect("a number");
                 let boot = boot_id(number, machine.boot);
                 machine.reported = true;
+                machine.rebooting = false;
                 self.server.update(name, |node| {
                     node.ready = true;
                     node.boot_id = Some(boot);
@@ -562,6 +565,27 @@ impl Rollout {
                     *node = node.clone().with_annotation(crate::annotations::NOW, order);
                 }
             }),
+            // A user forges the stage of a reboot.
+            6 => self.server.update(name, |node| {
+                if let Some(progress) = node.progress() {
+                    let forged = RebootProgress {
+                        stage: Stage::Rebooting,
+                        ..progress.clone()
+                    };
+                    *node = node.clone().with_annotation(IN_PROGRESS, forged);
+                }
+            }),
+            // A user forges the end of a grant.
+            7 => {
+                let now = self.now(0);
+                self.server.update(name, |node| {
+                    if let Some(progress) = node.progress() {
+                        let result = RebootResult::Withdrawn;
+                        let forged = NodePatch::end(node, &progress.id, result, "", now);
+                        node.apply(&forged);
+                    }
+                });
+            }
             _ => {}
         }
         self.machines.insert(name.to_owned(), machine);
@@ -592,30 +616,48 @@ impl Rollout {
         };
     }
 
+    /// The ID of each node's grant.
+    fn granted(&self) -> BTreeMap<String, String> {
+        let grants = self.server.ledger.spec.grants.iter();
+        grants
+            .map(|grant| (grant.node.clone(), grant.id.clone()))
+            .collect()
+    }
+
     /// Checks the ledger after a write: one grant per node, no new grant above the limit, no slot
     /// released too early.
-    fn check_ledger(&self, before: &BTreeSet<String>, limit: usize) {
+    fn check_ledger(&self, before: &BTreeMap<String, String>, limit: usize) {
         let grants = &self.server.ledger.spec.grants;
-        let after: BTreeSet<String> = grants.iter().map(|grant| grant.node.clone()).collect();
+        let after = self.granted();
         assert_eq!(
             after.len(),
             grants.len(),
             "seed {}: two grants of one node: {grants:?}",
             self.seed
         );
-        if after.iter().any(|node| !before.contains(node)) {
+        if after.keys().any(|node| !before.contains_key(node)) {
             assert!(
                 after.len() <= limit,
                 "seed {}: {after:?} are more than {limit}",
                 self.seed
             );
         }
-        for name in before.difference(&after) {
+        for (name, id) in before {
+            if after.contains_key(name) {
+                continue;
+            }
             let Some(node) = self.server.nodes.get(name) else {
                 continue;
             };
-            // A repeated order may be there; agents ignore an order that ended.
-            let has_order = node.order().is_some_and(|order| !node.has_ended(&order.id));
+            assert!(
+                !self.machines[name].rebooting,
+                "seed {}: {name} reboots and its slot is released: {node:?}",
+                self.seed
+            );
+            // Another order may be there, repeated by a user or written from a stale ledger; agents
+            // remove an order that ended or has no grant.
+            let order = node.order().filter(|order| order.id.as_str() == id);
+            let has_order = order.is_some_and(|order| !node.has_ended(&order.id));
             let seed = self.seed;
             assert!(
                 !node.is_in_progress(),

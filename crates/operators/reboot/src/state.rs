@@ -4,7 +4,8 @@
 //!
 //! Guarantees: each write is one patch of one resource version, so that of two concurrent writers
 //! one gets a conflict and reads again; a grant that ended on a Node cannot be used there again; a
-//! node is uncordoned only if the agent cordoned it.
+//! node is uncordoned only if the agent cordoned it; the commit of a reboot is in the status, which
+//! permission to annotate Nodes does not reach.
 //!
 //! ```text
 //! needed ─ announce → now ─ claim → in progress (Draining) ─ commit → in progress (Rebooting)
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::{
     annotations::{
-        self, AnnotationPrefix, CORDONED, GrantId, IN_PROGRESS, InvalidAnnotation, LAST,
+        self, AnnotationPrefix, COMMITTED, CORDONED, GrantId, IN_PROGRESS, InvalidAnnotation, LAST,
         LastReboot, NEEDED, NOW, PAUSED, RebootOrder, RebootProgress, RebootResult, Stage, WAITING,
         Waiting,
     },
@@ -41,6 +42,8 @@ pub(crate) struct NodeState {
     /// Whether the `Ready` condition is `True`; `False` and `Unknown` are both not ready.
     pub(crate) ready: bool,
     pub(crate) unschedulable: bool,
+    /// The grant of the last commit, which was not withdrawn.
+    pub(crate) committed: Option<GrantId>,
     /// Whether the Node has a deletion timestamp.
     pub(crate) is_terminating: bool,
     pub(crate) annotations: NodeAnnotations,
@@ -82,18 +85,24 @@ impl NodeState {
         for (annotation, value) in annotations::annotations_of(node, prefix) {
             parsed.set(annotation, Some(value));
         }
-        let mut conditions = node
+        let conditions = node
             .status
             .iter()
             .flat_map(|status| status.conditions.iter().flatten());
+        let mut true_conditions = conditions.filter(|condition| condition.status == "True");
+        let committed_type = prefix.key(COMMITTED);
+        let committed = true_conditions
+            .clone()
+            .find(|condition| condition.type_ == committed_type);
         Self {
             name: node.name_any(),
             uid: node.uid().unwrap_or_default(),
             version: node.resource_version().unwrap_or_default(),
             labels: node.labels().clone(),
             boot_id: annotations::boot_id_of(node),
-            ready: conditions
-                .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+            ready: true_conditions.any(|condition| condition.type_ == "Ready"),
+            committed: committed
+                .and_then(|condition| GrantId::parse(condition.message.as_deref()?)),
             unschedulable: node
                 .spec
                 .as_ref()
@@ -185,9 +194,19 @@ impl NodeState {
         self.last().is_some_and(|last| last.id == *id)
     }
 
+    /// Whether the agent committed itself to the reboot of this grant. The machine is rebooted or is
+    /// about to be.
+    pub(crate) fn has_committed(&self, id: &GrantId) -> bool {
+        self.committed.as_ref() == Some(id)
+    }
+
     /// Applies a patch, as a server does.
     #[cfg(test)]
     pub(crate) fn apply(&mut self, patch: &NodePatch) {
+        if let Some(commitment) = &patch.commitment {
+            let is_made = commitment.status == CommitStatus::Made;
+            self.committed = is_made.then(|| commitment.id.clone());
+        }
         for (annotation, value) in &patch.annotations {
             self.annotations.set(annotation, value.clone());
         }
@@ -202,12 +221,59 @@ impl NodeState {
     }
 }
 
-/// A patch of a Node: annotations, and whether it is schedulable.
+/// A patch of a Node: annotations, and either whether it is schedulable or its commit condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodePatch {
     /// `None` removes the annotation.
     annotations: BTreeMap<&'static str, Option<String>>,
     unschedulable: Option<bool>,
+    /// Part of the status. Invariant: `unschedulable`, which is not, is `None` if this is set.
+    commitment: Option<Commitment>,
+}
+
+/// A change of the condition [`COMMITTED`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Commitment {
+    status: CommitStatus,
+    id: GrantId,
+    at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CommitStatus {
+    /// The machine is about to be rebooted.
+    Made,
+    /// The machine refused to reboot.
+    Withdrawn,
+}
+
+impl Commitment {
+    fn new(status: CommitStatus, id: &GrantId, now: Timestamp) -> Self {
+        Self {
+            status,
+            id: id.clone(),
+            at: annotations::truncate_to_seconds(now),
+        }
+    }
+
+    fn to_condition(&self, prefix: &AnnotationPrefix) -> Value {
+        let status = match self.status {
+            CommitStatus::Made => "True",
+            CommitStatus::Withdrawn => "False",
+        };
+        let reason = match self.status {
+            CommitStatus::Made => "Rebooting",
+            CommitStatus::Withdrawn => RebootResult::Refused.as_str(),
+        };
+        json!({
+            "type": prefix.key(COMMITTED),
+            "status": status,
+            "reason": reason,
+            "message": self.id.as_str(),
+            "lastHeartbeatTime": self.at.to_string(),
+            "lastTransitionTime": self.at.to_string(),
+        })
+    }
 }
 
 impl NodePatch {
@@ -252,16 +318,40 @@ impl NodePatch {
     }
 
     /// The last write before the machine reboots. From here on, the grant does not expire.
-    pub(crate) fn commit(progress: &RebootProgress) -> Self {
+    pub(crate) fn commit(progress: &RebootProgress, now: Timestamp) -> Self {
+        let commitment = Commitment::new(CommitStatus::Made, &progress.id, now);
         let progress = RebootProgress {
             stage: Stage::Rebooting,
             ..progress.clone()
         };
-        Self::default().remove(WAITING).set(IN_PROGRESS, progress)
+        Self {
+            commitment: Some(commitment),
+            ..Self::default().remove(WAITING).set(IN_PROGRESS, progress)
+        }
+    }
+
+    /// Ends a grant after the commit, because the machine refuses to reboot. The node is uncordoned
+    /// by [`clean_up`](Self::clean_up), since a patch of the status cannot do both.
+    pub(crate) fn refuse(node: &NodeState, id: &GrantId, request: &str, now: Timestamp) -> Self {
+        let commitment = Commitment::new(CommitStatus::Withdrawn, id, now);
+        Self {
+            commitment: Some(commitment),
+            ..Self::set_result(node, id, RebootResult::Refused, request, now)
+        }
     }
 
     /// Ends a grant: restores `unschedulable`, and repeats the request after a failure.
     pub(crate) fn end(
+        node: &NodeState,
+        id: &GrantId,
+        result: RebootResult,
+        request: &str,
+        now: Timestamp,
+    ) -> Self {
+        Self::set_result(node, id, result, request, now).uncordon(node)
+    }
+
+    fn set_result(
         node: &NodeState,
         id: &GrantId,
         result: RebootResult,
@@ -284,8 +374,7 @@ impl NodePatch {
             .remove(NOW)
             .remove(IN_PROGRESS)
             .remove(WAITING)
-            .set(LAST, last)
-            .uncordon(node);
+            .set(LAST, last);
         // A request that was made since then has a reason of its own, which stays.
         if result.is_failure() && node.needed().is_none() {
             patch.set(NEEDED, request)
@@ -328,9 +417,14 @@ impl NodePatch {
         }
     }
 
-    /// The JSON merge patch. It has the resource version it was made from, so that the server
+    /// Whether it is a patch of the `status` subresource, which is a strategic merge patch.
+    pub(crate) fn is_status(&self) -> bool {
+        self.commitment.is_some()
+    }
+
+    /// The JSON of the patch. It has the resource version it was made from, so that the server
     /// rejects it with a conflict after another write.
-    pub(crate) fn to_merge_patch(&self, node: &NodeState) -> Value {
+    pub(crate) fn to_json(&self, node: &NodeState) -> Value {
         let annotations: BTreeMap<String, &Option<String>> = self
             .annotations
             .iter()
@@ -349,6 +443,9 @@ impl NodePatch {
                 Value::Null
             };
             patch["spec"] = json!({"unschedulable": value});
+        }
+        if let Some(commitment) = &self.commitment {
+            patch["status"] = json!({"conditions": [commitment.to_condition(&node.prefix)]});
         }
         patch
     }
@@ -402,12 +499,18 @@ mod tests {
                     }
                 }
             }
+            // The conditions are the only list.
+            Value::Array(items) if value.is_array() => {
+                let conditions = value.as_array_mut().expect("it is an array");
+                conditions.retain(|old| items.iter().all(|new| new["type"] != old["type"]));
+                conditions.extend(items.iter().cloned());
+            }
             _ => *value = patch.clone(),
         }
     }
 
     #[test]
-    fn merge_patch_and_in_memory_patch_agree() {
+    fn json_patch_and_in_memory_patch_agree() {
         let now = Timestamp::UNIX_EPOCH;
         let progress = RebootProgress {
             id: id(),
@@ -428,14 +531,15 @@ mod tests {
                 let end = |result| NodePatch::end(&before_state, &id(), result, "kernel", now);
                 for patch in [
                     NodePatch::claim(&before_state, &id(), "b-1", now),
-                    NodePatch::commit(&progress),
+                    NodePatch::commit(&progress, now),
+                    NodePatch::refuse(&before_state, &id(), "kernel", now),
                     end(RebootResult::Done),
                     end(RebootResult::DrainTimedOut),
                     NodePatch::remove_order(),
                     NodePatch::clean_up(&before_state),
                 ] {
                     let mut value = json!(before);
-                    merge(&mut value, &patch.to_merge_patch(&before_state));
+                    merge(&mut value, &patch.to_json(&before_state));
                     assert_eq!(value["metadata"]["annotations"]["others"], "stay");
                     let patched = state(&serde_json::from_value(value).expect("a Node"));
                     let mut applied = before_state.clone();
@@ -457,6 +561,23 @@ mod tests {
             assert_eq!(state.unschedulable, was_unschedulable);
             assert!(!state.is_cordoned_by_us());
         }
+    }
+
+    #[test]
+    fn refused_node_is_uncordoned_by_the_next_step() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut state = state(&node(false, &[]));
+        state.apply(&NodePatch::claim(&state, &id(), "b-1", now));
+        let progress = state.progress().expect("it is claimed").clone();
+        state.apply(&NodePatch::commit(&progress, now));
+        assert!(state.has_committed(&id()));
+        state.apply(&NodePatch::refuse(&state, &id(), "kernel", now));
+        assert!(!state.has_committed(&id()));
+        assert!(state.has_ended(&id()));
+        assert_eq!(state.needed(), Some("kernel"));
+        state.apply(&NodePatch::clean_up(&state));
+        assert!(!state.unschedulable);
+        assert!(!state.is_cordoned_by_us());
     }
 
     #[test]

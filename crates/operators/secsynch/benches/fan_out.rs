@@ -15,7 +15,7 @@ use std::{
 use bellerophon::manager::ManagerOptions;
 use bellerophon_apiserver::ApiServer;
 use bellerophon_operator::{Switches, define, manager};
-use bellerophon_secsynch::{OPERATOR, OWNER_UID, SecSynch};
+use bellerophon_secsynch::{ACCEPT_FROM, OPERATOR, OWNER_UID, SecSynch};
 use futures_util::{StreamExt as _, TryStreamExt as _, pin_mut, stream};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
@@ -79,7 +79,10 @@ async fn measure() -> Result<(), BenchError> {
             .arg(&kubeconfig)
             .spawn()?,
     );
-    let names = (0..NAMESPACES).map(|i| json!({"metadata": {"name": format!("team-{i:04}")}}));
+    let names = (0..NAMESPACES).map(|i| {
+        let annotations = json!({ACCEPT_FROM: "default"});
+        json!({"metadata": {"name": format!("team-{i:04}"), "annotations": annotations}})
+    });
     create(&Api::<Namespace>::all(client.clone()), names).await?;
     apply_secret(&client, "one").await?;
 

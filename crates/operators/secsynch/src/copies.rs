@@ -1,8 +1,9 @@
-//! The writes of a SecSynch's copies: created, replaced, verified and deleted, with bounded
-//! concurrency.
+//! The writes of a SecSynch's copies: created, replaced, verified, released and deleted, with
+//! bounded concurrency.
 //!
-//! Guarantees: no Secret is written or deleted without the ownership label or the `Adopt` policy; a
-//! newer spec or source stops the current run.
+//! Guarantees: no Secret is written without the ownership label, or the `Adopt` policy and the
+//! Secret's own consent; no Secret is deleted that was not created as a copy, except to create it
+//! again; a newer spec or source stops the current run.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,10 +14,18 @@ use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Obje
 use kube::{ResourceExt as _, core::PartialObjectMeta};
 
 use crate::{
-    copy::{CopyAction, CopyOwner, SecretContent, digest, plan_copy},
+    copy::{
+        CopyAction, CopyOwner, OWNER_UID, SecretContent, adopt, digest, is_adopted, plan_copy,
+        release,
+    },
     crd::{SecSynch, SyncFailure},
-    destinations::{ALLOW_TO, Destination},
+    destinations::{ACCEPT_FROM, ALLOW_TO, Destination},
 };
+
+/// The reason of a failure: the destination namespace does not accept copies of the source.
+const NAMESPACE_NOT_ACCEPTED: &str = "NotAccepted";
+/// The reason of a failure: an existing Secret does not accept to be replaced.
+const SECRET_NOT_ACCEPTED: &str = "AdoptionNotAccepted";
 
 /// The maximum number of concurrent writes of one SecSynch.
 const CONCURRENCY_MAX: usize = 32;
@@ -56,6 +65,15 @@ pub(crate) struct SyncSummary {
 }
 
 impl SyncSummary {
+    /// The destinations that do not consent.
+    pub(crate) fn not_accepted(&self) -> Vec<&str> {
+        let is_consent = |failure: &&SyncFailure| {
+            [NAMESPACE_NOT_ACCEPTED, SECRET_NOT_ACCEPTED].contains(&failure.reason.as_str())
+        };
+        let failures = self.failures.iter().filter(is_consent);
+        failures.map(|failure| failure.namespace.as_str()).collect()
+    }
+
     fn add(&mut self, namespace: String, result: CopyResult) {
         match result {
             CopyResult::UpToDate {
@@ -136,6 +154,13 @@ impl SyncRun<'_> {
                 "NotAllowed",
                 &format!("the secret does not allow it; annotate it with {ALLOW_TO}"),
             ),
+            Destination::NotAccepted => failed(
+                NAMESPACE_NOT_ACCEPTED,
+                &format!(
+                    "the namespace does not accept secrets from {}; annotate it with {ACCEPT_FROM}",
+                    self.owner.source_namespace
+                ),
+            ),
         }
     }
 
@@ -151,7 +176,7 @@ impl SyncRun<'_> {
         let current = cached.as_ref().map(|secret| &secret.metadata);
         let action = plan_copy(
             current,
-            self.owner.uid,
+            &self.owner,
             &self.content.digest,
             spec.conflict_policy,
             verified,
@@ -170,10 +195,29 @@ impl SyncRun<'_> {
                 "OwnedByAnother",
                 "another SecSynch owns the secret of this name",
             ),
+            (CopyAction::NotAccepted, _) => self.adoption_not_accepted(),
+            (CopyAction::Release, Some(current)) => {
+                match release_copy(self.client, current.clone()).await {
+                    Ok(()) => self.adoption_not_accepted(),
+                    Err(error) => error_result(&error),
+                }
+            }
             (CopyAction::Replace, Some(current)) => self.replace(current.clone()).await,
+            (CopyAction::Adopt, Some(current)) => self.replace(adopt(current.clone())).await,
             (CopyAction::Verify, Some(_)) => self.verify(&key).await,
             (CopyAction::Create, _) | (_, None) => self.create(namespace).await,
         }
+    }
+
+    fn adoption_not_accepted(&self) -> CopyResult {
+        failed(
+            SECRET_NOT_ACCEPTED,
+            &format!(
+                "another secret of this name exists and does not accept copies from {}; annotate \
+                 it with {ACCEPT_FROM}",
+                self.owner.source_namespace
+            ),
+        )
     }
 
     /// Whether the spec or the source has changed since the run started.
@@ -189,11 +233,15 @@ impl SyncRun<'_> {
     }
 
     async fn create(&self, namespace: &str) -> CopyResult {
-        let metadata = ObjectMeta {
+        self.create_with(ObjectMeta {
             name: Some(self.synch.spec.secret_name.clone()),
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
-        };
+        })
+        .await
+    }
+
+    async fn create_with(&self, metadata: ObjectMeta) -> CopyResult {
         let copy = self.content.to_copy(&self.owner, metadata);
         write_result(self.client.create(&copy).await)
     }
@@ -204,9 +252,15 @@ impl SyncRun<'_> {
             Err(error) if is_immutable_field(&error) => {
                 // The type of a Secret, and all of an immutable one, cannot change: it is deleted
                 // if its UID is still the same, and created again.
-                let namespace = current.namespace.clone().unwrap_or_default();
+                let recreated = ObjectMeta {
+                    name: current.name.clone(),
+                    namespace: current.namespace.clone(),
+                    labels: current.labels.clone(),
+                    annotations: current.annotations.clone(),
+                    ..ObjectMeta::default()
+                };
                 match delete_copy(self.client, current).await {
-                    Ok(()) => self.create(&namespace).await,
+                    Ok(()) => self.create_with(recreated).await,
                     Err(error) => error_result(&error),
                 }
             }
@@ -240,24 +294,44 @@ fn write_result(response: Result<Written<Secret>, WriteError>) -> CopyResult {
     }
 }
 
-/// Deletes Secrets with a UID precondition. A Secret that no longer exists, or was recreated, is
-/// done. All deletions are attempted; the first error is returned.
-pub(crate) async fn delete_copies(
+/// Deletes copies with a UID precondition, and releases adopted ones. A copy that no longer exists,
+/// or was recreated, is done. All are attempted; the first error is returned.
+pub(crate) async fn remove_copies(
     client: &ReconcileClient,
     copies: Vec<ObjectMeta>,
 ) -> Result<(), Error> {
-    let deletions = stream::iter(copies).map(|copy| async move {
+    let removals = stream::iter(copies).map(|copy| async move {
+        if is_adopted(&copy) {
+            return release_copy(client, copy).await.map_err(Error::from);
+        }
         match delete_copy(client, copy).await {
             Err(error) if !error.is_conflict() => Err(Error::from(error)),
             _ => Ok(()),
         }
     });
-    let mut deletions = std::pin::pin!(deletions.buffer_unordered(CONCURRENCY_MAX));
+    let mut removals = std::pin::pin!(removals.buffer_unordered(CONCURRENCY_MAX));
     let mut result = Ok(());
-    while let Some(deletion) = deletions.next().await {
-        result = result.and(deletion);
+    while let Some(removal) = removals.next().await {
+        result = result.and(removal);
     }
     result
+}
+
+/// Removes the marks of an adopted Secret, if it has this UID and owner. Its content stays.
+async fn release_copy(client: &ReconcileClient, metadata: ObjectMeta) -> Result<(), WriteError> {
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let key = ObjectKey::new(metadata.namespace.as_deref(), name);
+    let owner_of = |metadata: &ObjectMeta| metadata.labels.as_ref()?.get(OWNER_UID).cloned();
+    let current = client.get::<Secret>(&key).await?;
+    let current = current.filter(|current| {
+        current.metadata.uid == metadata.uid && owner_of(&current.metadata) == owner_of(&metadata)
+    });
+    let Some(current) = current else {
+        return Ok(());
+    };
+    let mut released = Secret::clone(&current);
+    released.metadata = release(released.metadata);
+    client.update(&released).await.map(drop)
 }
 
 /// Deletes a Secret if it has this UID.

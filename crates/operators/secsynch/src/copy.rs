@@ -1,8 +1,8 @@
 //! One copy: its content, its ownership label, and the action for the Secret in its place.
 //!
-//! Guarantees: a Secret without the ownership label is not ours; the digest is salted with the
-//! owner's UID and stored only on the copy, which is readable only with access to the Secret
-//! itself.
+//! Guarantees: a Secret without the ownership label is not ours, and becomes ours only if its own
+//! annotation accepts it; the digest is salted with the owner's UID and stored only on the copy,
+//! which is readable only with access to the Secret itself.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::crd::ConflictPolicy;
+use crate::{crd::ConflictPolicy, destinations::accepts};
 
 /// The label of a copy: the UID of the SecSynch that owns it.
 pub const OWNER_UID: &str = "secsynch.tutorial.study.dev/owner-uid";
@@ -19,6 +19,9 @@ pub const OWNER_UID: &str = "secsynch.tutorial.study.dev/owner-uid";
 pub(crate) const SOURCE: &str = "secsynch.tutorial.study.dev/source";
 /// The annotation of a copy: a salted digest of its desired content.
 pub(crate) const DIGEST: &str = "secsynch.tutorial.study.dev/digest";
+
+/// The annotation of a copy that was another Secret before. Such a copy is released, not deleted.
+pub(crate) const ADOPTED: &str = "secsynch.tutorial.study.dev/adopted";
 
 /// Secret types that hold credentials of the cluster itself. They are never copied.
 const NEVER_COPIED: [&str; 2] = [
@@ -69,7 +72,8 @@ impl SecretContent {
             .get_or_insert_default()
             .insert(OWNER_UID.into(), owner.uid.into());
         let annotations = metadata.annotations.get_or_insert_default();
-        annotations.insert(SOURCE.into(), owner.source.into());
+        let source = format!("{}/{}", owner.source_namespace, owner.source_name);
+        annotations.insert(SOURCE.into(), source);
         annotations.insert(DIGEST.into(), self.digest.clone());
         Secret {
             metadata,
@@ -85,8 +89,35 @@ impl SecretContent {
 pub(crate) struct CopyOwner<'a> {
     /// The UID of the SecSynch.
     pub(crate) uid: &'a str,
-    /// `namespace/name` of the source.
-    pub(crate) source: &'a str,
+    /// The namespace of the source.
+    pub(crate) source_namespace: &'a str,
+    /// The name of the source.
+    pub(crate) source_name: &'a str,
+}
+
+/// Whether a copy was another Secret before.
+pub(crate) fn is_adopted(metadata: &ObjectMeta) -> bool {
+    value_of(&metadata.annotations, ADOPTED).is_some()
+}
+
+/// The metadata of a Secret that becomes a copy.
+pub(crate) fn adopt(mut metadata: ObjectMeta) -> ObjectMeta {
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(ADOPTED.into(), "true".into());
+    metadata
+}
+
+/// The metadata of a copy that becomes an ordinary Secret.
+pub(crate) fn release(mut metadata: ObjectMeta) -> ObjectMeta {
+    if let Some(labels) = &mut metadata.labels {
+        labels.remove(OWNER_UID);
+    }
+    if let Some(annotations) = &mut metadata.annotations {
+        for annotation in [SOURCE, DIGEST, ADOPTED] {
+            annotations.remove(annotation);
+        }
+    }
+    metadata
 }
 
 /// A digest of a Secret's data, type and immutability.
@@ -117,6 +148,10 @@ pub(crate) enum CopyAction {
     Create,
     /// The Secret is to be replaced by the copy.
     Replace,
+    /// Another Secret exists and is to be replaced by the copy.
+    Adopt,
+    /// An adopted Secret no longer accepts copies, and is to become an ordinary Secret.
+    Release,
     /// The metadata is that of the desired copy; the content has to be read and compared.
     Verify,
     /// The copy is up to date.
@@ -125,6 +160,8 @@ pub(crate) enum CopyAction {
     Skip,
     /// Another Secret exists, which is a failure.
     Conflict,
+    /// Another Secret exists and does not accept copies, which is a failure.
+    NotAccepted,
     /// A copy of another SecSynch exists, which is a failure.
     OwnedByAnother,
 }
@@ -133,7 +170,7 @@ pub(crate) enum CopyAction {
 /// content was last compared and found equal.
 pub(crate) fn plan_copy(
     current: Option<&ObjectMeta>,
-    owner_uid: &str,
+    owner: &CopyOwner<'_>,
     digest: &str,
     policy: ConflictPolicy,
     verified: Option<&str>,
@@ -141,9 +178,12 @@ pub(crate) fn plan_copy(
     let Some(current) = current else {
         return CopyAction::Create;
     };
+    let is_accepted = accepts(current, owner.source_namespace);
     match (value_of(&current.labels, OWNER_UID), policy) {
-        (Some(uid), _) if uid == owner_uid => {
-            if value_of(&current.annotations, DIGEST) != Some(digest) {
+        (Some(uid), _) if uid == owner.uid => {
+            if is_adopted(current) && !is_accepted {
+                CopyAction::Release
+            } else if value_of(&current.annotations, DIGEST) != Some(digest) {
                 CopyAction::Replace
             } else if verified.is_some() && verified == current.resource_version.as_deref() {
                 CopyAction::UpToDate
@@ -158,7 +198,8 @@ pub(crate) fn plan_copy(
         (Some(_), _) => CopyAction::OwnedByAnother,
         (None, ConflictPolicy::Fail) => CopyAction::Conflict,
         (None, ConflictPolicy::Skip) => CopyAction::Skip,
-        (None, ConflictPolicy::Adopt) => CopyAction::Replace,
+        (None, ConflictPolicy::Adopt) if is_accepted => CopyAction::Adopt,
+        (None, ConflictPolicy::Adopt) => CopyAction::NotAccepted,
     }
 }
 
@@ -171,6 +212,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::destinations::ACCEPT_FROM;
+
+    const OWNER: CopyOwner<'_> = CopyOwner {
+        uid: "u1",
+        source_namespace: "src",
+        source_name: "s",
+    };
 
     fn secret(value: serde_json::Value) -> Secret {
         serde_json::from_value(value).expect("a Secret")
@@ -230,6 +278,14 @@ mod tests {
             })
         };
         let foreign = json!({"resourceVersion": "5"});
+        let accepting = |namespaces: &str| json!({"resourceVersion": "5", "annotations": {(ACCEPT_FROM): namespaces}});
+        let adopted = |namespaces: &str| {
+            json!({
+                "resourceVersion": "5",
+                "labels": {(OWNER_UID): "u1"},
+                "annotations": {(DIGEST): "d", (ADOPTED): "true", (ACCEPT_FROM): namespaces},
+            })
+        };
         let other_owner = json!({"resourceVersion": "5", "labels": {(OWNER_UID): "u2"}});
         for (current, policy, verified, expected) in [
             (None, Fail, None, CopyAction::Create),
@@ -239,7 +295,17 @@ mod tests {
             (Some(owned("old")), Fail, Some("5"), CopyAction::Replace),
             (Some(foreign.clone()), Fail, None, CopyAction::Conflict),
             (Some(foreign.clone()), Skip, None, CopyAction::Skip),
-            (Some(foreign), Adopt, None, CopyAction::Replace),
+            (Some(foreign), Adopt, None, CopyAction::NotAccepted),
+            (
+                Some(accepting("other")),
+                Adopt,
+                None,
+                CopyAction::NotAccepted,
+            ),
+            (Some(accepting("src")), Adopt, None, CopyAction::Adopt),
+            (Some(accepting("src")), Fail, None, CopyAction::Conflict),
+            (Some(adopted("src")), Fail, Some("5"), CopyAction::UpToDate),
+            (Some(adopted("")), Adopt, Some("5"), CopyAction::Release),
             (
                 Some(other_owner.clone()),
                 Adopt,
@@ -251,7 +317,7 @@ mod tests {
             let current: Option<ObjectMeta> =
                 current.map(|value| serde_json::from_value(value).expect("metadata"));
             assert_eq!(
-                plan_copy(current.as_ref(), "u1", "d", policy, verified),
+                plan_copy(current.as_ref(), &OWNER, "d", policy, verified),
                 expected,
                 "{current:?} {policy:?}"
             );
@@ -263,16 +329,24 @@ mod tests {
         let source = secret(json!({"type": "t", "data": {"a": "MQ=="}}));
         let content = SecretContent::new(source, "u1").expect("the type is copied");
         let current = json!({"name": "s", "namespace": "n", "uid": "x", "labels": {"team": "a"}});
-        let owner = CopyOwner {
-            uid: "u1",
-            source: "src/s",
-        };
         let current = serde_json::from_value(current).expect("metadata");
-        let value = json!(content.to_copy(&owner, current));
+        let value = json!(content.to_copy(&OWNER, current));
         let labels = json!({"team": "a", (OWNER_UID): "u1"});
         assert_eq!(value["metadata"]["labels"], labels);
         assert_eq!(value["metadata"]["uid"], "x");
         assert_eq!(value["type"], "t");
         assert_eq!(value["data"]["a"], "MQ==");
+    }
+
+    #[test]
+    fn released_copy_has_only_its_former_metadata() {
+        let former = json!({
+            "name": "s", "labels": {"team": "a"}, "annotations": {(ACCEPT_FROM): "src"},
+        });
+        let former: ObjectMeta = serde_json::from_value(former).expect("metadata");
+        let content = SecretContent::new(secret(json!({})), "u1").expect("the type is copied");
+        let copy = content.to_copy(&OWNER, adopt(former.clone()));
+        assert!(is_adopted(&copy.metadata));
+        assert_eq!(release(copy.metadata), former);
     }
 }

@@ -7,6 +7,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::names;
+
 /// The source Secret and the destinations of its copies.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[expect(
@@ -49,14 +51,16 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct SecSynchSpec {
     /// The name of the source Secret, and of its copies.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = names::SUBDOMAIN))]
     pub secret_name: String,
     /// The namespace of the source Secret.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = names::LABEL))]
     pub source_namespace: String,
-    /// The destination namespaces: names, or patterns in which `*` matches any text.
+    /// The destination namespaces: names, or patterns in which `*` matches any text. A namespace
+    /// accepts copies by its annotation `secsynch.tutorial.study.dev/accept-from`.
     #[serde(default)]
     #[schemars(length(max = 10_000))]
+    #[schemars(inner(length(min = 1, max = 63), regex(pattern = names::LABEL_WITH_WILDCARDS)))]
     pub destination_namespaces: Vec<String>,
     /// Further destination namespaces, selected by their labels. An empty selector selects nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +79,8 @@ pub enum ConflictPolicy {
     Fail,
     /// It is left unchanged, and not reported.
     Skip,
-    /// It is replaced by a copy, except if another SecSynch created it.
+    /// It is replaced by a copy, if its annotation `secsynch.tutorial.study.dev/accept-from` has the
+    /// namespace of the source. It is released, not deleted, when the copy is no longer desired.
     Adopt,
 }
 
@@ -102,7 +107,7 @@ pub struct SecSynchStatus {
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: every copy is up to date.
+    /// `Ready`: every copy is up to date. `Accepted`: every destination accepts its copy.
     #[serde(default)]
     #[schemars(with = "Vec<schemas::Condition>")]
     pub conditions: Vec<Condition>,

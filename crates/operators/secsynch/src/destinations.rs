@@ -3,11 +3,15 @@
 //! Inputs: the spec, the existing namespaces, the consent of the source. Output: whether each
 //! selected namespace may have a copy.
 //!
-//! Guarantees: the source's own namespace is never selected; without consent nothing is copied.
+//! Guarantees: the source's own namespace is never selected; without the consent of both the source
+//! and the destination nothing is copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::LabelSelector};
+use k8s_openapi::{
+    api::core::v1::Namespace,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+};
 use kube::{
     ResourceExt as _,
     core::{Selector, SelectorExt as _},
@@ -18,6 +22,11 @@ use crate::crd::SecSynchSpec;
 /// The annotation of a Secret that lists the namespaces it may be copied to: names and patterns,
 /// separated by commas.
 pub const ALLOW_TO: &str = "secsynch.tutorial.study.dev/allow-to";
+
+/// The annotation of a Namespace that lists the namespaces whose Secrets may be copied to it, and
+/// of a Secret that lists the namespaces whose copies may replace it: names and patterns, separated
+/// by commas.
+pub const ACCEPT_FROM: &str = "secsynch.tutorial.study.dev/accept-from";
 
 /// The namespaces of the cluster's own components.
 const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
@@ -33,26 +42,58 @@ pub(crate) enum Destination {
     Protected,
     /// The source does not consent.
     NotAllowed,
+    /// The source consents, but the namespace does not.
+    NotAccepted,
 }
 
-/// The consent of the source to copies in other namespaces.
+impl Destination {
+    /// Whether the source consents to this destination.
+    pub(crate) fn is_allowed_by_source(self) -> bool {
+        matches!(self, Self::Allowed | Self::NotAccepted)
+    }
+}
+
+/// The consent of source and destinations to copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Consent<'a> {
-    /// Consent to every namespace: the SecSynch is in the source's namespace, or the operator runs
-    /// without consent checks.
-    pub(crate) is_implied: bool,
+    /// Whether the operator runs without consent checks.
+    pub(crate) is_waived: bool,
+    /// The namespace of the SecSynch. Permission to create a SecSynch in a namespace includes its
+    /// Secrets, so that the namespace consents as source and as destination.
+    pub(crate) synch_namespace: &'a str,
     /// The source's [`ALLOW_TO`] annotation.
     pub(crate) allow_to: &'a str,
 }
 
 impl Consent<'_> {
-    fn allows(self, namespace: &str) -> bool {
-        self.is_implied
-            || self
-                .allow_to
-                .split(',')
-                .any(|pattern| matches(pattern.trim(), namespace))
+    /// Whether the source consents to every destination.
+    pub(crate) fn is_implied_by_source(self, spec: &SecSynchSpec) -> bool {
+        self.is_waived || self.synch_namespace == spec.source_namespace
     }
+
+    fn source_allows(self, spec: &SecSynchSpec, destination: &str) -> bool {
+        self.is_implied_by_source(spec) || lists(self.allow_to, destination)
+    }
+
+    fn destination_accepts(self, spec: &SecSynchSpec, destination: &Namespace) -> bool {
+        self.is_waived
+            || destination.metadata.name.as_deref() == Some(self.synch_namespace)
+            || accepts(&destination.metadata, &spec.source_namespace)
+    }
+}
+
+/// Whether the [`ACCEPT_FROM`] annotation of an object has a source namespace.
+pub(crate) fn accepts(metadata: &ObjectMeta, source_namespace: &str) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    let accept_from = annotations.and_then(|annotations| annotations.get(ACCEPT_FROM));
+    accept_from.is_some_and(|patterns| lists(patterns, source_namespace))
+}
+
+/// Whether a list of patterns, separated by commas, has one that matches a name.
+fn lists(patterns: &str, name: &str) -> bool {
+    patterns
+        .split(',')
+        .any(|pattern| matches(pattern.trim(), name))
 }
 
 /// Selects the destination namespaces. Terminating namespaces are left out: nothing can be created
@@ -78,8 +119,10 @@ pub(crate) fn select_destinations<'a>(
         let destination = if SYSTEM_NAMESPACES.contains(&name.as_str()) && !allow_system_namespaces
         {
             Destination::Protected
-        } else if !consent.allows(&name) {
+        } else if !consent.source_allows(spec, &name) {
             Destination::NotAllowed
+        } else if !consent.destination_accepts(spec, namespace) {
+            Destination::NotAccepted
         } else {
             Destination::Allowed
         };
@@ -146,8 +189,9 @@ mod tests {
 
     use super::*;
 
-    const IMPLIED: Consent<'_> = Consent {
-        is_implied: true,
+    const WAIVED: Consent<'_> = Consent {
+        is_waived: true,
+        synch_namespace: "source",
         allow_to: "",
     };
 
@@ -179,7 +223,10 @@ mod tests {
             json!({"name": "team-a", "labels": {"tier": "app"}}),
             json!({"name": "team-b"}),
             terminating,
-            json!({"name": "other", "labels": {"tier": "app"}}),
+            json!({
+                "name": "other", "labels": {"tier": "app"},
+                "annotations": {(ACCEPT_FROM): "source"},
+            }),
             json!({"name": "kube-system", "labels": {"tier": "app"}}),
         ]
         .into_iter()
@@ -198,7 +245,7 @@ mod tests {
 
     #[test]
     fn names_patterns_and_labels_select_destinations() {
-        let destinations = select_destinations(&spec(), namespaces().iter(), IMPLIED, false);
+        let destinations = select_destinations(&spec(), namespaces().iter(), WAIVED, false);
         let destinations: Vec<_> = destinations
             .iter()
             .map(|(name, destination)| (name.as_str(), *destination))
@@ -217,20 +264,67 @@ mod tests {
 
     #[test]
     fn system_namespaces_can_be_allowed() {
-        let destinations = select_destinations(&spec(), namespaces().iter(), IMPLIED, true);
+        let destinations = select_destinations(&spec(), namespaces().iter(), WAIVED, true);
         assert_eq!(destinations["kube-system"], Destination::Allowed);
     }
 
     #[test]
     fn source_consents_by_name_and_pattern() {
         let consent = Consent {
-            is_implied: false,
+            is_waived: false,
+            synch_namespace: "elsewhere",
             allow_to: "other, team-b*",
         };
         let destinations = select_destinations(&spec(), namespaces().iter(), consent, false);
         assert_eq!(destinations["other"], Destination::Allowed);
         assert_eq!(destinations["team-a"], Destination::NotAllowed);
-        assert_eq!(destinations["team-b"], Destination::Allowed);
+        assert_eq!(destinations["team-b"], Destination::NotAccepted);
+    }
+
+    #[test]
+    fn destination_consents_by_name_and_pattern() {
+        for (accept_from, is_accepted) in [
+            (None, false),
+            (Some(""), false),
+            (Some("other"), false),
+            (Some("sourc"), false),
+            (Some("source"), true),
+            (Some("other, so*"), true),
+            (Some("*"), true),
+        ] {
+            let metadata = ObjectMeta {
+                annotations: accept_from
+                    .map(|value| BTreeMap::from([(ACCEPT_FROM.to_owned(), value.to_owned())])),
+                ..ObjectMeta::default()
+            };
+            assert_eq!(accepts(&metadata, "source"), is_accepted, "{accept_from:?}");
+        }
+    }
+
+    #[test]
+    fn namespace_of_the_synch_consents() {
+        let consent = |synch_namespace| Consent {
+            is_waived: false,
+            synch_namespace,
+            allow_to: "team-*",
+        };
+        for (synch_namespace, team_b, kube_system) in [
+            ("source", Destination::NotAccepted, Destination::NotAccepted),
+            ("team-b", Destination::Allowed, Destination::NotAllowed),
+            (
+                "elsewhere",
+                Destination::NotAccepted,
+                Destination::NotAllowed,
+            ),
+        ] {
+            let consent = consent(synch_namespace);
+            let destinations = select_destinations(&spec(), namespaces().iter(), consent, true);
+            assert_eq!(destinations["team-b"], team_b, "{synch_namespace}");
+            assert_eq!(
+                destinations["kube-system"], kube_system,
+                "{synch_namespace}"
+            );
+        }
     }
 
     #[test]
@@ -242,7 +336,7 @@ mod tests {
         let namespace: Namespace =
             serde_json::from_value(json!({"metadata": {"name": "b"}})).expect("a Namespace");
         assert!(!selects(&spec, &namespace));
-        let destinations = select_destinations(&spec, [namespace].iter(), IMPLIED, true);
+        let destinations = select_destinations(&spec, [namespace].iter(), WAIVED, true);
         assert!(destinations.is_empty());
     }
 }

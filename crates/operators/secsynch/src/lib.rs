@@ -3,9 +3,13 @@
 //! A change of the source is written to every copy immediately. Copies that drift are repaired.
 //! Copies in namespaces that are no longer selected are deleted, and all copies are deleted with
 //! the source or the SecSynch. A Secret without the ownership label is not changed, except with the
-//! conflict policy `Adopt`. A SecSynch in another namespace than its source needs the source's
-//! annotation [`ALLOW_TO`]; permission to create a SecSynch in the source's namespace includes the
-//! Secrets there.
+//! conflict policy `Adopt` and its own annotation [`ACCEPT_FROM`]; it is released, not deleted, when
+//! the copy is no longer desired.
+//!
+//! Source and destination consent to a copy: the source by its annotation [`ALLOW_TO`], the
+//! destination by the annotation [`ACCEPT_FROM`] of its Namespace. Permission to create a SecSynch in
+//! a namespace includes the Secrets there, so that the namespace of the SecSynch itself needs no
+//! annotation.
 //!
 //! Only the metadata of Secrets is cached. Values are read when needed, held for one reconcile, and
 //! never logged.
@@ -14,18 +18,19 @@ mod copies; // the writes of all copies
 mod copy; // the plan of one copy
 mod crd; // the custom resource
 mod destinations; // the selected namespaces
+mod names; // names in a spec
 mod reconciler; // read, select, write, report
 
 pub use copy::OWNER_UID;
 pub use crd::{ConflictPolicy, SecSynch, SecSynchSpec, SecSynchStatus, SyncFailure};
-pub use destinations::ALLOW_TO;
+pub use destinations::{ACCEPT_FROM, ALLOW_TO};
 
 use std::sync::Mutex;
 
 use bellerophon::index::Index;
 use bellerophon::informer::{InformerOptions, Namespaces};
 use bellerophon::prelude::*;
-use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, Switches, allow};
+use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, RoleAggregation, Switches, allow};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{CustomResourceExt as _, ResourceExt as _, core::PartialObjectMeta};
 
@@ -34,8 +39,8 @@ use crate::{
     reconciler::{FeatureSwitches, SecSynchReconciler},
 };
 
-/// The feature switch that copies Secrets without the consent of their source, as the tutorial
-/// does.
+/// The feature switch that copies Secrets without the consent of their source and destinations, as
+/// the tutorial does.
 const WITHOUT_CONSENT: &str = "secsynch-without-consent";
 /// The feature switch that copies Secrets into system namespaces.
 const INTO_SYSTEM: &str = "secsynch-into-kube-system";
@@ -59,6 +64,8 @@ pub const OPERATOR: Operator = Operator {
         ]
     },
     admission_policies: Vec::new,
+    // A SecSynch reads and writes Secrets.
+    role_aggregation: RoleAggregation::View,
     placement: Placement::Deployment,
     feature_switches: &[WITHOUT_CONSENT, INTO_SYSTEM],
     setup,

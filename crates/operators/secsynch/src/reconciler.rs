@@ -1,7 +1,8 @@
 //! The reconciler: reads the source, selects destinations, writes copies, updates the status.
 //!
-//! Guarantee: values of Secrets are read when needed, held for one reconcile, and never logged,
-//! recorded in Events or written to a status.
+//! Guarantees: values of Secrets are read when needed, held for one reconcile, and never logged,
+//! recorded in Events or written to a status; a status tells whether a Secret of another namespace
+//! exists only if that Secret allows copies.
 
 use std::{
     collections::HashMap,
@@ -9,7 +10,10 @@ use std::{
 };
 
 use bellerophon::client::ReconcileClient;
-use bellerophon::conditions::{ConditionStatus, ConditionUpdate, set_status_condition};
+use bellerophon::conditions::{
+    ConditionStatus, ConditionUpdate, find_status_condition, remove_status_condition,
+    set_status_condition,
+};
 use bellerophon::finalizer;
 use bellerophon::index::Index;
 use bellerophon::prelude::*;
@@ -21,11 +25,19 @@ use kube::{ResourceExt as _, api::ListParams, core::PartialObjectMeta};
 use tracing::info;
 
 use crate::{
-    copies::{SyncRun, SyncSummary, delete_copies},
+    copies::{SyncRun, SyncSummary, remove_copies},
     copy::{CopyOwner, OWNER_UID, SecretContent},
     crd::{SecSynch, SecSynchStatus},
     destinations::{ALLOW_TO, Consent, Destination, select_destinations},
+    names,
 };
+
+/// The condition that reports whether every copy is up to date.
+const READY: &str = "Ready";
+/// The condition that reports the consent of the destinations.
+const ACCEPTED: &str = "Accepted";
+/// The reason of the condition and the Event if a destination does not consent.
+const NOT_ACCEPTED: &str = "NotAccepted";
 
 /// The maximum number of failures in a status.
 const FAILURES_MAX: usize = 10;
@@ -36,7 +48,7 @@ pub(crate) const FINALIZER: &str = "secsynch.tutorial.study.dev/copies";
 /// The feature switches of the operator.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FeatureSwitches {
-    /// Copy without the consent of the source, as the tutorial does.
+    /// Copy without the consent of source and destinations, as the tutorial does.
     pub(crate) without_consent: bool,
     /// Copy into system namespaces.
     pub(crate) into_system: bool,
@@ -55,11 +67,44 @@ pub(crate) struct SecSynchReconciler {
     pub(crate) verified: Mutex<HashMap<ObjectKey, HashMap<String, String>>>,
 }
 
-/// The `Ready` condition of a SecSynch.
-struct ReadyCondition<'a> {
-    is_ready: bool,
-    reason: &'a str,
-    message: &'a str,
+/// Why nothing can be copied.
+#[derive(Clone, Copy)]
+enum Unavailable {
+    /// The spec has an invalid name.
+    InvalidSpec(&'static str),
+    /// There is no source in the namespace of the SecSynch.
+    SourceMissing,
+    /// The source is a credential of the cluster.
+    NeverCopied,
+    /// There is no source in another namespace, or it does not allow copies. Which of them is not
+    /// disclosed: permission to create a SecSynch is not permission to read Secrets elsewhere.
+    SourceNotAvailable,
+}
+
+impl Unavailable {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::InvalidSpec(_) => "InvalidSpec",
+            Self::SourceMissing => "SourceMissing",
+            Self::NeverCopied => "NeverCopied",
+            Self::SourceNotAvailable => "SourceNotAvailable",
+        }
+    }
+
+    fn message(self) -> String {
+        match self {
+            Self::InvalidSpec(field) => format!("spec.{field} is not a valid name"),
+            Self::SourceMissing => "the source secret does not exist".to_owned(),
+            Self::NeverCopied => {
+                "secrets of this type are credentials of the cluster and are never copied"
+                    .to_owned()
+            }
+            Self::SourceNotAvailable => format!(
+                "the source secret does not exist or does not allow copies; its annotation is \
+                 {ALLOW_TO}"
+            ),
+        }
+    }
 }
 
 impl Reconciler<SecSynch> for SecSynchReconciler {
@@ -77,7 +122,7 @@ impl Reconciler<SecSynch> for SecSynchReconciler {
 }
 
 impl SecSynchReconciler {
-    /// Deletes every copy. They are listed from the server, since the cache may not have the last
+    /// Deletes or releases every copy. They are listed from the server, since the cache may not have the last
     /// one yet.
     async fn clean_up(&self, req: &Request<SecSynch>, synch: &SecSynch) -> Result<Action, Error> {
         let uid = synch.uid().unwrap_or_default();
@@ -87,40 +132,31 @@ impl SecSynchReconciler {
             .list::<PartialObjectMeta<Secret>>(None, &owned)
             .await?;
         let copies = copies.iter().map(|copy| copy.metadata.clone()).collect();
-        delete_copies(req.client(), copies).await?;
+        remove_copies(req.client(), copies).await?;
         self.set_verified(req.key(), HashMap::new());
-        info!(secsynch = %req.key(), "deleted all copies");
+        info!(secsynch = %req.key(), "removed all copies");
         Ok(Action::await_change())
     }
 
     async fn apply(&self, req: &Request<SecSynch>, synch: &SecSynch) -> Result<Action, Error> {
         let spec = &synch.spec;
         let uid = synch.uid().unwrap_or_default();
+        if let Some(field) = names::invalid_field(spec) {
+            let unavailable = Unavailable::InvalidSpec(field);
+            return self.remove_all(req, synch, unavailable).await;
+        }
         let source_key = ObjectKey::namespaced(&spec.source_namespace, &spec.secret_name);
         // Read before the source itself, so that a later change supersedes this run.
         let cached_source = self.secrets.get(&source_key);
         // From the server: the cache has only the metadata of Secrets.
         let source = req.client().get::<Secret>(&source_key).await?;
         let source = source.filter(|secret| secret.metadata.deletion_timestamp.is_none());
-        let Some(source) = source else {
-            let message = "the source secret does not exist";
-            return self
-                .delete_without_source(req, synch, "SourceMissing", message)
-                .await;
-        };
-        let annotations = source.annotations();
-        let allow_to = annotations.get(ALLOW_TO).cloned().unwrap_or_default();
-        let Some(content) = SecretContent::new(Secret::clone(&source), &uid) else {
-            let message =
-                "secrets of this type are credentials of the cluster and are never copied";
-            return self
-                .delete_without_source(req, synch, "NeverCopied", message)
-                .await;
-        };
+        let annotations = source.as_ref().map(|source| source.annotations());
+        let allow_to = annotations.and_then(|annotations| annotations.get(ALLOW_TO));
         let consent = Consent {
-            is_implied: self.features.without_consent
-                || synch.namespace().as_deref() == Some(&spec.source_namespace),
-            allow_to: &allow_to,
+            is_waived: self.features.without_consent,
+            synch_namespace: synch.metadata.namespace.as_deref().unwrap_or_default(),
+            allow_to: allow_to.map(String::as_str).unwrap_or_default(),
         };
         let namespaces = self.namespaces.list();
         let destinations = select_destinations(
@@ -129,7 +165,21 @@ impl SecSynchReconciler {
             consent,
             self.features.into_system,
         );
-        let source_name = source_key.to_string();
+        let is_disclosed = consent.is_implied_by_source(spec)
+            || destinations
+                .values()
+                .any(|destination| destination.is_allowed_by_source());
+        let Some(source) = source.as_ref().filter(|_| is_disclosed) else {
+            let unavailable = match is_disclosed {
+                true => Unavailable::SourceMissing,
+                false => Unavailable::SourceNotAvailable,
+            };
+            return self.remove_all(req, synch, unavailable).await;
+        };
+        let Some(content) = SecretContent::new(Secret::clone(source), &uid) else {
+            let unavailable = Unavailable::NeverCopied;
+            return self.remove_all(req, synch, unavailable).await;
+        };
         let run = SyncRun {
             client: req.client(),
             synches: &self.synches,
@@ -138,7 +188,8 @@ impl SecSynchReconciler {
             content: &content,
             owner: CopyOwner {
                 uid: &uid,
-                source: &source_name,
+                source_namespace: &spec.source_namespace,
+                source_name: &spec.secret_name,
             },
             source_version: cached_source.and_then(|source| source.resource_version()),
         };
@@ -151,7 +202,7 @@ impl SecSynchReconciler {
         // After the copies are written: a Secret of a former name is still there for pods until the
         // new one exists.
         summary.written += self
-            .delete_stale_copies(req.client(), synch, |namespace| {
+            .remove_stale_copies(req.client(), synch, |namespace| {
                 destinations.get(namespace) == Some(&Destination::Allowed)
             })
             .await?;
@@ -159,9 +210,9 @@ impl SecSynchReconciler {
         self.report(req, synch, destinations.len(), summary).await
     }
 
-    /// Deletes copies with a former name or in a namespace that is no longer a destination.
+    /// Removes copies with a former name or in a namespace that is no longer a destination.
     /// Returns their number.
-    async fn delete_stale_copies(
+    async fn remove_stale_copies(
         &self,
         client: &ReconcileClient,
         synch: &SecSynch,
@@ -180,35 +231,32 @@ impl SecSynchReconciler {
             .cloned()
             .collect();
         let count = stale.len();
-        delete_copies(client, stale).await?;
+        remove_copies(client, stale).await?;
         Ok(count)
     }
 
-    /// Deletes all copies because their source cannot be copied.
-    async fn delete_without_source(
+    /// Removes all copies because their source cannot be copied.
+    async fn remove_all(
         &self,
         req: &Request<SecSynch>,
         synch: &SecSynch,
-        reason: &str,
-        message: &str,
+        unavailable: Unavailable,
     ) -> Result<Action, Error> {
-        let deleted = self
-            .delete_stale_copies(req.client(), synch, |_| false)
+        let removed = self
+            .remove_stale_copies(req.client(), synch, |_| false)
             .await?;
         self.set_verified(req.key(), HashMap::new());
-        let status = SecSynchStatus {
+        let mut status = SecSynchStatus {
             synced: 0,
             total: 0,
             failed: 0,
             failures: vec![],
             ..synch.status.clone().unwrap_or_default()
         };
-        let ready = ReadyCondition {
-            is_ready: false,
-            reason,
-            message,
-        };
-        self.write_status(req, synch, status, deleted, ready)
+        remove_status_condition(&mut status.conditions, ACCEPTED);
+        let ready = ConditionUpdate::new(READY, ConditionStatus::False, unavailable.reason())
+            .message(unavailable.message());
+        self.write_status(req, synch, status, removed, vec![ready])
             .await?;
         Ok(Action::await_change())
     }
@@ -220,6 +268,7 @@ impl SecSynchReconciler {
         destinations: usize,
         summary: SyncSummary,
     ) -> Result<Action, Error> {
+        let missing_consent = missing_consent(synch, &summary.not_accepted());
         let SyncSummary {
             synced,
             written,
@@ -235,14 +284,23 @@ impl SecSynchReconciler {
         status.failed = failed as i64;
         status.failures = failures;
         let message = format!("{synced} of {total} copies are up to date");
-        let is_ready = failed == 0;
-        let ready = ReadyCondition {
-            is_ready,
-            reason: if is_ready { "Synced" } else { "SomeFailed" },
-            message: &message,
+        let ready = match failed {
+            0 => ConditionUpdate::new(READY, ConditionStatus::True, "Synced"),
+            _ => ConditionUpdate::new(READY, ConditionStatus::False, "SomeFailed"),
         };
-        self.write_status(req, synch, status, written, ready)
+        let accepted = match &missing_consent {
+            None => ConditionUpdate::new(ACCEPTED, ConditionStatus::True, "Accepted")
+                .message("every destination accepts its copy"),
+            Some(message) => ConditionUpdate::new(ACCEPTED, ConditionStatus::False, NOT_ACCEPTED)
+                .message(message),
+        };
+        let conditions = vec![ready.message(&message), accepted];
+        self.write_status(req, synch, status, written, conditions)
             .await?;
+        if let Some(note) = missing_consent.filter(|note| !is_reported(synch, note)) {
+            let event = Event::warning(NOT_ACCEPTED, "Sync", note);
+            req.recorder().event(synch, event);
+        }
         if written > 0 {
             let spec = &synch.spec;
             let source = format!("{}/{}", spec.source_namespace, spec.secret_name);
@@ -265,21 +323,16 @@ impl SecSynchReconciler {
         synch: &SecSynch,
         mut status: SecSynchStatus,
         written: usize,
-        ready: ReadyCondition<'_>,
+        conditions: Vec<ConditionUpdate>,
     ) -> Result<(), Error> {
         let now = req.now();
         if written > 0 {
             status.last_sync_time = Some(Time(now));
         }
         status.observed_generation = synch.metadata.generation;
-        let is_ready = match ready.is_ready {
-            true => ConditionStatus::True,
-            false => ConditionStatus::False,
-        };
-        let condition = ConditionUpdate::new("Ready", is_ready, ready.reason)
-            .message(ready.message)
-            .observed(synch);
-        set_status_condition(&mut status.conditions, condition, now);
+        for condition in conditions {
+            set_status_condition(&mut status.conditions, condition.observed(synch), now);
+        }
         req.client().apply_status(synch, &status).await?;
         Ok(())
     }
@@ -297,4 +350,26 @@ impl SecSynchReconciler {
             all.insert(key.clone(), verified);
         }
     }
+}
+
+/// Which destinations do not consent; `None` if all do.
+fn missing_consent(synch: &SecSynch, not_accepted: &[&str]) -> Option<String> {
+    let source = &synch.spec.source_namespace;
+    let count = not_accepted.len();
+    let names = not_accepted[..count.min(FAILURES_MAX)].join(", ");
+    match count {
+        0 => None,
+        1 => Some(format!("{names} does not accept copies from {source}")),
+        2..=FAILURES_MAX => Some(format!("{names} do not accept copies from {source}")),
+        _ => Some(format!(
+            "{count} namespaces do not accept copies from {source}, among them {names}"
+        )),
+    }
+}
+
+/// Whether the `Accepted` condition has this message already.
+fn is_reported(synch: &SecSynch, message: &str) -> bool {
+    let status = synch.status.as_ref();
+    let accepted = status.and_then(|status| find_status_condition(&status.conditions, ACCEPTED));
+    accepted.is_some_and(|condition| condition.message == message)
 }

@@ -3,12 +3,16 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bellerophon::manager::{Manager, ManagerOptions};
-use bellerophon_secsynch::{ALLOW_TO, OPERATOR, OWNER_UID, SecSynch, SecSynchStatus};
+use bellerophon_operator::{Installation, manifests};
+use bellerophon_secsynch::{ACCEPT_FROM, ALLOW_TO, OPERATOR, OWNER_UID, SecSynch, SecSynchStatus};
 use bellerophon_testkit::{
     Account, OperatorFixture, TestCluster, converges_after_any_crash, converges_after_failover,
     converges_under_any_fault, wait_until,
 };
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Secret},
+    events::v1::Event,
+};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -25,7 +29,8 @@ fn operator(client: Client, options: ManagerOptions) -> Manager {
     FIXTURE.manager(client, options)
 }
 
-/// A cluster with the namespaces `src`, `a`, `b` and `team-c`, and the operator's account.
+/// A cluster with the namespaces `src`, `a`, `b` and `team-c`, which accept copies from `src`, and
+/// the operator's account.
 async fn cluster_with_namespaces() -> (TestCluster, Account) {
     let cluster = TestCluster::with_core_controllers().await;
     for name in ["src", "a", "b", "team-c"] {
@@ -35,13 +40,52 @@ async fn cluster_with_namespaces() -> (TestCluster, Account) {
     (cluster, account)
 }
 
+/// Applies a namespace that accepts copies from `src`.
 async fn apply_namespace(cluster: &TestCluster, name: &str, labels: Value) {
     cluster
         .apply(json!({
             "apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": name, "labels": labels},
+            "metadata": {"name": name, "labels": labels, "annotations": {ACCEPT_FROM: "src"}},
         }))
         .await;
+}
+
+/// Sets the source namespaces that a namespace accepts copies from.
+async fn accept_from(cluster: &TestCluster, name: &str, value: Option<&str>) {
+    let patch = json!({"metadata": {"annotations": {ACCEPT_FROM: value}}});
+    cluster
+        .all::<Namespace>()
+        .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .expect("the patch is accepted");
+}
+
+/// Applies a Secret in the place of a copy.
+async fn apply_other_secret(cluster: &TestCluster, namespace: &str, annotations: Value) {
+    cluster
+        .apply(json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {
+                "name": "s", "namespace": namespace,
+                "labels": {"mine": "yes"}, "annotations": annotations,
+            },
+            "type": "Opaque",
+            "stringData": {"password": "mine"},
+        }))
+        .await;
+}
+
+async fn delete_synch(cluster: &TestCluster, namespace: &str) {
+    cluster.delete(synch(namespace, json!({}))).await;
+    let synches = cluster.all::<SecSynch>();
+    wait_until(&synches, "the SecSynch is deleted", |all| all.is_empty()).await;
+}
+
+/// The status and reason of a condition.
+fn condition<'a>(status: &'a SecSynchStatus, type_: &str) -> Option<(&'a str, &'a str)> {
+    let mut conditions = status.conditions.iter();
+    let condition = conditions.find(|condition| condition.type_ == type_)?;
+    Some((&condition.status, &condition.reason))
 }
 
 /// Applies the source with this password.
@@ -160,9 +204,7 @@ async fn copies_follow_changes_and_deletion_of_the_source() {
     wait_for_copies(&cluster, &[]).await;
     apply_source(&cluster, "three").await;
     wait_for_copies(&cluster, &["a=three", "team-c=three"]).await;
-    cluster.delete(synch("src", json!({}))).await;
-    let synches = cluster.all::<SecSynch>();
-    wait_until(&synches, "the SecSynch is deleted", |all| all.is_empty()).await;
+    delete_synch(&cluster, "src").await;
     wait_for_copies(&cluster, &[]).await;
     let source = get_secret(&cluster, "src").await;
     assert_eq!(password(&source), "three", "the source is not deleted");
@@ -257,13 +299,7 @@ async fn conflict_policy_decides_about_existing_secrets() {
     let (cluster, account) = cluster_with_namespaces().await;
     let operator = FIXTURE.start(&account);
     apply_source(&cluster, "one").await;
-    let foreign = json!({
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": "s", "namespace": "a", "labels": {"mine": "yes"}},
-        "type": "Opaque",
-        "stringData": {"password": "mine"},
-    });
-    cluster.apply(foreign).await;
+    apply_other_secret(&cluster, "a", json!({})).await;
     let with_policy = |policy: &str| {
         let spec = json!({"destinationNamespaces": ["a", "b"], "conflictPolicy": policy});
         synch("src", spec)
@@ -285,13 +321,251 @@ async fn conflict_policy_decides_about_existing_secrets() {
     assert_eq!(status.synced, 1);
     assert_eq!(status.total, 1);
     cluster.apply(with_policy("Adopt")).await;
+    let status = wait_for_status(&cluster, "the adoption is refused", |status| {
+        status.failed == 1
+    })
+    .await;
+    assert_eq!(failures(&status), [("a", "AdoptionNotAccepted")]);
+    assert_eq!(password(&get_secret(&cluster, "a").await), "mine");
+    apply_other_secret(&cluster, "a", json!({ACCEPT_FROM: "src"})).await;
     wait_for_copies(&cluster, &["a=one", "b=one"]).await;
-    // The type differs, so the Secret was recreated without its former labels.
+    // The type differs, so that the Secret was recreated, with its labels.
     let adopted = get_secret(&cluster, "a").await;
-    assert_eq!(adopted.labels().get("mine"), None);
+    assert_eq!(
+        adopted.labels().get("mine").map(String::as_str),
+        Some("yes")
+    );
     assert_eq!(adopted.type_.as_deref(), Some("example.dev/key"));
     operator.stop().await;
     cluster.stop().await;
+}
+
+/// A SecSynch used to be enough to write Secrets into any namespace, to replace those that were
+/// there, and to delete them.
+#[tokio::test(start_paused = true)]
+async fn namespace_without_consent_is_not_touched() {
+    let (cluster, account) = cluster_with_namespaces().await;
+    accept_from(&cluster, "a", None).await;
+    accept_from(&cluster, "b", Some("other, sr")).await;
+    apply_other_secret(&cluster, "a", json!({ACCEPT_FROM: "*"})).await;
+    let before = get_secret(&cluster, "a").await;
+    let operator = FIXTURE.start(&account);
+    apply_source(&cluster, "one").await;
+    let spec = json!({"destinationNamespaces": ["*"], "conflictPolicy": "Adopt"});
+    cluster.apply(synch("src", spec)).await;
+    wait_for_copies(&cluster, &["team-c=one"]).await;
+    let status = wait_for_status(&cluster, "the failures are reported", |status| {
+        status.synced == 1
+    })
+    .await;
+    let reasons = failures(&status);
+    assert!(reasons.contains(&("a", "NotAccepted")), "{reasons:?}");
+    assert!(reasons.contains(&("b", "NotAccepted")), "{reasons:?}");
+    assert_eq!(
+        condition(&status, "Accepted"),
+        Some(("False", "NotAccepted"))
+    );
+    assert_eq!(condition(&status, "Ready"), Some(("False", "SomeFailed")));
+    delete_synch(&cluster, "src").await;
+    cluster.advance(Duration::from_secs(60)).await;
+    assert_eq!(get_secret(&cluster, "a").await, before);
+    operator.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_follow_the_consent_of_the_destination() {
+    let (cluster, account) = cluster_with_namespaces().await;
+    let operator = FIXTURE.start(&account);
+    apply_source(&cluster, "one").await;
+    let destinations = json!({"destinationNamespaces": ["a", "b"]});
+    cluster.apply(synch("src", destinations)).await;
+    wait_for_copies(&cluster, &["a=one", "b=one"]).await;
+    let status = wait_for_status(&cluster, "both copies are synced", |status| {
+        status.synced == 2
+    })
+    .await;
+    assert_eq!(condition(&status, "Accepted"), Some(("True", "Accepted")));
+    accept_from(&cluster, "a", None).await;
+    wait_for_copies(&cluster, &["b=one"]).await;
+    let status = wait_for_status(&cluster, "the withdrawal is reported", |status| {
+        status.failed == 1
+    })
+    .await;
+    assert_eq!(failures(&status), [("a", "NotAccepted")]);
+    assert_eq!(
+        condition(&status, "Accepted"),
+        Some(("False", "NotAccepted"))
+    );
+    let events = cluster.namespaced::<Event>("src");
+    wait_until(&events, "an Event names the destination", |events| {
+        events.iter().any(|event| {
+            event.reason.as_deref() == Some("NotAccepted")
+                && event.note.as_deref() == Some("a does not accept copies from src")
+        })
+    })
+    .await;
+    accept_from(&cluster, "a", Some("other,s*")).await;
+    wait_for_copies(&cluster, &["a=one", "b=one"]).await;
+    operator.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespace_of_the_synch_needs_no_annotation() {
+    let (cluster, account) = cluster_with_namespaces().await;
+    for name in ["a", "b"] {
+        accept_from(&cluster, name, None).await;
+    }
+    let operator = FIXTURE.start(&account);
+    apply_source(&cluster, "one").await;
+    let allow_to = json!({"metadata": {"annotations": {ALLOW_TO: "*"}}});
+    merge_patch(&cluster.namespaced("src"), &allow_to).await;
+    let destinations = json!({"destinationNamespaces": ["a", "b"]});
+    cluster.apply(synch("a", destinations)).await;
+    wait_for_copies(&cluster, &["a=one"]).await;
+    let status = wait_for_status(&cluster, "the failure is reported", |status| {
+        status.failed == 1
+    })
+    .await;
+    assert_eq!(failures(&status), [("b", "NotAccepted")]);
+    operator.stop().await;
+    cluster.stop().await;
+}
+
+/// An adopted Secret used to be deleted with the SecSynch.
+#[tokio::test(start_paused = true)]
+async fn adopted_secret_is_released() {
+    let (cluster, account) = cluster_with_namespaces().await;
+    let operator = FIXTURE.start(&account);
+    apply_source(&cluster, "one").await;
+    let secrets = cluster.namespaced::<Secret>("a");
+    let accept = |value: Option<&str>| json!({"metadata": {"annotations": {ACCEPT_FROM: value}}});
+    let adopting = || {
+        let spec = json!({"destinationNamespaces": ["a", "b"], "conflictPolicy": "Adopt"});
+        synch("src", spec)
+    };
+    apply_other_secret(&cluster, "a", json!({ACCEPT_FROM: "src"})).await;
+    cluster.apply(adopting()).await;
+    wait_for_copies(&cluster, &["a=one", "b=one"]).await;
+    // Its own consent is withdrawn.
+    merge_patch(&secrets, &accept(None)).await;
+    wait_for_copies(&cluster, &["b=one"]).await;
+    let status = wait_for_status(&cluster, "the withdrawal is reported", |status| {
+        status.failed == 1
+    })
+    .await;
+    assert_eq!(failures(&status), [("a", "AdoptionNotAccepted")]);
+    merge_patch(&secrets, &accept(Some("src"))).await;
+    wait_for_copies(&cluster, &["a=one", "b=one"]).await;
+    // The consent of the namespace is withdrawn.
+    accept_from(&cluster, "a", None).await;
+    wait_for_copies(&cluster, &["b=one"]).await;
+    accept_from(&cluster, "a", Some("src")).await;
+    wait_for_copies(&cluster, &["a=one", "b=one"]).await;
+    delete_synch(&cluster, "src").await;
+    wait_for_copies(&cluster, &[]).await;
+    let released = get_secret(&cluster, "a").await;
+    assert_eq!(password(&released), "one");
+    let labels: Vec<_> = released.labels().keys().collect();
+    assert_eq!(labels, ["mine"]);
+    let annotations: Vec<_> = released.annotations().keys().collect();
+    assert_eq!(annotations, [ACCEPT_FROM]);
+    assert_eq!(account.requests.forbidden(), []);
+    operator.stop().await;
+    cluster.stop().await;
+}
+
+/// Reasons used to tell apart whether a Secret elsewhere does not exist, does not allow copies, or
+/// is a token.
+#[tokio::test(start_paused = true)]
+async fn status_does_not_disclose_secrets_of_other_namespaces() {
+    let source = |type_: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "s", "namespace": "src"},
+            "type": type_,
+            "stringData": {"token-id": "abcdef"},
+        })
+    };
+    let mut statuses = Vec::new();
+    for source in [
+        None,
+        Some(source("Opaque")),
+        Some(source("bootstrap.kubernetes.io/token")),
+    ] {
+        let (cluster, account) = cluster_with_namespaces().await;
+        if let Some(source) = source {
+            cluster.apply(source).await;
+        }
+        let operator = FIXTURE.start(&account);
+        let destinations = json!({"destinationNamespaces": ["a", "b", "nowhere", "kube-system"]});
+        cluster.apply(synch("b", destinations)).await;
+        let status = wait_for_status(&cluster, "there is a condition", |status| {
+            !status.conditions.is_empty()
+        })
+        .await;
+        assert_eq!(
+            condition(&status, "Ready"),
+            Some(("False", "SourceNotAvailable"))
+        );
+        let mut status = json!(status);
+        status["conditions"][0]["lastTransitionTime"].take();
+        statuses.push(status);
+        operator.stop().await;
+        cluster.stop().await;
+    }
+    assert_eq!(statuses[0], statuses[1]);
+    assert_eq!(statuses[0], statuses[2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_are_not_dns_names_are_rejected() {
+    let (cluster, _account) = cluster_with_namespaces().await;
+    let synches = cluster.namespaced::<SecSynch>("a");
+    for (field, value) in [
+        ("secretName", json!("..")),
+        ("secretName", json!("s?x=")),
+        ("sourceNamespace", json!("victim/secrets/exists?a=")),
+        ("sourceNamespace", json!("a.b")),
+        ("destinationNamespaces", json!(["a/b"])),
+        ("destinationNamespaces", json!(["A"])),
+    ] {
+        let mut invalid = synch("a", json!({"destinationNamespaces": ["team-*", "b"]}));
+        let valid: SecSynch = serde_json::from_value(invalid.clone()).expect("a SecSynch");
+        let dry_run = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        synches.create(&dry_run, &valid).await.expect("it is valid");
+        invalid["spec"][field] = value;
+        let invalid: SecSynch = serde_json::from_value(invalid).expect("a SecSynch");
+        let error = synches.create(&dry_run, &invalid).await.unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains(field), "{error}");
+    }
+    cluster.stop().await;
+}
+
+#[test]
+fn only_the_role_to_view_is_aggregated() {
+    let roles: Vec<(String, Value)> = manifests(&OPERATOR, &Installation::default())
+        .into_iter()
+        .filter(|object| object["kind"] == "ClusterRole")
+        .map(|role| {
+            let name = role["metadata"]["name"].as_str().unwrap_or_default();
+            (name.to_owned(), role["metadata"]["labels"].clone())
+        })
+        .filter(|(name, _)| name.starts_with("secsynches"))
+        .collect();
+    let view = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
+    assert_eq!(
+        roles,
+        [
+            ("secsynches.tutorial.study.dev-edit".to_owned(), Value::Null),
+            ("secsynches.tutorial.study.dev-view".to_owned(), view),
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,18 +575,18 @@ async fn source_must_consent_to_a_synch_in_another_namespace() {
     apply_source(&cluster, "one").await;
     let destinations = json!({"destinationNamespaces": ["a", "b"]});
     cluster.apply(synch("b", destinations)).await;
-    let status = wait_for_status(&cluster, "both copies are refused", |status| {
-        status.failed == 2
+    let status = wait_for_status(&cluster, "the source is not available", |status| {
+        condition(status, "Ready") == Some(("False", "SourceNotAvailable"))
     })
     .await;
-    assert_eq!(
-        failures(&status),
-        [("a", "NotAllowed"), ("b", "NotAllowed")]
-    );
+    assert_eq!(failures(&status), []);
     let allow_to = |value: Option<&str>| json!({"metadata": {"annotations": {ALLOW_TO: value}}});
     let source = cluster.namespaced::<Secret>("src");
     merge_patch(&source, &allow_to(Some("a,team-*"))).await;
     wait_for_copies(&cluster, &["a=one"]).await;
+    let status =
+        wait_for_status(&cluster, "one copy is refused", |status| status.failed == 1).await;
+    assert_eq!(failures(&status), [("b", "NotAllowed")]);
     merge_patch(&source, &allow_to(None)).await;
     wait_for_copies(&cluster, &[]).await;
     operator.stop().await;

@@ -10,7 +10,7 @@ pub use crd::{BellerophonSimple, BellerophonSimpleSpec, BellerophonSimpleStatus}
 
 use bellerophon::prelude::*;
 use bellerophon_operator::{
-    DeploymentAction, INFORMER_VERBS, Operator, Placement, Switches, allow,
+    DeploymentAction, INFORMER_VERBS, Operator, Placement, RoleAggregation, Switches, allow,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{CustomResourceExt as _, ResourceExt as _};
@@ -32,6 +32,7 @@ pub const OPERATOR: Operator = Operator {
         ]
     },
     admission_policies: Vec::new,
+    role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
     setup,
@@ -65,7 +66,7 @@ impl Reconciler<BellerophonSimple> for SimpleReconciler {
         };
         let current = self.deployments.get(req.key());
         let plan = plan(shero, current.as_deref(), req.now()).map_err(Error::permanent)?;
-        apply(&req, shero, &plan).await?;
+        apply(&req, shero, current.as_deref(), &plan).await?;
         info!(shero = %req.key(), horse = %shero.spec.winged_horse_name, "reconciled");
         Ok(Action::await_change())
     }
@@ -74,10 +75,11 @@ impl Reconciler<BellerophonSimple> for SimpleReconciler {
 async fn apply(
     req: &Request<BellerophonSimple>,
     shero: &BellerophonSimple,
+    current: Option<&Deployment>,
     plan: &Plan,
 ) -> Result<(), Error> {
     if let DeploymentAction::Apply(desired) = &plan.deployment {
-        req.client().apply(&**desired).await?;
+        req.client().create_or_apply(current, &**desired).await?;
         let note = format!("applied Deployment {}", desired.name_any());
         req.recorder()
             .event(shero, Event::normal("Applied", "Apply", note));

@@ -8,12 +8,12 @@ use bellerophon::{
 };
 use bellerophon_simple::{BellerophonSimple, OPERATOR};
 use bellerophon_testkit::{
-    Account, OperatorFixture, TestCluster, converges_after_any_crash, converges_after_failover,
-    converges_under_any_fault, wait_until,
+    Account, Fault, OperatorFixture, TestCluster, converges_after_any_crash,
+    converges_after_failover, converges_under_any_fault, wait_until,
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
-    Client,
+    Client, ResourceExt as _,
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
@@ -81,6 +81,42 @@ async fn horse_name_and_scale_reach_every_pod() {
         all.is_empty()
     })
     .await;
+    operator.stop().await;
+    cluster.stop().await;
+}
+
+/// An apply used to take over a Deployment that the cache did not have yet.
+#[tokio::test(start_paused = true)]
+async fn deployment_that_the_cache_does_not_have_yet_is_not_taken_over() {
+    let cluster = TestCluster::with_nodes(1).await;
+    let account = FIXTURE.install(&cluster).await;
+    account.inject(Some(Fault::StaleCache));
+    let operator = FIXTURE.start(&account);
+    cluster.advance(Duration::from_secs(10)).await;
+    cluster.apply(shero("pegasus", 2)).await;
+    // The object is reconciled a second before the Deployment is in the cache.
+    cluster.advance(Duration::from_secs(1)).await;
+    let labels = json!({"shero": "philonoe"});
+    let theirs = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "philonoe"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            },
+        },
+    });
+    cluster.apply(theirs).await;
+    let deployments = cluster.namespaced::<Deployment>("default");
+    let created = deployments.get("philonoe").await.expect("it exists");
+    cluster.advance(Duration::from_secs(600)).await;
+    cluster.delete(shero("pegasus", 2)).await;
+    cluster.advance(Duration::from_secs(600)).await;
+    let found = deployments.get("philonoe").await.expect("it still exists");
+    assert_eq!(found.owner_references(), []);
+    assert_eq!(found.metadata.generation, created.metadata.generation);
     operator.stop().await;
     cluster.stop().await;
 }

@@ -9,6 +9,7 @@ mod difference; // merge patches
 mod error; // failed requests
 mod mapper; // kinds known at run time
 mod options; // how a write is made
+mod path; // names in paths
 mod request; // from an object to a request
 mod subresource; // binding, eviction, scale, …
 mod template; // many objects alike
@@ -27,6 +28,7 @@ pub(crate) use difference::difference;
 pub use error::WriteError;
 pub(crate) use mapper::RestMapper;
 pub use options::{ConflictPolicy, Precondition, WriteOptions};
+pub use path::path_segment;
 pub use subresource::Subresource;
 pub use template::Template;
 pub use written::{OperationResult, Written};
@@ -130,14 +132,60 @@ impl ReconcileClient {
     /// Applies an object by server-side apply. The fields it sets become those of the field
     /// manager, also if another one had them.
     ///
+    /// Whatever has the name is written, also an object that the cache does not have yet and that
+    /// belongs to another owner. Use [`create_or_apply`](Self::create_or_apply) for objects that the
+    /// reconciled one owns.
+    ///
     /// # Errors
     /// The server refuses.
     pub async fn apply<K: Kind>(&self, object: &K) -> Result<Written<K>, WriteError> {
         Ok(self.apply_erased(object, K::codec()).await?.into())
     }
 
-    /// Applies only the status of an object, likewise. No request is sent if `object` has this
-    /// status.
+    /// Makes an object as desired, if it is still as it was when the desired one was planned.
+    ///
+    /// `current` is the object in the cache. Without it, the desired object is created (POST), so
+    /// that an object of its name which the cache does not have yet is not taken over. Otherwise the
+    /// desired object is applied with the UID and version of the current one, so that it reaches
+    /// neither a later version nor another object of its name; see [`WriteOptions::precondition`].
+    ///
+    /// Fields that were set by the creation remain set when a later desired object leaves them out:
+    /// server-side apply removes only fields that were applied before.
+    ///
+    /// # Errors
+    /// The server refuses, or the object changed, was deleted or exists already: read it again and
+    /// plan again.
+    ///
+    /// ```
+    /// use bellerophon::prelude::*;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    ///
+    /// async fn write(
+    ///     req: &Request<ConfigMap>,
+    ///     children: &Lister<ConfigMap>,
+    ///     desired: &ConfigMap,
+    /// ) -> Result<(), Error> {
+    ///     let current = children.get(&ObjectKey::from_object(desired));
+    ///     // Here: return if `current` has another owner.
+    ///     req.client().create_or_apply(current.as_deref(), desired).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    pub async fn create_or_apply<K: Kind>(
+        &self,
+        current: Option<&K>,
+        desired: &K,
+    ) -> Result<Written<K>, WriteError> {
+        let codec = K::codec();
+        let response = match current {
+            Some(current) => self.apply_if_current(current, desired, codec).await?,
+            None => self.create_erased(desired, codec).await?,
+        };
+        Ok(response.into())
+    }
+
+    /// Applies only the status of an object, as [`apply`](Self::apply) does. No request is sent if
+    /// `object` has this status.
     ///
     /// # Errors
     /// The server refuses, or the object does not exist.
@@ -269,8 +317,7 @@ impl ReconcileClient {
         let target = self.target_of("patch", object, K::codec()).await?;
         // The API server rejects `force` on every other type of patch.
         let params = self.patch_params(matches!(patch, Patch::Apply(_)));
-        let name = target.key.name();
-        let request = kube::core::Request::new(&*target.path).patch(name, &params, patch);
+        let request = kube::core::Request::new(&*target.path).patch(&target.name, &params, patch);
         let response = self.send(&target, request).await?;
         Ok(self
             .recorded(&target, response, OperationResult::Updated)
@@ -315,7 +362,7 @@ impl ReconcileClient {
         &self,
         key: &ObjectKey,
     ) -> Result<Option<Arc<K>>, WriteError> {
-        let target = self.static_target("get", key.clone(), K::codec());
+        let target = self.static_target("get", key.clone(), K::codec())?;
         let found = self.get_erased(&target, K::codec()).await?;
         Ok(found.map(downcast))
     }
@@ -331,7 +378,7 @@ impl ReconcileClient {
         params: &ListParams,
     ) -> Result<Vec<Arc<K>>, WriteError> {
         let key = ObjectKey::new(namespace, "");
-        let target = self.static_target("list", key, K::codec());
+        let target = self.static_target("list", key, K::codec())?;
         let found = self.list_erased(&target, K::codec(), params).await?;
         Ok(found.into_iter().map(downcast).collect())
     }

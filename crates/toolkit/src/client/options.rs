@@ -91,7 +91,8 @@ pub struct WriteOptions {
     pub field_manager: Option<String>,
     /// What server-side apply does with fields of others; default: takes them over.
     pub on_conflict: Option<ConflictPolicy>,
-    /// What must still hold for `create_or_update` and `delete`; default: UID and version.
+    /// What must still hold for `create_or_update`, `create_or_apply` and `delete`; default: UID and
+    /// version.
     pub precondition: Option<Precondition>,
     /// What happens to dependents of a deleted object; default: that of the kind.
     pub propagation: Option<PropagationPolicy>,

@@ -1,6 +1,7 @@
 //! From an object to a request, and from a response to its metadata.
 //! Guarantees: nothing here knows the type of an object.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bellerophon_kinds::{KindCodec, Object, decode};
@@ -9,12 +10,12 @@ use http::header::USER_AGENT;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
 use kube::Resource;
 use kube::api::{GetParams, ListParams};
-use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, request};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{AnyObject, OperationResult, ReconcileClient, WriteError};
+use super::{AnyObject, OperationResult, ReconcileClient, WriteError, path_segment};
 use crate::ObjectKey;
 use crate::informer::kind_name;
 
@@ -28,16 +29,32 @@ pub(super) struct Target {
     pub(super) key: ObjectKey,
     /// The path of its collection.
     pub(super) path: String,
+    /// Its name as a segment of a path.
+    pub(super) name: String,
 }
 
 impl Target {
-    fn new(verb: &'static str, resource: ApiResource, key: ObjectKey) -> Self {
-        Self {
+    /// Fails if namespace or name cannot be in a path.
+    fn new(verb: &'static str, resource: ApiResource, key: ObjectKey) -> Result<Self, WriteError> {
+        let namespace = path_segment(key.namespace().unwrap_or_default());
+        let name = path_segment(key.name()).map(Cow::into_owned);
+        let Some((namespace, name)) = namespace.zip(name) else {
+            let invalid = "its namespace or name cannot be in a path".to_owned();
+            let source = kube::Error::BuildRequest(request::Error::Validation(invalid));
+            return Err(WriteError {
+                verb,
+                kind: resource.kind,
+                key,
+                source: Box::new(source),
+            });
+        };
+        Ok(Self {
             verb,
-            path: DynamicObject::url_path(&resource, key.namespace()),
+            path: DynamicObject::url_path(&resource, key.namespace().map(|_| &*namespace)),
             resource,
+            name,
             key,
-        }
+        })
     }
 
     pub(super) fn failed(&self, source: kube::Error) -> WriteError {
@@ -115,7 +132,7 @@ impl ReconcileClient {
             let key = ObjectKey::new(metadata.namespace.as_deref(), name);
             if let Some(resource) = codec.resource() {
                 // Only kinds known at run time need discovery, which may send a request.
-                return Ok(Target::new(verb, resource, key));
+                return Target::new(verb, resource, key);
             }
             let failed = |key: ObjectKey, source| WriteError {
                 verb,
@@ -128,7 +145,7 @@ impl ReconcileClient {
                 return Err(failed(key, kube::Error::Service(missing)));
             };
             match self.config.mapper.resource(types).await {
-                Ok(resource) => Ok(Target::new(verb, resource, key)),
+                Ok(resource) => Target::new(verb, resource, key),
                 Err(error) => Err(failed(key, error)),
             }
         })
@@ -140,7 +157,7 @@ impl ReconcileClient {
         verb: &'static str,
         key: ObjectKey,
         codec: &'static KindCodec,
-    ) -> Target {
+    ) -> Result<Target, WriteError> {
         let resource = codec.resource().expect("the type knows its kind");
         Target::new(verb, resource, key)
     }
@@ -238,8 +255,8 @@ impl ReconcileClient {
             let path = kube::core::Request::new(&*target.path);
             let params = GetParams::default();
             let request = match codec.is_metadata_only() {
-                true => path.get_metadata(target.key.name(), &params),
-                false => path.get(target.key.name(), &params),
+                true => path.get_metadata(&target.name, &params),
+                false => path.get(&target.name, &params),
             };
             match self.text(target, request).await {
                 Ok(text) => {

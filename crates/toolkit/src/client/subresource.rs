@@ -51,7 +51,7 @@ impl Subresource {
         let body = body_of(&target, body)?;
         let params = self.client.post_params();
         let path = kube::core::Request::new(&*target.path);
-        let request = path.create_subresource(self.name, target.key.name(), &params, body);
+        let request = path.create_subresource(self.name, &target.name, &params, body);
         self.sent(&target, request).await.map(|_| ())
     }
 
@@ -72,7 +72,7 @@ impl Subresource {
         let body = body_of(&target, body)?;
         let params = self.client.post_params();
         let path = kube::core::Request::new(&*target.path);
-        let request = path.replace_subresource(self.name, target.key.name(), &params, body);
+        let request = path.replace_subresource(self.name, &target.name, &params, body);
         Ok(self.sent(&target, request).await?.into())
     }
 
@@ -89,7 +89,7 @@ impl Subresource {
         let body = self.client.body(&target, object, codec)?;
         let params = self.client.post_params();
         let path = kube::core::Request::new(&*target.path);
-        let request = path.replace_subresource(self.name, target.key.name(), &params, body);
+        let request = path.replace_subresource(self.name, &target.name, &params, body);
         Ok(self.sent(&target, request).await?.into())
     }
 
@@ -108,7 +108,7 @@ impl Subresource {
             .await?;
         let params = self.client.patch_params(matches!(patch, Patch::Apply(_)));
         let path = kube::core::Request::new(&*target.path);
-        let request = path.patch_subresource(self.name, target.key.name(), &params, patch);
+        let request = path.patch_subresource(self.name, &target.name, &params, patch);
         Ok(self.sent(&target, request).await?.into())
     }
 

@@ -46,7 +46,7 @@ impl ReconcileClient {
     ) -> BoxFuture<'a, Result<Response, WriteError>> {
         let params = self.patch_params(matches!(patch, Patch::Apply(_)));
         let request = kube::core::Request::new(&*target.path);
-        let name = target.key.name();
+        let name = &target.name;
         let request = match subresource {
             Some(subresource) => request.patch_subresource(subresource, name, &params, patch),
             None => request.patch(name, &params, patch),
@@ -61,15 +61,41 @@ impl ReconcileClient {
     ) -> BoxFuture<'a, Result<Response, WriteError>> {
         Box::pin(async move {
             let target = self.target_of("apply", object, codec).await?;
-            let mut body = self.value(&target, object, codec)?;
-            // An object that was read from a cache has them.
-            if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
-                for field in SERVER_FIELDS {
-                    metadata.remove(field);
-                }
-            }
+            let body = self.configuration(&target, object, codec)?;
             self.write_patch(&target, None, &Patch::Apply(&body)).await
         })
+    }
+
+    /// Applies an object if the present one is as it was read.
+    pub(super) fn apply_if_current<'a>(
+        &'a self,
+        current: &'a AnyObject,
+        desired: &'a AnyObject,
+        codec: &'static KindCodec,
+    ) -> BoxFuture<'a, Result<Response, WriteError>> {
+        Box::pin(async move {
+            let target = self.target_of("apply", desired, codec).await?;
+            let mut body = self.configuration(&target, desired, codec)?;
+            let metadata = codec.metadata(current);
+            self.options.precondition().set(&mut body, metadata);
+            self.write_patch(&target, None, &Patch::Apply(&body)).await
+        })
+    }
+
+    /// An object as it is applied: without the fields that the server sets.
+    fn configuration(
+        &self,
+        target: &Target,
+        object: &AnyObject,
+        codec: &'static KindCodec,
+    ) -> Result<Value, WriteError> {
+        let mut body = self.value(target, object, codec)?;
+        if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in SERVER_FIELDS {
+                metadata.remove(field);
+            }
+        }
+        Ok(body)
     }
 
     pub(super) fn apply_status_erased<'a>(
@@ -136,7 +162,7 @@ impl ReconcileClient {
             let body = self.body(&target, object, codec)?;
             let params = self.post_params();
             let request = kube::core::Request::new(&*target.path);
-            let request = request.replace(target.key.name(), &params, body);
+            let request = request.replace(&target.name, &params, body);
             self.write(&target, request, OperationResult::Updated).await
         })
     }
@@ -199,8 +225,7 @@ impl ReconcileClient {
         Box::pin(async move {
             let target = self.target_of("delete", object, codec).await?;
             let params = self.options.delete_params(codec.metadata(object));
-            let request =
-                kube::core::Request::new(&*target.path).delete(target.key.name(), &params);
+            let request = kube::core::Request::new(&*target.path).delete(&target.name, &params);
             let response = self.send(&target, request).await?;
             // Otherwise the response is the object, which exists in a newer version.
             let is_deleted = response.is_status;
@@ -222,7 +247,7 @@ impl ReconcileClient {
                 .await?;
             let params = self.patch_params(false);
             let request = kube::core::Request::new(&*target.path);
-            let request = request.patch(target.key.name(), &params, &Patch::Merge(patch));
+            let request = request.patch(&target.name, &params, &Patch::Merge(patch));
             let response = self.send(&target, request).await?;
             let metadata = &response.metadata;
             // The server removes an object whose last finalizer is gone in the same request, and

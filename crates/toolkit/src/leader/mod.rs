@@ -4,7 +4,8 @@
 //! the lease, and is cancelled when that is no longer certain.
 //! Guarantees: work ends at the renew deadline, counted from the start of the last successful
 //! renewal, which is before another candidate may take the lease; only time observed locally
-//! counts, never timestamps in the lease.
+//! counts, never timestamps in the lease; a process holds only a lease that it acquired itself,
+//! whatever identity the lease names.
 //!
 //! Follows client-go's `leaderelection` package.
 
@@ -26,7 +27,8 @@ use crate::clock::{Clock, Rng};
 use crate::metrics::Metrics;
 use options::JITTER_FACTOR;
 pub use options::LeaderElectionOptions;
-use record::{Candidate, ObservedLease, Step};
+pub(crate) use options::unique_identity;
+use record::{Acquisition, Candidate, ObservedLease, Step};
 pub(crate) use term::LeadershipSender;
 pub use term::{Leadership, Term};
 
@@ -106,8 +108,9 @@ impl LeaderElector {
         metrics.set_leader(&options.lease_name, false);
         let identity = options.identity.clone();
         let candidate = Candidate {
-            identity: identity.unwrap_or_else(|| options::random_identity(&rng)),
+            identity: identity.unwrap_or_else(|| unique_identity(None, &rng)),
             lease_duration: options.lease_duration,
+            acquired: None,
         };
         let (sender, leadership) = Leadership::channel();
         Ok(Self {
@@ -327,12 +330,25 @@ impl LeaderElector {
         let name = &self.options.lease_name;
         // Both requests are conditional, on the version or on the absence of the lease: of several
         // candidates one succeeds.
-        let stored = match lease.metadata.resource_version {
-            Some(_) => self.leases.replace(name, &params, &lease).await?,
-            None => self.leases.create(&params, &lease).await?,
+        // It is set before the request, whose response may be lost.
+        let former = self.candidate.acquired.replace(Acquisition::of(&lease));
+        let response = match lease.metadata.resource_version {
+            Some(_) => self.leases.replace(name, &params, &lease).await,
+            None => self.leases.create(&params, &lease).await,
         };
-        self.observed = Some(ObservedLease::new(stored, Instant::now()));
-        Ok(())
+        match response {
+            Ok(stored) => {
+                self.observed = Some(ObservedLease::new(stored, Instant::now()));
+                Ok(())
+            }
+            Err(error) => {
+                // A write that the server rejected acquired nothing.
+                if matches!(&error, kube::Error::Api(status) if status.code < 500) {
+                    self.candidate.acquired = former;
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Releases the lease if this candidate still holds it.

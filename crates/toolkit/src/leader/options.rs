@@ -33,8 +33,13 @@ pub struct LeaderElectionOptions {
     pub lease_name: String,
     /// The namespace of the lease. Default: the pod's namespace; outside a cluster, `default`.
     pub lease_namespace: String,
-    /// The candidate, unique to this process. Default: the identity in the options of the Manager,
-    /// else host name and a random suffix.
+    /// The candidate, as written to the lease. Default: the identity in the options of the Manager,
+    /// else the host name, and a random suffix.
+    ///
+    /// It should be unique to this process, which the name of a pod is not: a pod of a StatefulSet
+    /// that is force deleted may still run when its successor starts. Two processes with one
+    /// identity still never lead in one term: a process does not renew a lease that it did not
+    /// acquire, it waits until the lease expires. After a restart that includes its own.
     pub identity: Option<String>,
     /// How long other candidates wait before they take over a lease that is not renewed.
     /// Default: 15 s.
@@ -89,16 +94,21 @@ fn in_cluster_namespace() -> Option<String> {
     (!namespace.is_empty()).then(|| namespace.to_owned())
 }
 
-/// Host name and a random suffix, as controller-runtime names a candidate.
-pub(super) fn random_identity(rng: &Rng) -> String {
+/// The name of the process and a random suffix, as controller-runtime names a candidate. Default of
+/// the name: the host name.
+pub(crate) fn unique_identity(name: Option<&str>, rng: &Rng) -> String {
+    let name = name.map_or_else(host_name, str::to_owned);
+    format!("{name}_{:016x}", rng.below(u64::MAX))
+}
+
+fn host_name() -> String {
     let host = std::env::var("HOSTNAME")
         .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))
         .unwrap_or_default();
-    let host = match host.trim() {
-        "" => "unknown",
-        host => host,
-    };
-    format!("{host}_{:016x}", rng.below(u64::MAX))
+    match host.trim() {
+        "" => "unknown".to_owned(),
+        host => host.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -124,8 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn random_identities_differ() {
+    fn identities_of_one_name_differ() {
         let rng = Rng::seeded(1);
-        assert_ne!(random_identity(&rng), random_identity(&rng));
+        for name in [None, Some("op-0")] {
+            let first = unique_identity(name, &rng);
+            assert_ne!(first, unique_identity(name, &rng));
+            assert!(first.starts_with(name.unwrap_or_default()), "{first}");
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! In: the lease as read, and local time. Out: wait, or the record to write.
 //! Guarantees: the record of another holder is left unchanged for its whole duration after this
-//! process observed its last change.
+//! process observed its last change; a record that this process did not write is that of another
+//! holder, also if it has the same identity.
 //!
 //! Pure: times are passed in.
 
@@ -18,6 +19,32 @@ use tokio::time::Instant;
 pub(super) struct Candidate {
     pub(super) identity: String,
     pub(super) lease_duration: Duration,
+    /// What this process last acquired, or tried to; `None` before the first try.
+    pub(super) acquired: Option<Acquisition>,
+}
+
+/// One acquisition of a lease. Renewals do not change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Acquisition {
+    transitions: i32,
+    acquire_time: Option<Timestamp>,
+}
+
+impl Acquisition {
+    /// The acquisition that a lease records.
+    pub(super) fn of(lease: &Lease) -> Self {
+        let spec = lease.spec.as_ref();
+        let acquire_time = spec.and_then(|spec| spec.acquire_time.as_ref());
+        Self {
+            transitions: spec.and_then(|spec| spec.lease_transitions).unwrap_or(0),
+            acquire_time: acquire_time.map(|time| truncate_to_microseconds(time.0)),
+        }
+    }
+}
+
+/// A time as the API server stores a `MicroTime`.
+fn truncate_to_microseconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
 
 /// The lease, and when this process observed its last change.
@@ -67,8 +94,10 @@ impl ObservedLease {
         self.spec().lease_transitions.unwrap_or(0)
     }
 
+    /// Whether a candidate acquired the lease and nobody did since.
     pub(super) fn is_held_by(&self, candidate: &Candidate) -> bool {
         self.holder() == candidate.identity
+            && candidate.acquired == Some(Acquisition::of(&self.lease))
     }
 
     pub(super) fn step(&self, candidate: &Candidate, now: Instant, wall: Timestamp) -> Step {
@@ -147,6 +176,18 @@ mod tests {
         Candidate {
             identity: "me".into(),
             lease_duration: Duration::from_secs(15),
+            acquired: Some(Acquisition {
+                transitions: 3,
+                acquire_time: None,
+            }),
+        }
+    }
+
+    /// Another process with the same identity.
+    fn namesake() -> Candidate {
+        Candidate {
+            acquired: None,
+            ..candidate()
         }
     }
 
@@ -207,5 +248,20 @@ mod tests {
             };
             assert_eq!(spec.lease_transitions, Some(transitions), "from {holder:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn record_of_another_process_with_the_same_identity_is_taken_over_when_it_expires() {
+        let start = Instant::now();
+        let observed = ObservedLease::new(lease("me", 15, 100), start);
+        let step_after = |seconds: u64| {
+            let now = start + Duration::from_secs(seconds);
+            observed.step(&namesake(), now, Timestamp::UNIX_EPOCH)
+        };
+        assert!(matches!(step_after(14), Step::Wait));
+        let Step::Take(spec) = step_after(15) else {
+            panic!("the lease has expired")
+        };
+        assert_eq!(spec.lease_transitions, Some(4));
     }
 }

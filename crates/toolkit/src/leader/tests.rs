@@ -119,12 +119,20 @@ async fn until_elected(history: &History, count: usize) {
 
 /// The time between the end of the first leader and the start of the second.
 async fn gap(end: impl FnOnce(&Replica)) -> (f32, Replica, Replica) {
+    gap_between(["first", "second"], end).await
+}
+
+/// The same with these identities.
+async fn gap_between(
+    identities: [&'static str; 2],
+    end: impl FnOnce(&Replica),
+) -> (f32, Replica, Replica) {
     let server = ApiServer::builder().seed(1).start().await.unwrap();
     let history = History::default();
     let start = Instant::now();
-    let first = replica(&server, "first", &history, start);
+    let first = replica(&server, identities[0], &history, start);
     until_elected(&history, 1).await;
-    let second = replica(&server, "second", &history, start);
+    let second = replica(&server, identities[1], &history, start);
     sleep(Duration::from_secs(60)).await;
     assert_eq!(
         history.lock().unwrap().len(),
@@ -134,8 +142,10 @@ async fn gap(end: impl FnOnce(&Replica)) -> (f32, Replica, Replica) {
     end(&first);
     until_elected(&history, 2).await;
     let all = history.lock().unwrap().clone();
-    assert_eq!(all[0].name, "first");
-    assert_eq!(all[1].name, "second");
+    assert_eq!(all[0].name, identities[0]);
+    assert_eq!(all[1].name, identities[1]);
+    let lease = leases(&server).get(LEASE).await.unwrap();
+    assert_eq!(lease.spec.unwrap().lease_transitions, Some(1));
     let ended = all[0]
         .until
         .expect("the first stopped before the second began");
@@ -268,6 +278,50 @@ async fn lease_is_released_also_during_a_renewal() {
     ));
     let lease = leases(&server).get(LEASE).await.unwrap();
     assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""));
+}
+
+/// Two processes with one identity used to renew one lease, in one term.
+#[tokio::test(start_paused = true)]
+async fn processes_with_one_identity_lead_one_after_the_other() {
+    let (gap, first, _second) = gap_between(["same", "same"], |first| {
+        first.disconnected.store(true, Ordering::SeqCst);
+    })
+    .await;
+    assert!(gap > 3.0, "work ended {gap} s before the next leader");
+    assert!(matches!(
+        first.task.await.unwrap(),
+        Err(LeaderError::Lost(_))
+    ));
+}
+
+/// The response to the request that acquired the lease is lost.
+#[tokio::test(start_paused = true)]
+async fn candidate_recognizes_its_acquisition_after_a_lost_response() {
+    let server = ApiServer::builder().seed(1).start().await.unwrap();
+    let service = server.service();
+    let is_lost = Arc::new(AtomicBool::new(true));
+    let lossy = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let service = service.clone();
+        let is_post = request.method() == http::Method::POST;
+        let is_lost = is_lost.clone();
+        async move {
+            let response = service.oneshot(request).await;
+            if is_post && is_lost.swap(false, Ordering::SeqCst) {
+                let error = "connection reset";
+                return Err(Box::<dyn std::error::Error + Send + Sync>::from(error));
+            }
+            response.map_err(Into::into)
+        }
+    });
+    let elector = elector(kube::Client::new(lossy, "default"), "me");
+    let start = Instant::now();
+    let term = elector.run(CancellationToken::new(), |term| async move { term.number });
+    assert_eq!(term.await.unwrap(), Some(0));
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]

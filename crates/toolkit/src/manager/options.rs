@@ -76,8 +76,9 @@ impl fmt::Debug for ControllerClients {
 /// ```
 #[derive(Clone, Debug)]
 pub struct ManagerOptions {
-    /// The `reportingInstance` of events; default: the environment variable `HOSTNAME`, which in a
-    /// pod is the name of the pod.
+    /// The `reportingInstance` of events, and, with a random suffix, the candidate in leader
+    /// election; default: the environment variable `HOSTNAME`, which in a pod is the name of the
+    /// pod.
     pub identity: Option<String>,
     /// The namespaces of its informers; default: all. Cluster-scoped kinds are watched always.
     pub namespaces: Namespaces,

@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::runnable::{BoxRunnable, RunnableGroup};
 use super::{Manager, ManagerError, endpoints};
 use crate::informer::InformerHandle;
-use crate::leader::{LeaderElectionOptions, LeaderElector};
+use crate::leader::{LeaderElectionOptions, LeaderElector, unique_identity};
 
 /// How long caches, event writers and servers may take to stop; they have little to finish.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,8 +72,9 @@ impl Manager {
         let failure = FirstFailure::new(stop.clone());
         let election = options.leader_election.clone();
         let elector = election.map(|election| {
+            let unique = || unique_identity(options.identity.as_deref(), &options.rng);
             let election = LeaderElectionOptions {
-                identity: election.identity.or_else(|| options.identity.clone()),
+                identity: Some(election.identity.clone().unwrap_or_else(unique)),
                 ..election
             };
             LeaderElector::new(

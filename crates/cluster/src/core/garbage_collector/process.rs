@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use bellerophon::client::path_segment;
 use bellerophon::trace::TraceEvent;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -184,10 +185,12 @@ impl GarbageCollector {
         if self.absent_owners().contains(&identity) {
             return Ok(OwnerLookup::Classified(OwnerState::Dangling));
         }
-        let found = resource
-            .api(&self.client, namespace)
-            .get_metadata_opt(&owner.name)
-            .await?;
+        let api = resource.api(&self.client, namespace);
+        let found = match path_segment(&owner.name) {
+            Some(name) => api.get_metadata_opt(&name).await?,
+            // An owner reference may have any name, but an object may not.
+            None => None,
+        };
         let live = found
             .map(|found| found.metadata)
             .filter(|found| found.uid.as_ref() == Some(&owner.uid));
@@ -211,7 +214,11 @@ impl GarbageCollector {
         uid: &Uid,
         object: &Node,
     ) -> Result<Option<ObjectMeta>, Error> {
-        let found = api.get_metadata_opt(object.key.name()).await?;
+        // The key of an owner that was not observed is that of an owner reference.
+        let Some(name) = path_segment(object.key.name()) else {
+            return Ok(None);
+        };
+        let found = api.get_metadata_opt(&name).await?;
         Ok(found
             .map(|found| found.metadata)
             .filter(|found| found.uid.as_deref() == Some(&**uid)))

@@ -16,7 +16,11 @@ mod tests; // table tests of the next step
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use bellerophon::{informer::InformerOptions, prelude::*};
+use bellerophon::{
+    client::{WriteError, Written},
+    informer::InformerOptions,
+    prelude::*,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt as _, api::Patch};
@@ -154,8 +158,7 @@ impl AgentRun<'_> {
                 Next::Return(action) => return Ok(action),
                 Next::Write(patch, event) => (patch, event),
             };
-            let patch = Patch::Merge(patch.to_merge_patch(&node));
-            let written = match self.req.client().patch(&node.target(), &patch).await {
+            let written = match self.write(&node, &patch).await {
                 Ok(written) => written.object()?,
                 Err(error) if is_conflict(&error) || is_not_found(&error) => {
                     return Ok(Action::requeue_after(CONFLICT_DELAY));
@@ -176,6 +179,22 @@ impl AgentRun<'_> {
             node = NodeState::new(&written, prefix);
         }
         Ok(Action::requeue_after(CONFLICT_DELAY))
+    }
+
+    async fn write(
+        &self,
+        node: &NodeState,
+        patch: &NodePatch,
+    ) -> Result<Written<Node>, WriteError> {
+        let client = self.req.client();
+        let body = patch.to_json(node);
+        if patch.is_status() {
+            let statuses = client.subresource("status");
+            return statuses
+                .patch(&node.target(), &Patch::Strategic(body))
+                .await;
+        }
+        client.patch(&node.target(), &Patch::Merge(body)).await
     }
 
     async fn step(&self, node: &NodeState, boot: &str) -> Result<Next, Error> {
@@ -203,7 +222,7 @@ impl AgentRun<'_> {
                 Next::Write(NodePatch::claim(node, &id, boot, now), Some(event))
             }
             AgentStep::Drain { progress, grant } => self.drain(node, &progress, &grant).await?,
-            AgentStep::Reboot(progress) => self.reboot(node, &progress, ledger.as_deref()).await?,
+            AgentStep::Reboot(id) => self.reboot(node, &id, ledger.as_deref()).await?,
             AgentStep::End {
                 id,
                 result,
@@ -246,7 +265,7 @@ impl AgentRun<'_> {
                 self.metrics.observe_drain(elapsed.as_secs_f64());
                 let note = format!("Node {} reboots", node.name);
                 let event = Event::normal("Rebooting", ACTION, note);
-                Next::Write(NodePatch::commit(progress), Some(event))
+                Next::Write(NodePatch::commit(progress, now), Some(event))
             }
             DrainDecision::GiveUp => {
                 warn!(
@@ -265,7 +284,7 @@ impl AgentRun<'_> {
     async fn reboot(
         &self,
         node: &NodeState,
-        progress: &RebootProgress,
+        id: &GrantId,
         ledger: Option<&RebootLedger>,
     ) -> Result<Next, Error> {
         match self.agent.machine.reboot().await {
@@ -275,11 +294,13 @@ impl AgentRun<'_> {
             Err(MachineError::Refused(error)) => {
                 warn!(node = node.name, error, "the machine does not reboot");
                 let request = ledger
-                    .and_then(|ledger| ledger.grant(&progress.id))
+                    .and_then(|ledger| ledger.grant(id))
                     .map(|grant| grant.reason.clone())
                     .unwrap_or_default();
                 let now = self.req.now();
-                Ok(self.end(node, &progress.id, RebootResult::Refused, &request, now))
+                let event = self.ended(node, RebootResult::Refused, now);
+                let patch = NodePatch::refuse(node, id, &request, now);
+                Ok(Next::Write(patch, Some(event)))
             }
             // The machine may still reboot: the grant stays, and the reboot is retried.
             Err(error @ MachineError::Unclear(_)) => Err(error.into()),
@@ -294,19 +315,24 @@ impl AgentRun<'_> {
         request: &str,
         now: Timestamp,
     ) -> Next {
+        let event = self.ended(node, result, now);
+        Next::Write(NodePatch::end(node, id, result, request, now), Some(event))
+    }
+
+    /// Counts the end of a grant, and returns its Event.
+    fn ended(&self, node: &NodeState, result: RebootResult, now: Timestamp) -> Event {
         let elapsed = node
             .progress()
             .map(|progress| now.duration_since(progress.since).as_secs_f64());
         self.metrics.observe_end(result, elapsed);
         let name = &node.name;
-        let event = if result == RebootResult::Done {
+        if result == RebootResult::Done {
             let note = format!("Node {name} has rebooted");
             Event::normal("RebootDone", ACTION, note)
         } else {
             let note = format!("Node {name} does not reboot: {}", result.as_str());
             Event::warning("RebootGivenUp", ACTION, note)
-        };
-        Next::Write(NodePatch::end(node, id, result, request, now), Some(event))
+        }
     }
 }
 

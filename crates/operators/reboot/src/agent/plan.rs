@@ -1,13 +1,14 @@
 //! The next step of an agent: a pure function of its Node, the boot ID, the ledger and the time.
 //!
 //! Guarantees: an agent acts only for a grant that is in the ledger with the UID of its Node and
-//! the current boot ID, so that neither a forged nor a repeated order reboots the machine; after a
-//! crash at any point, the next step follows from the stored state.
+//! the current boot ID, so that neither a forged nor a repeated order reboots the machine; a machine
+//! is rebooted only after the agent's own commit, which is not an annotation; after a crash at any
+//! point, the next step follows from the stored state.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    annotations::{GrantId, RebootProgress, RebootResult, Stage},
+    annotations::{GrantId, RebootProgress, RebootResult},
     ledger::{Grant, RebootLedger},
     policy::{DrainMode, OnTimeout},
     state::NodeState,
@@ -32,7 +33,7 @@ pub(crate) enum AgentStep {
         grant: Box<Grant>,
     },
     /// Reboot the machine.
-    Reboot(RebootProgress),
+    Reboot(GrantId),
     /// End the grant. After a failure, `request` is requested again.
     End {
         id: GrantId,
@@ -43,7 +44,7 @@ pub(crate) enum AgentStep {
 
 /// Whether the next step depends on the ledger.
 pub(crate) fn needs_ledger(node: &NodeState) -> bool {
-    node.has_order() || node.is_in_progress()
+    node.has_order() || node.is_in_progress() || node.committed.is_some()
 }
 
 /// The next step on a machine with this boot ID. The ledger must have been read after the Node;
@@ -71,6 +72,12 @@ pub(crate) fn next_step(
     if node.is_terminating {
         return AgentStep::Idle;
     }
+    // Annotations, which any user can write or remove, do not change a commit.
+    if let Some(id) = &node.committed
+        && grant_of(id).is_some_and(|grant| grant.boot_id == boot)
+    {
+        return AgentStep::Reboot(id.clone());
+    }
     if let Some(progress) = node.progress() {
         let grant = grant_of(&progress.id);
         // The ledger is trusted more than the annotation, which any user can write.
@@ -83,9 +90,6 @@ pub(crate) fn next_step(
             _ if has_rebooted => end(&progress.id, RebootResult::Done),
             // Without a grant there is no slot, which another node may have by now.
             None => end(&progress.id, RebootResult::Revoked),
-            // Before the check of the expiry: the machine may be on its way down, so the slot must
-            // not become free.
-            Some(_) if progress.stage == Stage::Rebooting => AgentStep::Reboot(progress.clone()),
             Some(grant) if now >= grant.expires_at.0 => end(&progress.id, RebootResult::Expired),
             Some(grant) => AgentStep::Drain {
                 progress: progress.clone(),
@@ -141,7 +145,9 @@ pub(crate) fn after_drain(
     now: Timestamp,
 ) -> DrainDecision {
     let timeout = SignedDuration::from_secs(grant.drain.timeout_seconds);
-    let is_late = now.duration_since(progress.since) >= timeout;
+    // The annotation may be forged, but no drain begins before its grant.
+    let since = progress.since.max(grant.granted_at.0);
+    let is_late = now.duration_since(since) >= timeout;
     match (grant.drain.mode, grant.drain.on_timeout) {
         (DrainMode::None, _) => DrainDecision::Commit,
         _ if remaining == 0 => DrainDecision::Commit,

@@ -237,12 +237,16 @@ fn step_after_a_crash_follows_from_the_annotations() {
             ],
         )
     };
-    let rebooted = NodeState {
-        boot_id: Some("b-1".into()),
+    let committed = NodeState {
+        committed: Some(id()),
         ..in_progress(Stage::Rebooting)
     };
-    let drain = AgentStep::Drain {
-        progress: progress(Stage::Draining),
+    let rebooted = NodeState {
+        boot_id: Some("b-1".into()),
+        ..committed.clone()
+    };
+    let drain = |stage| AgentStep::Drain {
+        progress: progress(stage),
         grant: Box::new(grant()),
     };
     let grants = [grant()];
@@ -253,23 +257,69 @@ fn step_after_a_crash_follows_from_the_annotations() {
             "b-0",
             &grants[..],
             0,
-            drain,
+            drain(Stage::Draining),
         ),
         (
             "a restart of the agent is not a reboot",
+            committed.clone(),
+            "b-0",
+            &grants,
+            0,
+            AgentStep::Reboot(id()),
+        ),
+        (
+            "expired after the commit",
+            committed.clone(),
+            "b-0",
+            &grants,
+            999,
+            AgentStep::Reboot(id()),
+        ),
+        (
+            "a forged stage does not skip the drain",
             in_progress(Stage::Rebooting),
             "b-0",
             &grants,
             0,
-            AgentStep::Reboot(progress(Stage::Rebooting)),
+            drain(Stage::Rebooting),
         ),
         (
-            "expired after the commit",
+            "a forged stage does not extend the grant",
             in_progress(Stage::Rebooting),
             "b-0",
             &grants,
-            999,
-            AgentStep::Reboot(progress(Stage::Rebooting)),
+            100,
+            ended(RebootResult::Expired),
+        ),
+        (
+            "the commit of another grant",
+            NodeState {
+                committed: GrantId::parse("g-0"),
+                ..in_progress(Stage::Rebooting)
+            },
+            "b-0",
+            &grants,
+            0,
+            drain(Stage::Rebooting),
+        ),
+        (
+            "annotations removed after the commit",
+            NodeState {
+                committed: Some(id()),
+                ..node("b-0", &[])
+            },
+            "b-0",
+            &grants,
+            0,
+            AgentStep::Reboot(id()),
+        ),
+        (
+            "released by an administrator after the commit",
+            committed.clone(),
+            "b-0",
+            &[],
+            0,
+            ended(RebootResult::Revoked),
         ),
         (
             "expired in the drain",
@@ -297,7 +347,7 @@ fn step_after_a_crash_follows_from_the_annotations() {
         ),
         (
             "rebooted, not yet reported by the kubelet",
-            in_progress(Stage::Rebooting),
+            committed,
             "b-1",
             &grants,
             0,
@@ -442,6 +492,30 @@ fn drain_commits_retries_or_gives_up() {
             after_drain(&progress(Stage::Draining), &grant, remaining, at(second)),
             expected,
             "{remaining} pods after {second} s: {mode:?}, {on_timeout:?}"
+        );
+    }
+}
+
+#[test]
+fn forged_start_does_not_end_the_drain_early() {
+    let forged = RebootProgress {
+        since: Timestamp::MIN,
+        ..progress(Stage::Draining)
+    };
+    let timeout = Drain::default().timeout_seconds;
+    for (granted_at, expected) in [(0, DrainDecision::Commit), (1, DrainDecision::Retry)] {
+        let grant = Grant {
+            granted_at: Time(at(granted_at)),
+            drain: Drain {
+                on_timeout: OnTimeout::Reboot,
+                ..Drain::default()
+            },
+            ..grant()
+        };
+        assert_eq!(
+            after_drain(&forged, &grant, 3, at(timeout)),
+            expected,
+            "granted at {granted_at}"
         );
     }
 }

@@ -3,8 +3,9 @@
 //! Inputs: a grant, its Node, the time. Output: what the controller has to do about it.
 //!
 //! Guarantees: a grant ends on its Node before its slot is released; a slot is released only after
-//! the node rebooted, has been Ready for the settle time and is uncordoned, or its agent gave up,
-//! or the Node was deleted.
+//! the node rebooted, has been Ready for the settle time and is uncordoned, or its agent gave up
+//! before its commit, or the Node was deleted. Annotations alone do not release the slot of a machine
+//! that is about to reboot.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -60,7 +61,7 @@ pub(crate) fn grant_phase(
     }
     // The agent has claimed the order, and from now on only it or an administrator ends the grant:
     // a timeout here would free the slot of a node that may reboot at any time.
-    if node.is_in_progress() {
+    if node.is_in_progress() || (node.has_committed(&id) && !has_rebooted(grant, node)) {
         return GrantPhase::InProgress;
     }
     let is_late =
@@ -83,6 +84,12 @@ pub(crate) fn grant_phase(
     }
 }
 
+/// Whether the kubelet reported another boot ID than that of the grant.
+fn has_rebooted(grant: &Grant, node: &NodeState) -> bool {
+    let boot_id = node.boot_id.as_ref();
+    boot_id.is_some_and(|boot_id| *boot_id != grant.boot_id)
+}
+
 fn is_announced(node: &NodeState, id: &GrantId) -> bool {
     node.order().is_some_and(|order| order.id == *id)
 }
@@ -99,13 +106,12 @@ fn phase_after_end(
     if node.is_in_progress() || node.is_cordoned_by_us() {
         return GrantPhase::Recovering;
     }
-    // The machine did not go down, so there is nothing to wait for.
-    if result != RebootResult::Done {
+    // The result is an annotation, which any user can write; the commit is not.
+    let is_committed = grant.id().is_some_and(|id| node.has_committed(&id));
+    if result != RebootResult::Done && !is_committed {
         return GrantPhase::Complete;
     }
-    let boot_id = node.boot_id.as_ref();
-    let has_rebooted = boot_id.is_some_and(|boot_id| *boot_id != grant.boot_id);
-    if !has_rebooted || !node.ready {
+    if !has_rebooted(grant, node) || !node.ready {
         return GrantPhase::Recovering;
     }
     if now.duration_since(since) >= settle {

@@ -234,7 +234,7 @@ impl RebootReconciler {
             let Some(node) = nodes.get(&update.node) else {
                 return Ok(true);
             };
-            let patch = Patch::Merge(update.patch.to_merge_patch(node));
+            let patch = Patch::Merge(update.patch.to_json(node));
             match req.client().patch(&node.target(), &patch).await {
                 Ok(_) => {
                     if let Some(event) = update.event {

@@ -87,6 +87,13 @@ impl NodeState {
         }
     }
 
+    fn committed(self, number: u32) -> Self {
+        Self {
+            committed: Some(id(number)),
+            ..self
+        }
+    }
+
     fn in_progress(self, number: u32, stage: Stage) -> Self {
         let progress = RebootProgress {
             id: id(number),
@@ -817,6 +824,35 @@ fn grant_is_complete_only_when_its_node_has_recovered() {
             node("a").ended(1, RebootResult::Done, 0),
             30,
             GrantPhase::Recovering,
+        ),
+        (
+            "end forged after the commit, while the machine goes down",
+            node("a").committed(1).ended(1, RebootResult::Refused, 1),
+            9999,
+            GrantPhase::Recovering,
+        ),
+        (
+            "end forged after the commit, and rebooted",
+            node("a")
+                .rebooted()
+                .committed(1)
+                .ended(1, RebootResult::Withdrawn, 0),
+            30,
+            GrantPhase::Complete,
+        ),
+        (
+            "annotations removed after the commit",
+            node("a").committed(1),
+            9999,
+            GrantPhase::InProgress,
+        ),
+        (
+            "ended before the commit",
+            node("a")
+                .committed(7)
+                .ended(1, RebootResult::DrainTimedOut, 1),
+            0,
+            GrantPhase::Complete,
         ),
         (
             "still cordoned by the agent",

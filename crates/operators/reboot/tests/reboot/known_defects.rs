@@ -143,11 +143,12 @@ async fn refused_reboot_is_reported_and_requested_again() {
     let agents = OperatorUnderTest::start(agents_without_reboot, &fixture.agents);
     request(&fixture.cluster, "node-1").await;
     let nodes = fixture.cluster.all::<Node>();
-    let nodes = wait_until(&nodes, "the agent gives up", |nodes| {
-        annotation(&nodes[0], LAST).contains("result=Refused")
-    })
+    let nodes = wait_until(
+        &nodes,
+        "the agent gives up and uncordons the node",
+        |nodes| annotation(&nodes[0], LAST).contains("result=Refused") && !is_cordoned(&nodes[0]),
+    )
     .await;
-    assert!(!is_cordoned(&nodes[0]));
     assert_eq!(annotation(&nodes[0], NEEDED), "kernel");
     let ledgers = fixture.cluster.all::<RebootLedger>();
     wait_until(&ledgers, "its slot is released", |ledgers| {

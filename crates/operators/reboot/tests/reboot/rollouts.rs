@@ -10,7 +10,10 @@ use bellerophon_reboot::{
 };
 use bellerophon_testkit::{OperatorUnderTest, TestCluster, converges_after_any_crash, wait_until};
 use k8s_openapi::api::core::v1::{Event, Node};
-use kube::{Client, ResourceExt as _};
+use kube::{
+    Client, ResourceExt as _,
+    api::{Patch, PatchParams},
+};
 use serde_json::json;
 
 use crate::fixture::{
@@ -220,6 +223,101 @@ async fn forged_and_repeated_orders_reboot_nothing() {
     .await;
     cluster.advance(Duration::from_secs(600)).await;
     assert_eq!(boot_ids(cluster).await, before);
+    controller.stop().await;
+    agents.stop().await;
+    fixture.cluster.stop().await;
+}
+
+/// The stage in the annotation used to be the commit.
+#[tokio::test(start_paused = true)]
+async fn forged_stage_does_not_reboot_past_a_budget() {
+    let fixture = RebootFixture::new(2).await;
+    let cluster = &fixture.cluster;
+    let spec = json!({"maxUnavailable": 2, "drain": {"timeoutSeconds": 600}});
+    cluster.apply(policy(spec)).await;
+    cluster.apply(deployment("web", 2)).await;
+    cluster
+        .apply(budget("web", json!({"maxUnavailable": 0})))
+        .await;
+    fixture.wait_until_available("web", 2).await;
+    let before = boot_ids(cluster).await;
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
+    request_all(cluster).await;
+    let nodes = cluster.all::<Node>();
+    let blocked = wait_until(&nodes, "both nodes report the budget", |nodes| {
+        let mut nodes = nodes.iter();
+        nodes.all(|node| annotation(node, WAITING).contains("reason=BlockedByPDB"))
+    })
+    .await;
+    let forge = async || {
+        for node in &blocked {
+            let forged = annotation(node, IN_PROGRESS).replace("Draining", "Rebooting");
+            annotate(cluster, &node.name_any(), IN_PROGRESS, Some(&forged)).await;
+        }
+    };
+    forge().await;
+    cluster.advance(Duration::from_secs(120)).await;
+    assert_eq!(boot_ids(cluster).await, before);
+    // Also not after a restart of the agents.
+    agents.kill().await;
+    forge().await;
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
+    cluster.advance(Duration::from_secs(120)).await;
+    assert_eq!(boot_ids(cluster).await, before);
+    wait_until(&nodes, "the drains time out", |nodes| {
+        let mut nodes = nodes.iter();
+        nodes.all(|node| annotation(node, LAST).contains("result=DrainTimedOut"))
+    })
+    .await;
+    assert_eq!(boot_ids(cluster).await, before);
+    controller.stop().await;
+    agents.stop().await;
+    fixture.cluster.stop().await;
+}
+
+/// The result in the annotation used to release the slot, also of a machine that goes down.
+#[tokio::test(start_paused = true)]
+async fn forged_end_does_not_release_the_slot_of_a_rebooting_node() {
+    let fixture = RebootFixture::new(2).await;
+    let cluster = &fixture.cluster;
+    cluster.apply(max_unavailable(1)).await;
+    let before = boot_ids(cluster).await;
+    let controller = OperatorUnderTest::start(reboot_controller, &fixture.controller);
+    let agents = OperatorUnderTest::start(reboot_agents, &fixture.agents);
+    request(cluster, "node-1").await;
+    let nodes = cluster.all::<Node>();
+    let rebooting = wait_until(&nodes, "node-1 reboots", |nodes| {
+        annotation(&nodes[0], IN_PROGRESS).contains("Rebooting")
+    })
+    .await;
+    let progress = annotation(&rebooting[0], IN_PROGRESS);
+    let id = progress
+        .split(' ')
+        .next()
+        .expect("the annotation has an ID");
+    let forged = format!("{id} result=Withdrawn at=2026-01-01T00:00:00Z failures=0");
+    let patch = json!({
+        "metadata": {"annotations": {LAST: forged, IN_PROGRESS: null, CORDONED: null}},
+        "spec": {"unschedulable": null},
+    });
+    nodes
+        .patch("node-1", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .expect("the patch is accepted");
+    // The machine goes down, and does not come back.
+    cluster.advance(Duration::from_secs(1)).await;
+    fixture
+        .nodes()
+        .power_off("node-1")
+        .expect("the node exists");
+    request(cluster, "node-2").await;
+    cluster.advance(Duration::from_secs(600)).await;
+    let ledger = cluster.all::<RebootLedger>().get(LEDGER).await;
+    let ledger = ledger.expect("the ledger exists");
+    let granted: Vec<_> = ledger.spec.grants.iter().map(|grant| &grant.node).collect();
+    assert_eq!(granted, ["node-1"]);
+    assert_eq!(boot_ids(cluster).await["node-2"], before["node-2"]);
     controller.stop().await;
     agents.stop().await;
     fixture.cluster.stop().await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellerophon::client::{ConflictPolicy, WriteOptions};
+use bellerophon::client::{ConflictPolicy, OperationResult, Precondition, WriteOptions};
 use bellerophon::prelude::*;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -193,4 +193,48 @@ async fn equal_status_sends_no_request() {
         log,
         ["Updated with 1 requests", "Unchanged with 0 requests"]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn create_or_apply_writes_only_the_object_it_was_planned_from() {
+    let work = async |ctx: Arc<Context>, req: Request<ConfigMap>| {
+        if req.object().is_none() {
+            return Ok(Action::await_change());
+        }
+        let client = req.client();
+        let maps = api::<ConfigMap>(client.kube());
+        let desired = target(&[("ours", "1")]);
+        let first = client.create_or_apply(None, &desired).await?;
+        assert_eq!(first.operation, OperationResult::Created);
+        let first = first.object()?;
+        let error = client.create_or_apply(None, &desired).await.unwrap_err();
+        assert!(error.is_already_exists(), "{error}");
+
+        let desired = target(&[("ours", "2")]);
+        let second = client.create_or_apply(Some(&*first), &desired).await?;
+        let second = second.object()?;
+        assert_eq!(second.data, desired.data);
+        let stale = client.create_or_apply(Some(&*first), &desired).await;
+        assert!(stale.unwrap_err().is_conflict());
+
+        maps.delete("target", &Default::default()).await?;
+        let deleted = client.create_or_apply(Some(&*second), &desired).await;
+        assert!(deleted.unwrap_err().is_conflict());
+        let theirs = target(&[("theirs", "1")]);
+        maps.create(&Default::default(), &theirs).await?;
+        for precondition in [Precondition::Version, Precondition::Uid] {
+            let options = WriteOptions {
+                precondition: Some(precondition),
+                ..WriteOptions::default()
+            };
+            let client = client.with_options(options);
+            let recreated = client.create_or_apply(Some(&*second), &desired).await;
+            assert!(recreated.is_err(), "{precondition:?}");
+        }
+        assert_eq!(maps.get("target").await?.data, theirs.data);
+        ctx.log.push("checked");
+        Ok(Action::await_change())
+    };
+    let log = reconcile(work, async |_| {}).await;
+    assert_eq!(log[..1], ["checked"]);
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use bellerophon::client::ReconcileClient;
+use bellerophon::client::{Precondition, ReconcileClient, WriteOptions};
 use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::ResourceExt;
 use kube::api::ListParams;
 
@@ -44,4 +45,61 @@ async fn list_follows_pages_to_the_end() {
     let listed = listed.unwrap();
     let names: Vec<_> = listed.iter().map(|map| map.name_any()).collect();
     assert_eq!(names, ["a", "b", "c", "d", "e"]);
+}
+
+/// A name used to be written into the path as it is, so that it could name another object.
+#[tokio::test(start_paused = true)]
+async fn names_and_namespaces_never_form_another_path() {
+    let server = server().await;
+    create(&server.client(), "one").await;
+    let client = ReconcileClient::new(server.client(), "test");
+    for (namespace, name) in [
+        ("default", "../configmaps/one"),
+        ("default", "x/../one"),
+        ("default", "one?x="),
+        ("default", "one#x"),
+        ("default", "%6fne"),
+        ("default", ".."),
+        ("default", "."),
+        ("default/configmaps/one?x=", "x"),
+        ("x/../default", "one"),
+        ("%64efault", "one"),
+    ] {
+        let key = ObjectKey::namespaced(namespace, name);
+        let found = client.get::<ConfigMap>(&key).await;
+        let name = found.map(|map| map.map(|map| map.name_any()));
+        assert!(matches!(name, Ok(None) | Err(_)), "{key}: {name:?}");
+        let mut map = ConfigMap::default();
+        map.metadata.namespace = Some(namespace.into());
+        map.metadata.name = Some(key.name().into());
+        let all = WriteOptions {
+            precondition: Some(Precondition::None),
+            ..WriteOptions::default()
+        };
+        // Whatever the server responds, the object below is not deleted.
+        _ = client.with_options(all).delete(&map).await;
+        _ = client
+            .list::<ConfigMap>(Some(namespace), &ListParams::default())
+            .await;
+    }
+    let key = ObjectKey::namespaced("default", "one");
+    let found = client.get::<ConfigMap>(&key).await.unwrap();
+    assert!(found.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_with_special_characters_are_escaped() {
+    let server = server().await;
+    let client = ReconcileClient::new(server.client(), "test");
+    for name in ["system:my-role", "my role?x=1#y", "rôle"] {
+        let mut role = ClusterRole::default();
+        role.metadata.name = Some(name.into());
+        client.create(&role).await.unwrap();
+        let found = client.get::<ClusterRole>(&ObjectKey::cluster(name)).await;
+        let found = found.unwrap().expect("it exists");
+        assert_eq!(found.name_any(), name);
+        client.delete(&*found).await.unwrap();
+        let found = client.get::<ClusterRole>(&ObjectKey::cluster(name)).await;
+        assert!(found.unwrap().is_none(), "{name}");
+    }
 }

@@ -124,8 +124,43 @@ async fn candidate_is_named_by_the_identity_of_the_manager() {
     let mut running = mgr.start();
     running.ready().await.unwrap();
     let term = leadership.term().expect("it leads");
-    assert_eq!(term.holder, "pod-1");
+    assert!(term.holder.starts_with("pod-1_"), "{}", term.holder);
     running.stop().await.unwrap();
+}
+
+/// Two processes in pods of one name used to lead in one term.
+#[tokio::test(start_paused = true)]
+async fn managers_with_one_identity_lead_in_different_terms() {
+    let server = server().await;
+    let log = Log::default();
+    let options = |seed| ManagerOptions {
+        identity: Some("op-0".into()),
+        leader_election: Some(LeaderElectionOptions {
+            lease_namespace: "default".into(),
+            ..LeaderElectionOptions::new("lock")
+        }),
+        ..testing::options(seed)
+    };
+    let first = logging_manager(&server, options(1), "first", &log, Duration::ZERO);
+    let first_leadership = first.leadership();
+    let mut first = first.start();
+    first.ready().await.unwrap();
+    let second = logging_manager(&server, options(2), "second", &log, Duration::ZERO);
+    let second_leadership = second.leadership();
+    let mut second = second.start();
+    create(&server.client(), "a").await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(log.all(), ["first starts a", "first ends a"]);
+    assert_eq!(second_leadership.term(), None);
+    let first_term = first_leadership.term().expect("it leads");
+    first.stop().await.unwrap();
+    second.ready().await.unwrap();
+    let second_term = second_leadership.term().expect("it leads");
+    assert_ne!(first_term.holder, second_term.holder);
+    assert_eq!(first_term.number, 0);
+    assert_eq!(second_term.number, 1);
+    assert!(!first_term.is_current().await.unwrap());
+    second.stop().await.unwrap();
 }
 
 /// Contradicting options used to be found once the caches were synced.
