@@ -4,5 +4,6 @@ pub(crate) mod answer; // outcomes to responses
 pub(crate) mod body; // bytes or a stream
 pub(crate) mod negotiate; // media types
 pub(crate) mod query; // query parameters
+pub(crate) mod request_body; // request bodies within limits
 pub(crate) mod route; // paths
 mod yaml; // YAML as Go writes it
