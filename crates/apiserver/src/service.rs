@@ -29,6 +29,7 @@ use crate::{
         route::{ResourcePath, Route},
     },
     limits::{Gate, Load, RequestLimits},
+    listen::TrackedConnection,
     metrics::Asked,
     pages::{self, Site, Visit},
     print::IncludeObject,
@@ -163,6 +164,9 @@ impl ApiService {
         let route = Route::parse(head.uri.path());
         let user = self.who_asks(head)?;
         Span::current().record("user", user.name.as_str());
+        if let Some(connection) = head.extensions.get::<Arc<TrackedConnection>>() {
+            connection.authenticated(&user);
+        }
         match route {
             Route::Resource(path) => {
                 let user = self.allow(

@@ -151,6 +151,11 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
 }
 
 impl Watch {
+    /// When the watch ends at the latest.
+    pub(crate) fn ends(&self) -> Instant {
+        self.ends
+    }
+
     /// The next things to tell, at least one; `None` when the watch is over.
     pub(crate) async fn next(&mut self) -> Option<Vec<WatchItem>> {
         loop {
