@@ -38,8 +38,8 @@ pub(super) struct ResponseBody {
     /// The chunks of a large body or stream. Those of a small body are counted for the connection
     /// only: its end is sent with them.
     unsent: Option<Arc<Unsent>>,
-    /// The wait for memory of the connection.
-    window: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// The wait for a part of the connection's window. It counts as a chunk that is not sent.
+    window: Option<(Pin<Box<dyn Future<Output = ()> + Send>>, Option<Slot>)>,
     /// When a stream ends; `None` for a body that ends by itself.
     stop: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     is_ended: bool,
@@ -78,22 +78,22 @@ impl ResponseBody {
     }
 
     fn poll_window(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(window) = &mut self.window {
-            ready!(window.as_mut().poll(cx));
-            self.window = None;
-            return Poll::Ready(());
+        if self.window.is_none() {
+            if self.connection.try_take_window(bytes) {
+                return Poll::Ready(());
+            }
+            let connection = self.connection.clone();
+            let taken = Box::pin(async move { connection.take_window(bytes).await });
+            let slot = self.unsent.as_ref().map(|unsent| unsent.add());
+            self.window = Some((taken, slot));
         }
-        if self.connection.try_take_window(bytes) {
-            return Poll::Ready(());
+        let (taken, slot) = self.window.as_mut().expect("it is set above");
+        ready!(taken.as_mut().poll(cx));
+        if let Some((unsent, slot)) = self.unsent.as_ref().zip(slot.take()) {
+            unsent.remove(slot);
         }
-        let connection = self.connection.clone();
-        let mut window: Pin<Box<dyn Future<Output = ()> + Send>> =
-            Box::pin(async move { connection.take_window(bytes).await });
-        let taken = window.as_mut().poll(cx);
-        if taken.is_pending() {
-            self.window = Some(window);
-        }
-        taken
+        self.window = None;
+        Poll::Ready(())
     }
 
     /// Hands out a part of `rest`, for which the window is taken.

@@ -176,7 +176,7 @@ async fn http1_connections_that_do_not_read_are_closed() {
     let served = served(limits()).await;
     for path in ["/list", "/table", "/watch"] {
         let mut connections = Vec::new();
-        for _ in 0..5 {
+        for _ in 0..2 {
             let mut stream = served
                 .connect(served.client("http/1.1"))
                 .await
@@ -227,7 +227,7 @@ async fn response_that_is_read_slowly_is_sent() {
     while let Some(frame) = body.frame().await {
         let data = frame.expect("it goes on").into_data();
         length += data.map_or(0, |data| data.len());
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
     }
     tokio::time::resume();
     assert_eq!(length, LARGE_BYTES);

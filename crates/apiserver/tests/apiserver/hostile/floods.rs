@@ -136,7 +136,11 @@ async fn body_that_never_comes_is_not_waited_for() {
 
 /// The token of a service account without permissions.
 async fn token_of_nobody(target: &Target) -> String {
-    let path = "POST /api/v1/namespaces/default/serviceaccounts/default/token";
+    let accounts = "POST /api/v1/namespaces/default/serviceaccounts";
+    let account = br#"{"metadata":{"name":"nobody"}}"#;
+    let created = target.request(accounts, "application/json", account).await;
+    assert_eq!(created.code, 201, "{created:?}");
+    let path = &format!("{accounts}/nobody/token");
     let request = br#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest"}"#;
     let response = target.request(path, "application/json", request).await;
     assert_eq!(response.code, 201, "{response:?}");
@@ -179,12 +183,14 @@ async fn half_sent_bodies_take_no_places_from_others() {
         let refused = half_sent.next().await;
         assert_eq!(refused, Some(StatusCode::TOO_MANY_REQUESTS));
     }
-    let post = target.request(
-        &format!("POST {CONFIG_MAPS}"),
-        "application/json",
-        br#"{"metadata":{"name":"a"}}"#,
-    );
-    assert_eq!(post.await.code, 201);
+    let post = target
+        .request(
+            &format!("POST {CONFIG_MAPS}"),
+            "application/json",
+            br#"{"metadata":{"name":"a"}}"#,
+        )
+        .await;
+    assert_eq!(post.code, 201, "{post:?}");
     let metrics = target.request("GET /metrics", "", b"").await;
     let places = r#"apiserver_current_inflight_requests{request_kind="mutating"} 0"#;
     assert!(metrics.body.lines().any(|line| line == places));
