@@ -38,8 +38,10 @@ pub(super) struct ResponseBody {
     /// The chunks of a large body or stream. Those of a small body are counted for the connection
     /// only: its end is sent with them.
     unsent: Option<Arc<Unsent>>,
-    /// The wait for a part of the connection's window. It counts as a chunk that is not sent.
-    window: Option<(Pin<Box<dyn Future<Output = ()> + Send>>, Option<Slot>)>,
+    /// The wait for a part of the connection's window.
+    window: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// The chunk that waits for the window counts as not sent, like one that hyper has.
+    waiting: Option<Slot>,
     /// When a stream ends; `None` for a body that ends by itself.
     stop: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     is_ended: bool,
@@ -60,6 +62,7 @@ impl ResponseBody {
             connection: running.connection().clone(),
             unsent,
             window: None,
+            waiting: None,
             stop: body
                 .is_stream()
                 .then(|| Box::pin(stop.clone().cancelled_owned())),
@@ -83,15 +86,11 @@ impl ResponseBody {
                 return Poll::Ready(());
             }
             let connection = self.connection.clone();
-            let taken = Box::pin(async move { connection.take_window(bytes).await });
-            let slot = self.unsent.as_ref().map(|unsent| unsent.add());
-            self.window = Some((taken, slot));
+            self.window = Some(Box::pin(async move { connection.take_window(bytes).await }));
+            self.waiting = self.unsent.as_ref().map(|unsent| unsent.add());
         }
-        let (taken, slot) = self.window.as_mut().expect("it is set above");
-        ready!(taken.as_mut().poll(cx));
-        if let Some((unsent, slot)) = self.unsent.as_ref().zip(slot.take()) {
-            unsent.remove(slot);
-        }
+        let window = self.window.as_mut().expect("it is set above");
+        ready!(window.as_mut().poll(cx));
         self.window = None;
         Poll::Ready(())
     }
@@ -103,6 +102,11 @@ impl ResponseBody {
             None => Counted::Whole(UnsentBytes::new(&self.connection, length)),
         };
         let bytes = self.rest.split_to(length);
+        let waiting = self.waiting.take();
+        let of_response = self.unsent.as_ref().map(|unsent| {
+            let slot = waiting.unwrap_or_else(|| unsent.add());
+            (unsent.clone(), slot)
+        });
         if self.rest.is_empty() {
             self.rest_counted = None;
         }
@@ -112,10 +116,7 @@ impl ResponseBody {
                 window: length,
                 slot: self.connection.unsent().add(),
                 connection: self.connection.clone(),
-                of_response: self
-                    .unsent
-                    .as_ref()
-                    .map(|unsent| (unsent.clone(), unsent.add())),
+                of_response,
                 _counted: counted,
             },
         }
@@ -220,5 +221,108 @@ impl Drop for ChunkGuard {
         if let Some((unsent, slot)) = &self.of_response {
             unsent.remove(*slot);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http_body_util::BodyExt as _;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::listen::{
+        Limits,
+        tracker::{ConnectionTracker, OpenConnection},
+        unsent::until_stalled,
+    };
+
+    const CHECK: Duration = Duration::from_secs(5);
+
+    fn connection(window: usize) -> OpenConnection {
+        ConnectionTracker::new(&Limits {
+            connection_unsent_bytes_max: window,
+            ..Limits::default()
+        })
+        .open()
+    }
+
+    fn response(open: &OpenConnection, body: Body) -> ResponseBody {
+        let stop = CancellationToken::new();
+        ResponseBody::new(body, open.connection.begin(), &stop)
+    }
+
+    /// Reads a body as a peer that takes this long for each chunk. Returns the sizes of the chunks.
+    async fn read(open: &OpenConnection, body: Body, per_chunk: Duration) -> Option<Vec<usize>> {
+        let reading = async {
+            let mut body = response(open, body);
+            let mut sizes = Vec::new();
+            while let Some(frame) = body.frame().await {
+                let chunk = frame.ok().and_then(|frame| frame.into_data().ok());
+                sizes.extend(chunk.as_ref().map(Chunk::remaining));
+                sleep(per_chunk).await;
+            }
+            sizes
+        };
+        until_stalled(reading, CHECK).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn peer_has_30_seconds_for_each_chunk() {
+        let open = connection(4 << 20);
+        let body = || Body::full(vec![0; 200 << 10]);
+        let sizes = read(&open, body(), Duration::from_secs(29)).await;
+        assert_eq!(sizes.expect("it is read"), [65536, 65536, 65536, 8192]);
+        assert!(open.connection.is_idle());
+        let started = Instant::now();
+        let stalled = read(&open, body(), Duration::from_secs(100)).await;
+        assert_eq!(stalled, None);
+        assert!(started.elapsed() <= Duration::from_secs(35));
+        assert!(open.connection.is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn body_that_waits_for_the_window_is_reset_too() {
+        let open = connection(CHUNK_MAX_BYTES);
+        let body = || Body::full(vec![0; 200 << 10]);
+        let long = Duration::from_secs(100);
+        let started = Instant::now();
+        let both = tokio::join!(read(&open, body(), long), read(&open, body(), long));
+        assert_eq!(both, (None, None));
+        assert!(started.elapsed() <= Duration::from_secs(40));
+        assert!(open.connection.is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn end_of_a_large_body_follows_its_chunks() {
+        let open = connection(4 << 20);
+        let mut small = response(&open, Body::full("small"));
+        let chunk = small.frame().await.expect("a chunk");
+        assert!(http_body::Body::is_end_stream(&small));
+        drop(chunk);
+        let mut large = response(&open, Body::full(vec![0; CHUNK_MAX_BYTES + 1]));
+        let first = large.frame().await.expect("a chunk");
+        let second = large.frame().await.expect("a chunk");
+        assert!(!http_body::Body::is_end_stream(&large));
+        drop(second);
+        let send_first = async {
+            sleep(Duration::from_secs(1)).await;
+            drop(first);
+        };
+        let started = Instant::now();
+        let (end, ()) = tokio::join!(large.frame(), send_first);
+        assert!(end.is_none());
+        assert_eq!(started.elapsed(), Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stream_ends_when_the_server_stops() {
+        let open = connection(4 << 20);
+        let stop = CancellationToken::new();
+        let events = Body::stream(futures_util::stream::pending());
+        let mut body = ResponseBody::new(events, open.connection.begin(), &stop);
+        stop.cancel();
+        assert!(body.frame().await.is_none());
     }
 }

@@ -216,21 +216,3 @@ async fn responses_that_do_not_fit_together_close_their_connections() {
     drop(sender);
     served.finish().await;
 }
-
-#[tokio::test]
-async fn response_that_is_read_slowly_is_sent() {
-    let served = served(limits()).await;
-    let sender = connect(&served, 64 << 10).await;
-    let mut body = get(&sender, "/list").await.expect("headers").into_body();
-    tokio::time::pause();
-    let mut length = 0;
-    while let Some(frame) = body.frame().await {
-        let data = frame.expect("it goes on").into_data();
-        length += data.map_or(0, |data| data.len());
-        tokio::time::sleep(Duration::from_secs(2)).await;
-    }
-    tokio::time::resume();
-    assert_eq!(length, LARGE_BYTES);
-    drop(sender);
-    served.finish().await;
-}
