@@ -24,7 +24,7 @@ use super::{
     Limits, Serve,
     response_body::ResponseBody,
     tracker::TrackedConnection,
-    unsent::{check_interval, until_stalled},
+    unsent::{check_interval, until_stalled, wait_until_writable},
 };
 use crate::auth::PeerCertificate;
 
@@ -193,7 +193,7 @@ impl Connections {
             let response = service.clone().oneshot(request);
             let stop = stop.clone();
             async move {
-                running.connection().writable().await;
+                wait_until_writable(running.connection()).await;
                 let response = response.await;
                 response
                     .map(|response| response.map(|body| ResponseBody::new(body, running, &stop)))
@@ -264,7 +264,9 @@ impl<'a> Watchdog<'a> {
             self.active = now;
         }
         let idle_timeout = if requests == 0 {
-            self.limits.first_request_timeout
+            self.limits
+                .first_request_timeout
+                .min(self.limits.idle_timeout)
         } else {
             self.limits.idle_timeout
         };

@@ -220,11 +220,14 @@ impl TrackedConnection {
         self.closed.cancelled().await;
     }
 
+    /// Whether there is room for another response.
+    pub(super) fn is_writable(&self) -> bool {
+        self.window.available_permits() > 0
+    }
+
     /// Waits until there is room for another response.
     pub(super) async fn writable(&self) {
-        if self.window.available_permits() == 0 {
-            drop(self.window.acquire().await);
-        }
+        drop(self.window.acquire().await);
     }
 
     pub(super) fn try_take_window(&self, bytes: usize) -> bool {
@@ -431,8 +434,9 @@ mod tests {
         let open = tracker.open();
         let connection = &open.connection;
         let window = Limits::default().connection_unsent_bytes_max;
-        connection.writable().await;
+        assert!(connection.is_writable());
         assert!(connection.try_take_window(window));
+        assert!(!connection.is_writable());
         assert!(!connection.try_take_window(1));
         let later = async {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;

@@ -21,6 +21,8 @@ use std::{
 use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::tracker::TrackedConnection;
+
 /// How many checks there are in a write timeout: a chunk of a stream may be unsent for as many.
 const STREAM_CHECKS: usize = 6;
 
@@ -135,6 +137,19 @@ tokio::task_local! {
 pub(super) fn end_when_stalled(unsent: &Arc<Unsent>) {
     // Every body is created in a task that `until_stalled` polls.
     let _outside = SENDING.try_with(|sending| sending.set(Some(unsent.clone())));
+}
+
+/// Waits until a connection has room for another response. A request that waits for too long ends
+/// like a response that is not read.
+pub(super) async fn wait_until_writable(connection: &TrackedConnection) {
+    if connection.is_writable() {
+        return;
+    }
+    let unsent = Arc::new(Unsent::of_response(None));
+    end_when_stalled(&unsent);
+    let slot = unsent.add();
+    connection.writable().await;
+    unsent.remove(slot);
 }
 
 /// Runs a future that sends responses: an HTTP/2 stream or a connection. `None` if the peer did not
