@@ -177,6 +177,11 @@ impl ApiError {
         }
     }
 
+    /// 504 for a request that exceeds its time, as the timeout filter of kube-apiserver words it.
+    pub(crate) fn request_timeout() -> Self {
+        Self::Timeout("request did not complete within the allotted timeout".into())
+    }
+
     /// 409 for a stale resourceVersion.
     pub(crate) fn modified(what: GroupResource, name: impl Into<String>) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";

@@ -11,10 +11,8 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, Span, field::Empty};
 
@@ -28,9 +26,11 @@ use crate::{
         body::Body,
         negotiate::{self, Format, Offer},
         query::Query,
+        request_body::{BodyError, RequestBodies, RequestBody},
         route::{ResourcePath, Route},
     },
     limits::{Gate, Load, RequestLimits},
+    listen::TrackedConnection,
     metrics::Asked,
     offload::offload,
     pages::{self, Site, Visit},
@@ -50,6 +50,7 @@ pub(crate) struct Server {
     pub(crate) site: Site,
     reads: Gate,
     writes: Gate,
+    bodies: RequestBodies,
 }
 
 impl Server {
@@ -72,6 +73,7 @@ impl Server {
             site,
             reads: gate(reads_max),
             writes: gate(writes_max),
+            bodies: RequestBodies::default(),
         }
     }
 
@@ -120,9 +122,6 @@ impl ApiService {
         Self::new(self.server.clone(), Some(user.authenticated()))
     }
 }
-
-/// An error of a body that is on its way in.
-type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl<B> tower::Service<Request<B>> for ApiService
 where
@@ -181,6 +180,9 @@ impl ApiService {
         let user = self.who_asks(head)?;
         let query = Query::parse(head.uri.query().unwrap_or_default())?;
         Span::current().record("user", user.name.as_str());
+        if let Some(connection) = head.extensions.get::<Arc<TrackedConnection>>() {
+            connection.authenticated(&user);
+        }
         match route {
             Route::Resource(path) => {
                 let user = self.allow(
@@ -333,15 +335,13 @@ impl ApiService {
             &self.server.writes
         };
         let deadline = Instant::now() + REQUEST_TIMEOUT;
-        let too_late = |_| ApiError::Timeout("the request did not finish in time".into());
-        let _place = gate.enter(deadline).await?;
+        // The body is read before the request takes a place: a client that sends it slowly holds
+        // none. It is counted until the request is answered.
         let body = match head.method {
-            Method::GET => Bytes::new(),
-            // A client that sends its body slowly holds a place too, so this time counts.
-            _ => timeout_at(deadline, collect(body))
-                .await
-                .map_err(too_late)??,
+            Method::GET => RequestBody::default(),
+            _ => self.server.bodies.read(body, &user, deadline).await?,
         };
+        let _place = gate.enter(deadline).await?;
         let call = Call {
             target: Target {
                 resource: found.resource.clone(),
@@ -351,7 +351,7 @@ impl ApiService {
             part: found.part,
             query,
             content_type: negotiate::joined(&head.headers, &header::CONTENT_TYPE),
-            body,
+            body: body.bytes.clone(),
             user,
             user_agent: negotiate::joined(&head.headers, &header::USER_AGENT).unwrap_or_default(),
             warnings: found.warnings,
@@ -371,7 +371,7 @@ impl ApiService {
         } else {
             timeout_at(deadline, running).await
         };
-        outcome.map_err(too_late)?
+        outcome.map_err(|_| ApiError::request_timeout())?
     }
 }
 
@@ -459,23 +459,6 @@ fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiErr
         part,
         warnings,
     })
-}
-
-/// Reads a body up to the limit.
-async fn collect<B>(body: B) -> Result<Bytes, ApiError>
-where
-    B: http_body::Body,
-    B::Error: Into<BodyError>,
-{
-    match Limited::new(body, BODY_MAX_BYTES).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
-            Err(ApiError::TooLarge(format!("limit is {BODY_MAX_BYTES}")))
-        }
-        Err(error) => Err(ApiError::BadRequest(format!(
-            "the body of the request could not be read: {error}"
-        ))),
-    }
 }
 
 /// Errors come in the format that was asked for.

@@ -27,7 +27,8 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::{
-    arguments::UpOptions, demo, error::CliError, ready::ReadyMessage, signals::Signals, trace,
+    arguments::UpOptions, demo, error::CliError, memory, ready::ReadyMessage, signals::Signals,
+    trace,
 };
 
 /// The field manager of the objects that this command applies.
@@ -46,6 +47,7 @@ pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), CliE
     let result = tokio::select! {
         result = cluster.serve(options, &operators, started) => result,
         signal = signals.next() => signal.map_err(signal_error()),
+        never = memory::return_at_intervals() => match never {},
     };
     signals
         .wait_for_shutdown(cluster.stop())

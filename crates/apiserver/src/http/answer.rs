@@ -2,15 +2,17 @@
 //! In: a reply and the form the client asked for. Out: an HTTP response.
 //! Holds: plain JSON of stored objects is never written again: gets, lists and watches send the stored bytes.
 
-use std::{borrow::Cow, io::Write as _, sync::Arc};
+use std::{borrow::Cow, sync::Arc, vec};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body::Body as _;
 use serde_json::{Value, json};
 
 use super::{
     body::Body,
+    gzip::{self, Gzip},
+    list_body::ListBody,
     negotiate::{Form, Format, Wanted},
     yaml::to_yaml,
 };
@@ -25,8 +27,8 @@ use crate::{
     verbs::{Content, List, Reply, Watch, WatchItem},
 };
 
-/// Smaller answers are not compressed, as in the real server.
-const GZIP_MIN_BYTES: usize = 128 * 1024;
+/// A chunk of events has at most this size, or one event.
+const EVENTS_MAX_BYTES: usize = 64 << 10;
 
 /// The annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -57,7 +59,7 @@ pub(crate) fn answer(
         }
         Content::Document(value) => encode(status, &value, shape.wanted.format),
         Content::Text(text) => with_type(status, Body::full(text), "text/plain"),
-        Content::List(list) => list_response(api, resource, &list, shape)?,
+        Content::List(list) => list_response(api, resource, list, shape)?,
         Content::Stored(stored)
             if shape.wanted.form == Form::Object && shape.wanted.format == Format::Json =>
         {
@@ -197,12 +199,22 @@ fn prettify(response: &mut Response<Body>) {
     }
 }
 
-/// Packs a large body.
+/// Compresses a large body.
 pub(crate) fn compress(response: &mut Response<Body>) {
-    let Some(packed) = response.body().bytes().and_then(packed) else {
+    let body = std::mem::take(response.body_mut());
+    let size = body.size_hint();
+    if body.is_stream()
+        || size
+            .upper()
+            .is_some_and(|size| size < gzip::MIN_BYTES as u64)
+    {
+        *response.body_mut() = body;
         return;
+    }
+    *response.body_mut() = match body.into_chunks() {
+        Ok(chunks) => Body::chunks(Gzip::new(chunks)),
+        Err(whole) => Body::full(whole.bytes().map(|b| gzip::compress(b)).unwrap_or_default()),
     };
-    *response.body_mut() = Body::full(packed);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -210,14 +222,7 @@ pub(crate) fn compress(response: &mut Response<Body>) {
 
 /// Large bytes, packed with gzip; `None` for those not worth it.
 pub(crate) fn packed(bytes: &Bytes) -> Option<Vec<u8>> {
-    if bytes.len() < GZIP_MIN_BYTES {
-        return None;
-    }
-    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());
-    encoder
-        .write_all(bytes)
-        .expect("writing to memory does not fail");
-    Some(encoder.finish().expect("writing to memory does not fail"))
+    (bytes.len() >= gzip::MIN_BYTES).then(|| gzip::compress(bytes))
 }
 
 /// One object in the form asked for. `first` tells a watch's first table from later ones.
@@ -280,42 +285,34 @@ fn for_rows<'a>(
 
 fn list_response(
     api: &Api,
-    resource: &Resource,
-    list: &List,
+    resource: &Arc<Resource>,
+    list: List,
     shape: &Shape,
 ) -> Result<Response<Body>, ApiError> {
     let Wanted { format, form } = shape.wanted;
     let meta = ListMeta {
         resource_version: list.revision.to_string(),
-        continue_token: list.next.clone().unwrap_or_default(),
+        continue_token: list.next.unwrap_or_default(),
         remaining_item_count: list.remaining.map(|n| n as i64),
     };
     if form == Form::Object && format == Format::Json {
-        return Ok(json_response(
-            StatusCode::OK,
-            list_bytes(resource, list, &meta),
-        ));
+        let list = ListBody::json(resource, list.objects, &meta);
+        let body = if shape.pretty {
+            Body::full(list.into_bytes())
+        } else {
+            list.into_body()
+        };
+        return Ok(with_type(StatusCode::OK, body, format.content_type()));
     }
     if form == Form::Object && format == Format::Protobuf {
-        let items: Vec<Encoded> = list
-            .objects
-            .iter()
-            .map(|stored| resource.present(stored))
-            .collect();
-        let head = serde_json::to_value(&meta).expect("a value has string keys");
-        let message =
-            protobuf::list_message(head, items.iter().map(|item| item.message().as_ref()));
-        let bytes = protobuf::seal(&resource.api_version(), &resource.list_kind, &message);
-        return Ok(with_type(
-            StatusCode::OK,
-            Body::full(bytes),
-            format.content_type(),
-        ));
+        let body = protobuf_list(resource, list.objects, &meta);
+        return Ok(with_type(StatusCode::OK, body, format.content_type()));
     }
     let objects = || list.objects.iter().map(|o| Cow::Owned(resource.read(o)));
     let value = match form {
         Form::Object => {
-            serde_json::from_slice(&list_bytes(resource, list, &meta)).expect("written above")
+            let list = ListBody::json(resource, list.objects.clone(), &meta);
+            serde_json::from_slice(&list.into_bytes()).expect("written above")
         }
         Form::PartialList(version) => {
             partial_list(objects().map(|o| for_metadata(resource, o)), &meta, version)
@@ -346,48 +343,23 @@ fn list_response(
     Ok(encode(StatusCode::OK, &value, format))
 }
 
-/// The JSON of a list: a head, and the stored bytes of every object.
-fn list_bytes(resource: &Resource, list: &List, meta: &ListMeta) -> Bytes {
-    let size: usize = list
-        .objects
+/// A list in protobuf. Objects that are converted to another version are converted before, since the
+/// size of the list is sent first.
+fn protobuf_list(resource: &Arc<Resource>, objects: Vec<Arc<Stored>>, meta: &ListMeta) -> Body {
+    if objects.iter().all(|stored| resource.is_stored_form(stored)) {
+        return ListBody::protobuf(resource, objects, meta).into_body();
+    }
+    let items: Vec<Encoded> = objects
         .iter()
-        .map(|o| o.encoded.bytes().len() + 1)
-        .sum();
-    let mut out = BytesMut::with_capacity(size + 256);
-    out.put_slice(b"{\"kind\":");
-    let mut out = out.writer();
-    let write = "writing to memory does not fail";
-    serde_json::to_writer(&mut out, &resource.list_kind).expect(write);
-    out.write_all(b",\"apiVersion\":").expect(write);
-    serde_json::to_writer(&mut out, &resource.api_version()).expect(write);
-    out.write_all(b",\"metadata\":").expect(write);
-    if resource.items_name_kind() && meta.continue_token.is_empty() {
-        // Lists of custom resources name the next page even when there is none.
-        write!(
-            out,
-            "{{\"continue\":\"\",\"resourceVersion\":\"{}\"}}",
-            meta.resource_version
-        )
-        .expect(write);
-    } else {
-        serde_json::to_writer(&mut out, meta).expect(write);
-    }
-    let mut out = out.into_inner();
-    out.put_slice(b",\"items\":[");
-    for (i, stored) in list.objects.iter().enumerate() {
-        if i > 0 {
-            out.put_u8(b',');
-        }
-        let encoded = resource.present(stored);
-        if resource.items_name_kind() {
-            out.put_slice(encoded.bytes());
-        } else {
-            out.put_u8(b'{');
-            out.put_slice(&encoded.item());
-        }
-    }
-    out.put_slice(b"]}");
-    out.freeze()
+        .map(|stored| resource.present(stored))
+        .collect();
+    let head = serde_json::to_value(meta).expect("a value has string keys");
+    let message = protobuf::list_message(head, items.iter().map(|item| item.message().as_ref()));
+    Body::full(protobuf::seal(
+        &resource.api_version(),
+        &resource.list_kind,
+        &message,
+    ))
 }
 
 fn watch_response(
@@ -406,15 +378,49 @@ fn watch_response(
         shape,
         first: true,
     };
-    let stream = futures_util::stream::unfold((watch, writer), async |(mut watch, mut writer)| {
-        let items = watch.next().await?;
-        let mut piece = BytesMut::with_capacity(items.iter().map(WatchItem::size_hint).sum());
-        for item in &items {
-            writer.write(item, &mut piece);
-        }
-        Some((piece.freeze(), (watch, writer)))
+    let ends = watch.ends();
+    let events = Events {
+        watch,
+        writer,
+        items: Vec::new().into_iter(),
+    };
+    let stream = futures_util::stream::unfold(events, async |mut events| {
+        let chunk = events.next().await?;
+        Some((chunk, events))
     });
-    with_type(StatusCode::OK, Body::stream(stream), content_type)
+    let body = Body::stream_until(stream, ends);
+    with_type(StatusCode::OK, body, content_type)
+}
+
+/// The events of a watch, encoded while they are sent.
+struct Events {
+    watch: Watch,
+    writer: EventWriter,
+    /// Known and not yet encoded, in order.
+    items: vec::IntoIter<WatchItem>,
+}
+
+impl Events {
+    /// The next events, at least one; `None` when the watch is over.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.items.as_slice().is_empty() {
+            self.items = self.watch.next().await?.into_iter();
+        }
+        let size: usize = self.items.as_slice().iter().map(WatchItem::size_hint).sum();
+        let mut chunk = BytesMut::with_capacity(size.min(EVENTS_MAX_BYTES));
+        while let Some(item) = self.items.next() {
+            self.writer.write(&item, &mut chunk);
+            let next = self
+                .items
+                .as_slice()
+                .first()
+                .map_or(0, WatchItem::size_hint);
+            if chunk.len() + next > EVENTS_MAX_BYTES {
+                break;
+            }
+        }
+        Some(chunk.freeze())
+    }
 }
 
 /// Writes events: a line each, or a frame each in protobuf.

@@ -1,4 +1,4 @@
-//! The body of an answer: bytes, or a stream of events.
+//! Response bodies: bytes, chunks that are encoded while they are sent, or a stream of events.
 
 use std::{
     convert::Infallible,
@@ -9,8 +9,9 @@ use std::{
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use http_body::{Frame, SizeHint};
+use tokio::time::Instant;
 
-/// What the server answers with.
+/// The body of a response.
 #[derive(Default)]
 pub struct Body(Inner);
 
@@ -19,7 +20,22 @@ enum Inner {
     #[default]
     Empty,
     Full(Bytes),
-    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    Chunks(Box<dyn Chunks>),
+    Stream {
+        chunks: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
+        /// When the stream ends by itself; `None` if that is not known.
+        ends: Option<Instant>,
+    },
+}
+
+/// A body that is encoded while it is sent: what is not sent yet takes no memory of its own.
+pub(crate) trait Chunks: Send {
+    /// The next chunk, not empty. It is larger than `max_bytes` only if its memory is shared with
+    /// stored objects.
+    fn next(&mut self, max_bytes: usize) -> Option<Bytes>;
+
+    /// How many bytes are still to come, if that is known.
+    fn remaining_bytes(&self) -> Option<u64>;
 }
 
 impl Body {
@@ -28,22 +44,54 @@ impl Body {
         Self(Inner::Full(bytes.into()))
     }
 
-    /// A body that comes piece by piece.
-    pub(crate) fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self(Inner::Stream(Box::pin(pieces)))
+    /// A body that is encoded while it is sent.
+    pub(crate) fn chunks(chunks: impl Chunks + 'static) -> Self {
+        Self(Inner::Chunks(Box::new(chunks)))
     }
 
-    /// The same body, with every piece of a stream shown to `see` on its way out. What `see` holds lives until the body is dropped.
+    /// A body that comes piece by piece.
+    pub(crate) fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self(Inner::Stream {
+            chunks: Box::pin(pieces),
+            ends: None,
+        })
+    }
+
+    /// A stream that ends at this moment at the latest. A client that does not read by then is cut.
+    pub(crate) fn stream_until(
+        pieces: impl Stream<Item = Bytes> + Send + 'static,
+        ends: Instant,
+    ) -> Self {
+        Self(Inner::Stream {
+            chunks: Box::pin(pieces),
+            ends: Some(ends),
+        })
+    }
+
+    /// The same body, with every piece of a stream or of chunks shown to `see` on its way out. What
+    /// `see` holds lives until the body is dropped.
     pub(crate) fn inspect(self, see: impl FnMut(&Bytes) + Send + 'static) -> Self {
         match self.0 {
-            Inner::Stream(stream) => Self::stream(stream.inspect(see)),
+            Inner::Stream { chunks, ends } => Self(Inner::Stream {
+                chunks: Box::pin(chunks.inspect(see)),
+                ends,
+            }),
+            Inner::Chunks(chunks) => Self::chunks(Inspected { chunks, see }),
             whole => Self(whole),
         }
     }
 
     /// Whether it comes piece by piece.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.0, Inner::Stream(_))
+        matches!(self.0, Inner::Stream { .. })
+    }
+
+    /// When a stream ends by itself, if that is known.
+    pub(crate) fn ends(&self) -> Option<Instant> {
+        match &self.0 {
+            Inner::Stream { ends, .. } => *ends,
+            _ => None,
+        }
     }
 
     /// The whole body, when it is known.
@@ -53,6 +101,38 @@ impl Body {
             _ => None,
         }
     }
+
+    /// The chunks of a body that is encoded while it is sent; any other body is returned.
+    pub(crate) fn into_chunks(self) -> Result<Box<dyn Chunks>, Self> {
+        match self.0 {
+            Inner::Chunks(chunks) => Ok(chunks),
+            other => Err(Self(other)),
+        }
+    }
+
+    /// The next bytes. What is encoded while it is sent comes in chunks of at most `max_bytes`.
+    pub(crate) fn poll_chunk(
+        &mut self,
+        max_bytes: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Bytes>> {
+        match &mut self.0 {
+            Inner::Empty => Poll::Ready(None),
+            Inner::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                self.0 = Inner::Empty;
+                Poll::Ready(Some(bytes))
+            }
+            Inner::Chunks(chunks) => {
+                let chunk = chunks.next(max_bytes);
+                if chunk.is_none() {
+                    self.0 = Inner::Empty;
+                }
+                Poll::Ready(chunk)
+            }
+            Inner::Stream { chunks, .. } => chunks.poll_next_unpin(cx),
+        }
+    }
 }
 
 impl std::fmt::Debug for Body {
@@ -60,7 +140,8 @@ impl std::fmt::Debug for Body {
         match &self.0 {
             Inner::Empty => f.write_str("empty"),
             Inner::Full(bytes) => write!(f, "{} bytes", bytes.len()),
-            Inner::Stream(_) => f.write_str("stream"),
+            Inner::Chunks(_) => f.write_str("chunks"),
+            Inner::Stream { .. } => f.write_str("stream"),
         }
     }
 }
@@ -73,17 +154,9 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match &mut self.0 {
-            Inner::Empty => Poll::Ready(None),
-            Inner::Full(bytes) => {
-                let bytes = std::mem::take(bytes);
-                self.0 = Inner::Empty;
-                Poll::Ready(Some(Ok(Frame::data(bytes))))
-            }
-            Inner::Stream(stream) => stream
-                .poll_next_unpin(cx)
-                .map(|piece| piece.map(|bytes| Ok(Frame::data(bytes)))),
-        }
+        // A client in the same process has the whole list in one piece.
+        self.poll_chunk(usize::MAX, cx)
+            .map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -94,7 +167,25 @@ impl http_body::Body for Body {
         match &self.0 {
             Inner::Empty => SizeHint::with_exact(0),
             Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Inner::Stream(_) => SizeHint::default(),
+            Inner::Chunks(chunks) => chunks
+                .remaining_bytes()
+                .map_or_else(SizeHint::default, SizeHint::with_exact),
+            Inner::Stream { .. } => SizeHint::default(),
         }
+    }
+}
+
+struct Inspected<F> {
+    chunks: Box<dyn Chunks>,
+    see: F,
+}
+
+impl<F: FnMut(&Bytes) + Send> Chunks for Inspected<F> {
+    fn next(&mut self, max_bytes: usize) -> Option<Bytes> {
+        self.chunks.next(max_bytes).inspect(&mut self.see)
+    }
+
+    fn remaining_bytes(&self) -> Option<u64> {
+        self.chunks.remaining_bytes()
     }
 }

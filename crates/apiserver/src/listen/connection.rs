@@ -1,8 +1,9 @@
 //! One peer, from handshake to close.
-//! In: an accepted TCP stream. Out: its requests, each with the peer's certificate as an extension.
-//! Holds: a connection ends by its peer, by idleness or by a stop; in the last two cases running requests may finish.
+//! In: an accepted TCP stream. Out: its requests, each with the peer's certificate and the connection as extensions.
+//! Holds: a connection ends by its peer, by idleness, by a stop, by unread responses or for lack of room; when idle or stopped,
+//! running requests may finish.
 
-use std::pin::pin;
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use hyper::{body::Incoming, rt::Executor, service::service_fn};
 use hyper_util::{
@@ -13,15 +14,17 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     sync::Semaphore,
-    time::{sleep, timeout},
+    time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 
 use super::{
-    Limits, Sent, Serve,
-    activity::{Activity, Tracked},
+    Limits, Serve,
+    response_body::ResponseBody,
+    tracker::TrackedConnection,
+    unsent::{check_interval, until_stalled, wait_until_writable},
 };
 use crate::auth::PeerCertificate;
 
@@ -43,6 +46,8 @@ pub(super) type Ended = Box<dyn std::error::Error + Send + Sync>;
 struct Owned {
     tasks: TaskTracker,
     abort: CancellationToken,
+    /// The time between two checks for unread responses.
+    check_interval: Duration,
 }
 
 impl<F> Executor<F> for Owned
@@ -52,6 +57,7 @@ where
 {
     fn execute(&self, future: F) {
         let abort = self.abort.clone();
+        let future = until_stalled(future, self.check_interval);
         self.tasks
             .spawn(async move { abort.run_until_cancelled_owned(future).await.is_some() });
     }
@@ -80,6 +86,7 @@ impl Connections {
             Owned {
                 tasks,
                 abort: abort.clone(),
+                check_interval: check_interval(limits.write_timeout),
             },
         );
         Self {
@@ -92,29 +99,17 @@ impl Connections {
         }
     }
 
-    /// Serves one peer until it, idleness or a stop ends it.
-    pub(super) async fn run<S, B>(&self, stream: TcpStream, service: S) -> Result<(), Ended>
-    where
-        S: Serve<B>,
-        B: Sent,
-    {
-        let handshake = timeout(self.limits.handshake_timeout, self.handshake(stream));
-        let Some(handshake) = self.stop.run_until_cancelled(handshake).await else {
-            return Ok(());
-        };
-        let stream = handshake.map_err(|_| "the TLS handshake took too long")??;
-        let peer = stream
-            .get_ref()
-            .1
-            .peer_certificates()
-            .and_then(|chain| PeerCertificate::from_der(chain.first()?));
-        match self
-            .abort
-            .run_until_cancelled(self.serve(stream, peer, service))
-            .await
-        {
-            Some(ended) => ended,
-            None => Err("cut after the drain time-out".into()),
+    /// Serves one peer until the connection ends.
+    pub(super) async fn run<S: Serve>(
+        &self,
+        stream: TcpStream,
+        tracked: &Arc<TrackedConnection>,
+        service: S,
+    ) -> Result<(), Ended> {
+        tokio::select! {
+            ended = self.serve(stream, tracked, service) => ended,
+            () = tracked.closed() => Err("closed to make room for others".into()),
+            () = self.abort.cancelled() => Err("cut after the drain time-out".into()),
         }
     }
 
@@ -135,28 +130,73 @@ impl Connections {
         Ok(stream)
     }
 
-    async fn serve<S, B>(
+    async fn serve<S: Serve>(
+        &self,
+        stream: TcpStream,
+        tracked: &Arc<TrackedConnection>,
+        service: S,
+    ) -> Result<(), Ended> {
+        let handshake = timeout(self.limits.handshake_timeout, self.handshake(stream));
+        let Some(handshake) = self.stop.run_until_cancelled(handshake).await else {
+            return Ok(());
+        };
+        let stream = handshake.map_err(|_| "the TLS handshake took too long")??;
+        let shutdown = self.stop.child_token();
+        let serving = self.serve_http(stream, tracked, service, &shutdown);
+        let check_interval = check_interval(self.limits.write_timeout);
+        let mut serving = pin!(until_stalled(serving, check_interval));
+        let mut watchdog = Watchdog::new(&self.limits, tracked);
+        let tick = watchdog.interval;
+        let mut ticks = interval_at(Instant::now() + tick, tick);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                ended = serving.as_mut() => return ended.unwrap_or_else(|| Err(UNREAD.into())),
+                _ = ticks.tick() => {}
+            }
+            match watchdog.check() {
+                Health::Active => {}
+                Health::Stalled => return Err(UNREAD.into()),
+                Health::Idle => break,
+            }
+        }
+        shutdown.cancel();
+        tokio::select! {
+            ended = serving => ended.unwrap_or_else(|| Err(UNREAD.into())),
+            () = sleep_until(Instant::now() + self.limits.drain_timeout) => {
+                Err("an idle peer would not close".into())
+            }
+        }
+    }
+
+    /// Serves requests until the peer ends the connection, or gracefully shuts it down.
+    async fn serve_http<S: Serve>(
         &self,
         stream: TlsStream<TcpStream>,
-        peer: Option<PeerCertificate>,
+        tracked: &Arc<TrackedConnection>,
         service: S,
-    ) -> Result<(), Ended>
-    where
-        S: Serve<B>,
-        B: Sent,
-    {
-        let activity = Activity::new();
-        let (counted, stop) = (activity.clone(), self.stop.clone());
+        shutdown: &CancellationToken,
+    ) -> Result<(), Ended> {
+        let peer = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(|chain| PeerCertificate::from_der(chain.first()?));
+        let tracked = tracked.clone();
+        let stop = self.stop.clone();
         let service = service_fn(move |mut request: http::Request<Incoming>| {
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }
-            let (running, stop) = (counted.begin(), stop.clone());
-            let answer = service.clone().oneshot(request);
+            request.extensions_mut().insert(tracked.clone());
+            let running = tracked.begin();
+            let response = service.clone().oneshot(request);
+            let stop = stop.clone();
             async move {
-                answer
-                    .await
-                    .map(|response| response.map(|body| Tracked::new(body, running, &stop)))
+                wait_until_writable(running.connection()).await;
+                let response = response.await;
+                response
+                    .map(|response| response.map(|body| ResponseBody::new(body, running, &stop)))
             }
         });
         let mut connection = pin!(
@@ -165,16 +205,75 @@ impl Connections {
         );
         tokio::select! {
             ended = connection.as_mut() => return ended,
-            () = self.stop.cancelled() => {}
-            () = activity.idle_for(self.limits.idle_timeout) => {}
+            () = shutdown.cancelled() => {}
         }
         connection.as_mut().graceful_shutdown();
-        if self.stop.is_cancelled() {
-            return connection.await;
+        connection.await
+    }
+}
+
+/// Why a connection is cut whose peer does not read.
+const UNREAD: &str = "the peer did not read a response in time";
+
+/// What a check of a connection found.
+enum Health {
+    Active,
+    /// It has carried no request for long.
+    Idle,
+    /// The peer does not read.
+    Stalled,
+}
+
+/// Checks a connection at intervals.
+struct Watchdog<'a> {
+    limits: &'a Limits,
+    connection: &'a TrackedConnection,
+    interval: Duration,
+    /// How many requests there were when the connection was last seen active.
+    requests: usize,
+    active: Instant,
+    next_unsent_check: Instant,
+}
+
+impl<'a> Watchdog<'a> {
+    fn new(limits: &'a Limits, connection: &'a TrackedConnection) -> Self {
+        let interval = check_interval(limits.write_timeout)
+            .min(limits.first_request_timeout)
+            .min(limits.idle_timeout);
+        Self {
+            limits,
+            connection,
+            interval,
+            requests: 0,
+            active: Instant::now(),
+            next_unsent_check: Instant::now(),
         }
-        tokio::select! {
-            ended = connection => ended,
-            () = sleep(self.limits.drain_timeout) => Err("an idle peer would not close".into()),
+    }
+
+    fn check(&mut self) -> Health {
+        let now = Instant::now();
+        if self.next_unsent_check <= now {
+            self.next_unsent_check = now + check_interval(self.limits.write_timeout);
+            if self.connection.unsent().is_stalled() {
+                return Health::Stalled;
+            }
+        }
+        let requests = self.connection.requests();
+        if requests != self.requests || !self.connection.is_idle() {
+            self.requests = requests;
+            self.active = now;
+        }
+        let idle_timeout = if requests == 0 {
+            self.limits
+                .first_request_timeout
+                .min(self.limits.idle_timeout)
+        } else {
+            self.limits.idle_timeout
+        };
+        if now.duration_since(self.active) >= idle_timeout {
+            Health::Idle
+        } else {
+            Health::Active
         }
     }
 }

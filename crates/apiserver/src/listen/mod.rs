@@ -2,19 +2,19 @@
 //! In: a bound socket, a TLS configuration, a tower service. Out: the service's answers over HTTP/1.1 and HTTP/2.
 //! Holds: no peer can stop the loop, hold more than its share or wait for ever; every task ends before `serve` returns.
 
-mod activity; // how many requests a connection carries
 mod connection; // one peer, from handshake to close
+mod response_body; // responses on their way to a peer
+mod tracker; // the open connections, and what they hold
+mod unsent; // chunks that a peer has not read
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use bytes::Buf;
 use http::{Request, Response};
-use http_body::Body;
 use hyper::body::Incoming;
 use rustls::ServerConfig;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
@@ -22,12 +22,17 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
 use connection::Connections;
+use tracker::ConnectionTracker;
+
+pub(crate) use tracker::TrackedConnection;
+
+use crate::http::body::Body;
 
 /// What a service must be to be served.
-pub(crate) trait Serve<B>:
+pub(crate) trait Serve:
     tower::Service<
         Request<Incoming>,
-        Response = Response<B>,
+        Response = Response<Body>,
         Error = Infallible,
         Future: Send + 'static,
     > + Clone
@@ -36,10 +41,10 @@ pub(crate) trait Serve<B>:
 {
 }
 
-impl<S, B> Serve<B> for S where
+impl<S> Serve for S where
     S: tower::Service<
             Request<Incoming>,
-            Response = Response<B>,
+            Response = Response<Body>,
             Error = Infallible,
             Future: Send + 'static,
         > + Clone
@@ -48,27 +53,10 @@ impl<S, B> Serve<B> for S where
 {
 }
 
-/// What a body must be to be sent.
-pub(crate) trait Sent:
-    Body<Data: Buf + Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-    + Unpin
-    + Send
-    + 'static
-{
-}
-
-impl<B> Sent for B where
-    B: Body<Data: Buf + Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-        + Unpin
-        + Send
-        + 'static
-{
-}
-
 /// How much peers may take. The times are those of the real server where it has one.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
-    /// Connections at once; when full, further ones wait in the kernel's backlog.
+    /// Open connections. For a further one, one that carries no request is closed; if there is none, it waits.
     pub(crate) connections_max: usize,
     /// TLS handshakes at once; further ones wait within their own time-out.
     pub(crate) handshakes_max: usize,
@@ -86,8 +74,16 @@ pub(crate) struct Limits {
     pub(crate) ping_interval: Duration,
     /// How long it may take to answer.
     pub(crate) ping_timeout: Duration,
+    /// From the end of the handshake to the first request.
+    pub(crate) first_request_timeout: Duration,
     /// How long a connection may carry no request.
     pub(crate) idle_timeout: Duration,
+    /// How long a peer may leave a chunk of a response unread: at most 64 KiB.
+    pub(crate) write_timeout: Duration,
+    /// Unread bytes of all responses on one connection; further ones wait.
+    pub(crate) connection_unsent_bytes_max: usize,
+    /// Unread bytes of all responses; beyond it, the connections of the user who holds most are closed.
+    pub(crate) unsent_bytes_max: usize,
     /// How long requests may go on after a stop, or a connection after it was asked to end.
     pub(crate) drain_timeout: Duration,
 }
@@ -104,7 +100,11 @@ impl Default for Limits {
             streams_max: 250,
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(15),
+            first_request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(90),
+            write_timeout: Duration::from_secs(30),
+            connection_unsent_bytes_max: 4 << 20,
+            unsent_bytes_max: 256 << 20,
             drain_timeout: Duration::from_secs(10),
         }
     }
@@ -114,11 +114,15 @@ impl Default for Limits {
 const BACKOFF_FIRST: Duration = Duration::from_millis(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
+/// How often it is tried again to close an idle connection while all places are taken.
+const ROOM_RETRY: Duration = Duration::from_millis(100);
+
 /// A bound socket, ready to serve over TLS.
 pub(crate) struct Listener {
     tcp: TcpListener,
     tls: TlsAcceptor,
     limits: Limits,
+    tracker: Arc<ConnectionTracker>,
 }
 
 impl Listener {
@@ -134,6 +138,7 @@ impl Listener {
         Ok(Self {
             tcp: TcpListener::bind(address).await?,
             tls: TlsAcceptor::from(tls),
+            tracker: ConnectionTracker::new(&limits),
             limits,
         })
     }
@@ -147,13 +152,15 @@ impl Listener {
     }
 
     /// Serves until `stop`, then lets running requests end within the drain time-out and cuts the rest.
-    pub(crate) async fn serve<S, B>(self, service: S, stop: CancellationToken)
-    where
-        S: Serve<B>,
-        B: Sent,
-    {
-        let Self { tcp, tls, limits } = self;
-        let (tasks, abort) = (TaskTracker::new(), CancellationToken::new());
+    pub(crate) async fn serve<S: Serve>(self, service: S, stop: CancellationToken) {
+        let Self {
+            tcp,
+            tls,
+            limits,
+            tracker,
+        } = self;
+        let tasks = TaskTracker::new();
+        let abort = CancellationToken::new();
         let drain_timeout = limits.drain_timeout;
         let places = Arc::new(Semaphore::new(limits.connections_max));
         let connections = Arc::new(Connections::new(
@@ -163,19 +170,22 @@ impl Listener {
             abort.clone(),
             tasks.clone(),
         ));
-        while let Some(place) = stop
-            .run_until_cancelled(places.clone().acquire_owned())
-            .await
-        {
-            let place = place.expect("the semaphore is never closed");
-            let Some((stream, peer)) = stop.run_until_cancelled(accept(&tcp)).await else {
+        loop {
+            let accepted = async {
+                let (stream, peer) = accept(&tcp).await;
+                (stream, peer, place(&places, &tracker).await)
+            };
+            let Some((stream, peer, place)) = stop.run_until_cancelled(accepted).await else {
                 break;
             };
-            let (connections, service) = (connections.clone(), service.clone());
+            let connections = connections.clone();
+            let service = service.clone();
+            let open = tracker.open();
             tasks.spawn(async move {
-                if let Err(error) = connections.run(stream, service).await {
+                if let Err(error) = connections.run(stream, &open.connection, service).await {
                     debug!(%peer, %error, "connection ended");
                 }
+                drop(open);
                 drop(place);
             });
         }
@@ -188,6 +198,19 @@ impl Listener {
             );
             abort.cancel();
             tasks.wait().await;
+        }
+    }
+}
+
+/// A place for a connection. While all are taken, idle connections are closed.
+async fn place(places: &Arc<Semaphore>, tracker: &ConnectionTracker) -> OwnedSemaphorePermit {
+    loop {
+        if let Ok(place) = places.clone().try_acquire_owned() {
+            return place;
+        }
+        tracker.make_room();
+        if let Ok(place) = timeout(ROOM_RETRY, places.clone().acquire_owned()).await {
+            return place.expect("the semaphore is never closed");
         }
     }
 }

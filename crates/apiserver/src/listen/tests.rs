@@ -1,9 +1,11 @@
 //! Real clients over loopback: what they get, and what the server does when they misbehave.
 
+mod unread; // peers that do not read responses
+
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, Full};
+use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{
     ClientConfig, RootCertStore,
@@ -31,6 +33,7 @@ struct Served {
     release: Arc<Notify>,
     /// Told when a request to `/slow` came in.
     began: Arc<Notify>,
+    tracker: Arc<ConnectionTracker>,
 }
 
 #[expect(
@@ -60,18 +63,20 @@ async fn served(limits: Limits) -> Served {
                 begun.notify_one();
                 released.notified().await;
             }
+            if let Some(body) = unread::body(request.uri().path()) {
+                return Ok(Response::new(body));
+            }
             let peer = request
                 .extensions()
                 .get::<PeerCertificate>()
                 .map(|p| format!("{p:?}"))
                 .unwrap_or_default();
-            Ok(Response::new(Full::new(Bytes::from(format!(
-                "{:?} {peer}",
-                request.version()
-            )))))
+            let text = format!("{:?} {peer}", request.version());
+            Ok(Response::new(Body::full(text)))
         }
     });
     let address = listener.local_addr().expect("an address");
+    let tracker = listener.tracker.clone();
     let task = tokio::spawn(listener.serve(service, stop.clone()));
     Served {
         address,
@@ -80,6 +85,7 @@ async fn served(limits: Limits) -> Served {
         task,
         release,
         began,
+        tracker,
     }
 }
 
@@ -308,13 +314,62 @@ async fn full_house_waits_for_a_place() {
         ..Limits::default()
     })
     .await;
-    let first = served
-        .connect(served.client("http/1.1"))
-        .await
-        .expect("a connection");
-    let second = served.get(served.client("http/1.1"), "/");
-    let leave = async { drop(first) };
-    let (answer, ()) = tokio::join!(second, leave);
-    assert_eq!(answer.expect("served once the first has left"), "HTTP/1.1 ");
+    let first = served.get(served.client("http/1.1"), "/slow");
+    let second = async {
+        served.began.notified().await;
+        let second = served.get(served.client("http/1.1"), "/");
+        let release = async {
+            tokio::task::yield_now().await;
+            served.release.notify_one();
+        };
+        tokio::join!(second, release).0
+    };
+    let (first, second) = tokio::join!(first, second);
+    assert_eq!(first.expect("it is not closed for others"), "HTTP/1.1 ");
+    assert_eq!(second.expect("served once the first has left"), "HTTP/1.1 ");
+    served.finish().await;
+}
+
+#[tokio::test]
+async fn connections_without_requests_keep_nobody_out() {
+    let served = served(Limits {
+        connections_max: 8,
+        ..Limits::default()
+    })
+    .await;
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        silent.push(TcpStream::connect(served.address).await.expect("accepted"));
+    }
+    let mut idle = Vec::new();
+    for _ in 0..4 {
+        let connection = served.connect(served.client("h2")).await;
+        idle.push(connection.expect("a connection"));
+    }
+    for _ in 0..20 {
+        let answer = served.get(served.client("http/1.1"), "/").await;
+        assert_eq!(answer.expect("an answer"), "HTTP/1.1 ");
+    }
+    served.finish().await;
+}
+
+#[tokio::test]
+async fn connection_without_a_first_request_is_closed() {
+    let served = served(Limits::default()).await;
+    for protocol in ["http/1.1", "h2"] {
+        let mut idle = served
+            .connect(served.client(protocol))
+            .await
+            .expect("a connection");
+        tokio::time::pause();
+        let started = tokio::time::Instant::now();
+        let mut answer = Vec::new();
+        // A close without a TLS goodbye is an error to the client, and just as good.
+        drop(idle.read_to_end(&mut answer).await);
+        let open_for = started.elapsed();
+        tokio::time::resume();
+        assert!(open_for >= Duration::from_secs(9), "{open_for:?}");
+        assert!(open_for <= Duration::from_secs(15), "{open_for:?}");
+    }
     served.finish().await;
 }

@@ -12,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use http::Response;
+use http_body::Body as _;
 use prometheus_client::{
     metrics::{
         counter::Counter,
@@ -156,10 +157,7 @@ impl Running {
     ) -> Result<Response<Body>, ApiError> {
         match outcome {
             Ok(response) if response.body().is_stream() => Ok(self.streams(response)),
-            Ok(response) => {
-                self.ended(response.status().as_u16(), response.body().bytes());
-                Ok(response)
-            }
+            Ok(response) => Ok(self.has_size(response)),
             Err(error) => {
                 self.ended(error.code(), None);
                 Err(error)
@@ -167,7 +165,21 @@ impl Running {
         }
     }
 
-    fn ended(&self, code: u16, body: Option<&Bytes>) {
+    /// Records the size of a response, now or when it is sent.
+    fn has_size(self, response: Response<Body>) -> Response<Body> {
+        let size = response.body().size_hint().exact();
+        self.ended(response.status().as_u16(), size);
+        if size.is_some() {
+            return response;
+        }
+        let mut observer = SizeObserver {
+            running: self,
+            bytes: 0,
+        };
+        response.map(|body| body.inspect(move |piece| observer.add(piece)))
+    }
+
+    fn ended(&self, code: u16, size: Option<u64>) {
         let metrics = &self.metrics;
         if let Some(counter) = metrics.series(
             &metrics.total,
@@ -183,13 +195,21 @@ impl Running {
             &self.labels,
             self.started.elapsed().as_secs_f64(),
         );
-        if let (Some(body), "GET" | "LIST") = (body, self.labels.verb) {
-            let labels = Labels {
-                dry_run: None,
-                ..self.labels.clone()
-            };
-            metrics.observe(&metrics.sizes, &labels, body.len() as f64);
+        if let Some(size) = size {
+            self.observe_size(size);
         }
+    }
+
+    fn observe_size(&self, bytes: u64) {
+        if !matches!(self.labels.verb, "GET" | "LIST") {
+            return;
+        }
+        let labels = Labels {
+            dry_run: None,
+            ..self.labels.clone()
+        };
+        let metrics = &self.metrics;
+        metrics.observe(&metrics.sizes, &labels, bytes as f64);
     }
 
     fn streams(self, response: Response<Body>) -> Response<Body> {
@@ -208,6 +228,24 @@ impl Running {
             events,
         };
         response.map(|body| body.inspect(move |piece| stream.sent(piece)))
+    }
+}
+
+/// A response whose size is known once it is sent.
+struct SizeObserver {
+    running: Running,
+    bytes: u64,
+}
+
+impl SizeObserver {
+    fn add(&mut self, piece: &Bytes) {
+        self.bytes += piece.len() as u64;
+    }
+}
+
+impl Drop for SizeObserver {
+    fn drop(&mut self) {
+        self.running.observe_size(self.bytes);
     }
 }
 

@@ -114,6 +114,11 @@ impl Encoded {
         self.bytes.slice(self.item_at as usize..)
     }
 
+    /// The size of [`Encoded::item`].
+    pub(crate) fn item_len(&self) -> usize {
+        self.bytes.len() - self.item_at as usize
+    }
+
     /// The object as a protobuf message without an envelope; empty when its kind has none.
     pub(crate) fn message(&self) -> &Bytes {
         self.message.get_or_init(|| match self.decode().to_value() {

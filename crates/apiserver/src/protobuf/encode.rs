@@ -4,13 +4,14 @@
 
 use std::sync::LazyLock;
 
+use bytes::BufMut;
 use serde_json::{Map, Value};
 
 use super::{
     envelope::seal,
     layout::{Layout, Member},
     moment::{self, Precision},
-    writer::Writer,
+    writer::{Writer, bytes_prefix_size, put_bytes_prefix},
 };
 use crate::types::{self, Field, Item, Published, Shape};
 
@@ -55,11 +56,24 @@ pub(crate) fn list_message<'a>(
 ) -> Vec<u8> {
     let mut writer = Writer::default();
     for item in items.rev() {
-        writer.bytes(2, item);
+        writer.bytes(ITEMS, item);
     }
     let head = Map::from_iter([("metadata".to_owned(), metadata)]);
     write_object(&LIST_HEAD, &head, &mut writer);
     writer.finish()
+}
+
+/// The field of a list that holds its items.
+const ITEMS: u16 = 2;
+
+/// The size of an item in the message of a list.
+pub(crate) fn list_item_size(item_bytes: usize) -> usize {
+    bytes_prefix_size(ITEMS, item_bytes) + item_bytes
+}
+
+/// Writes what is before an item of this size in the message of a list.
+pub(crate) fn put_list_item_prefix(item_bytes: usize, out: &mut impl BufMut) {
+    put_bytes_prefix(ITEMS, item_bytes, out);
 }
 
 /// The apiVersion and kind of an object, empty where they are missing.

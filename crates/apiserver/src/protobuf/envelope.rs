@@ -1,7 +1,10 @@
 //! The envelope around a message: what it holds, of which kind.
 //! In: the bytes of a body. Out: apiVersion, kind and the message itself, and the way back.
 
-use super::{reader::Reader, writer::Writer};
+use super::{
+    reader::Reader,
+    writer::{Writer, put_bytes_prefix},
+};
 
 /// The bytes that every envelope begins with.
 const MAGIC: [u8; 4] = *b"k8s\0";
@@ -60,18 +63,33 @@ impl<'a> Envelope<'a> {
     }
 }
 
+/// Encoding and content type after a message, which stand for nothing here and are written
+/// nevertheless.
+const AFTER_MESSAGE: &[u8] = b"\x1a\x00\x22\x00";
+
 /// Puts a message into an envelope.
 pub(crate) fn seal(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+    let (mut bytes, after) = envelope_around(api_version, kind, message.len());
+    bytes.reserve_exact(message.len() + after.len());
+    bytes.extend(message);
+    bytes.extend(after);
+    bytes
+}
+
+/// What an envelope has before and after a message of this size.
+pub(crate) fn envelope_around(
+    api_version: &str,
+    kind: &str,
+    message_bytes: usize,
+) -> (Vec<u8>, &'static [u8]) {
     let mut writer = Writer::default();
-    // Encoding and content type, which stand for nothing here and are written nevertheless.
-    writer.bytes(4, b"");
-    writer.bytes(3, b"");
-    writer.bytes(2, message);
     writer.message(1, |writer| {
         writer.bytes(2, kind.as_bytes());
         writer.bytes(1, api_version.as_bytes());
     });
-    [MAGIC.as_slice(), &writer.finish()].concat()
+    let mut before = [MAGIC.as_slice(), &writer.finish()].concat();
+    put_bytes_prefix(2, message_bytes, &mut before);
+    (before, AFTER_MESSAGE)
 }
 
 /// Bytes as Go prints a slice of them: `[107 56 115 0]`.

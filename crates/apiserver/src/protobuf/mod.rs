@@ -15,7 +15,7 @@ mod writer; // the same, written
 mod promises; // what holds over every kind
 
 pub(crate) use decode::decode;
-pub(crate) use encode::{encode, list_message, message};
-pub(crate) use envelope::{Envelope, seal};
+pub(crate) use encode::{encode, list_item_size, list_message, message, put_list_item_prefix};
+pub(crate) use envelope::{Envelope, envelope_around, seal};
 pub(crate) use frame::frame;
 pub(crate) use writer::Writer;

@@ -1,6 +1,8 @@
 //! Bytes written from the end to the beginning, so that the length of a message is known before it is written.
 //! In: fields, the last one first. Out: the message.
 
+use bytes::BufMut;
+
 /// A message in the making.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
@@ -51,13 +53,36 @@ impl Writer {
     }
 
     fn varint(&mut self, value: u64) {
-        let groups = (64 - (value | 1).leading_zeros()).div_ceil(7);
+        let groups = varint_size(value);
         for group in (0..groups).rev() {
             let more = if group + 1 == groups { 0 } else { 0x80 };
             self.reversed
                 .push((value >> (7 * group) & 0x7f) as u8 | more);
         }
     }
+}
+
+/// Writes the tag and length of a field that is text or bytes, from beginning to end.
+pub(super) fn put_bytes_prefix(field: u16, length: usize, out: &mut impl BufMut) {
+    put_varint(u64::from(field) << 3 | 2, out);
+    put_varint(length as u64, out);
+}
+
+/// The size of what [`put_bytes_prefix`] writes.
+pub(super) fn bytes_prefix_size(field: u16, length: usize) -> usize {
+    varint_size(u64::from(field) << 3) + varint_size(length as u64)
+}
+
+fn put_varint(mut value: u64, out: &mut impl BufMut) {
+    while value > 0x7f {
+        out.put_u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+fn varint_size(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
 
 #[cfg(test)]

@@ -248,13 +248,17 @@ impl Resource {
         object
     }
 
-    /// The bytes of a stored object in this version: the stored ones where they are already right.
-    pub(crate) fn present(&self, stored: &Stored) -> Encoded {
-        let shared = match &self.source {
+    /// Whether the stored bytes of an object are those of this version.
+    pub(crate) fn is_stored_form(&self, stored: &Stored) -> bool {
+        match &self.source {
             Source::BuiltIn(row) => row.stored_as.is_none(),
             Source::Custom(custom) => custom.is_stored_form(stored.schema, &self.version),
-        };
-        if shared {
+        }
+    }
+
+    /// The bytes of a stored object in this version: the stored ones where they are already right.
+    pub(crate) fn present(&self, stored: &Stored) -> Encoded {
+        if self.is_stored_form(stored) {
             stored.encoded.clone()
         } else {
             self.read(stored).draft().at(stored.revision)

@@ -171,6 +171,11 @@ pub(crate) async fn watch(
 }
 
 impl Watch {
+    /// When the watch ends at the latest.
+    pub(crate) fn ends(&self) -> Instant {
+        self.ends
+    }
+
     /// The next things to tell, at least one; `None` when the watch is over.
     ///
     /// Every round is charged to the task's budget, so that a watch whose selector lets nothing

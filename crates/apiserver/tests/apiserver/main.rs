@@ -4,6 +4,7 @@ mod access; // authentication, authorization, reviews
 mod discovery; // groups, versions, OpenAPI
 mod hostile; // malformed requests, floods
 mod in_process; // a kube client without a socket
+mod large_lists; // lists that are encoded while they are sent
 mod protobuf; // the protobuf media type
 mod semantics; // reads, watches, writes, row by row
 mod subresources; // status, scale, bindings, evictions

@@ -1,14 +1,23 @@
 //! Too many requests, and clients that take their time.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use bellerophon_apiserver::{ApiServer, RequestLimits};
 use bytes::Bytes;
-use futures_util::future::join_all;
-use http::Request;
-use http_body_util::{BodyExt as _, Empty};
+use futures_util::{
+    StreamExt as _,
+    future::join_all,
+    stream::{self, FuturesUnordered},
+};
+use http::{Request, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Empty, StreamBody, combinators::BoxBody};
+use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::AsyncWriteExt as _;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::Instant,
+};
 
 use super::peer::{Outcome, Target, finish};
 
@@ -34,6 +43,14 @@ async fn busy(target: &Target, wanted: &str) {
     }
 }
 
+/// A list that waits for this revision, for at most 3 seconds.
+fn list_at(target: &Target, revision: u64) -> String {
+    let token = &target.token;
+    format!(
+        "GET {CONFIG_MAPS}?resourceVersion={revision} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+    )
+}
+
 #[tokio::test]
 async fn more_than_may_wait_are_told_to_come_back() {
     let limits = RequestLimits {
@@ -42,42 +59,31 @@ async fn more_than_may_wait_are_told_to_come_back() {
         waiting_max: 1,
     };
     let target = Target::start_with(ApiServer::builder().limits(limits)).await;
-    let body = |name: &str| format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
+    let list = target.request(&format!("GET {CONFIG_MAPS}"), "", b"").await;
+    let list: serde_json::Value = serde_json::from_str(&list.body).expect("JSON");
+    let revision = list["metadata"]["resourceVersion"].as_str();
+    let revision: u64 = revision.and_then(|r| r.parse().ok()).expect("a revision");
+    let waits = list_at(&target, revision + 1);
     let mut running = target.connect("http/1.1").await;
-    running
-        .write_all(promise(&target, body("a").len()).as_bytes())
-        .await
-        .expect("sent");
+    running.write_all(waits.as_bytes()).await.expect("sent");
     busy(
         &target,
-        r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#,
+        r#"apiserver_current_inflight_requests{request_kind="readOnly"} 1"#,
     )
     .await;
     let mut waiting = target.connect("http/1.1").await;
-    waiting
-        .write_all(
-            [promise(&target, body("b").len()), body("b")]
-                .concat()
-                .as_bytes(),
-        )
-        .await
-        .expect("sent");
+    waiting.write_all(waits.as_bytes()).await.expect("sent");
     busy(
         &target,
-        r#"apiserver_current_inqueue_requests{request_kind="mutating"} 1"#,
+        r#"apiserver_current_inqueue_requests{request_kind="readOnly"} 1"#,
     )
     .await;
 
-    let refused = target
-        .request(
-            &format!("POST {CONFIG_MAPS}"),
-            "application/json",
-            body("c").as_bytes(),
-        )
-        .await;
+    let refused = target.request(&format!("GET {CONFIG_MAPS}"), "", b"").await;
     assert_eq!(refused.code, 429, "{refused:?}");
+    assert!(refused.is_clean(), "{refused:?}");
     assert!(
-        refused.is_clean() && refused.body.contains(r#""reason":"TooManyRequests""#),
+        refused.body.contains(r#""reason":"TooManyRequests""#),
         "{}",
         refused.body
     );
@@ -86,22 +92,21 @@ async fn more_than_may_wait_are_told_to_come_back() {
         "{}",
         refused.head
     );
-    assert_eq!(
-        target
-            .request(&format!("GET {CONFIG_MAPS}"), "", b"")
-            .await
-            .code,
-        200,
-        "reads are counted by themselves"
-    );
+    let written = target
+        .request(
+            &format!("POST {CONFIG_MAPS}"),
+            "application/json",
+            br#"{"metadata":{"name":"a"}}"#,
+        )
+        .await;
+    assert_eq!(written.code, 201, "writes are counted by themselves");
 
-    running.write_all(body("a").as_bytes()).await.expect("sent");
     let codes: Vec<u16> = join_all([finish(&mut running), finish(&mut waiting)])
         .await
         .iter()
         .map(|o: &Outcome| o.code)
         .collect();
-    assert_eq!(codes, [201, 201], "those that wait get their turn");
+    assert_eq!(codes, [200, 200], "those that wait get their turn");
     target.must_be_well().await;
 }
 
@@ -109,24 +114,122 @@ async fn more_than_may_wait_are_told_to_come_back() {
 async fn body_that_never_comes_is_not_waited_for() {
     let target = Target::start().await;
     let mut slow = target.connect("http/1.1").await;
-    slow.write_all([promise(&target, 100).as_str(), "{"].concat().as_bytes())
+    let head = promise(&target, 100).replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");
+    slow.write_all(head.as_bytes()).await.expect("sent");
+    let mut continues = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    slow.read_exact(&mut continues)
         .await
-        .expect("sent");
-    busy(
-        &target,
-        r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#,
-    )
-    .await;
+        .expect("the server reads the body");
+    slow.write_all(b"{").await.expect("sent");
     // From here on, time jumps to whatever is waited for.
     tokio::time::pause();
+    let started = Instant::now();
     let mut answer = Vec::new();
-    let _end = tokio::io::AsyncReadExt::read_to_end(&mut slow, &mut answer).await;
+    let _end = slow.read_to_end(&mut answer).await;
+    let elapsed = started.elapsed();
     tokio::time::resume();
     let answer = String::from_utf8_lossy(&answer);
-    assert!(
-        answer.is_empty() || answer.starts_with("HTTP/1.1 504 "),
-        "{answer}"
-    );
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    assert!(elapsed <= Duration::from_secs(15), "{elapsed:?}");
+    target.must_be_well().await;
+}
+
+/// The token of a service account without permissions.
+async fn token_of_nobody(target: &Target) -> String {
+    let accounts = "POST /api/v1/namespaces/default/serviceaccounts";
+    let account = br#"{"metadata":{"name":"nobody"}}"#;
+    let created = target.request(accounts, "application/json", account).await;
+    assert_eq!(created.code, 201, "{created:?}");
+    let path = &format!("{accounts}/nobody/token");
+    let request = br#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest"}"#;
+    let response = target.request(path, "application/json", request).await;
+    assert_eq!(response.code, 201, "{response:?}");
+    let token: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+    token["status"]["token"].as_str().expect("a token").into()
+}
+
+/// The status of a request whose body never ends.
+async fn post_half_a_body(
+    mut sender: SendRequest<BoxBody<Bytes, Infallible>>,
+    token: &str,
+) -> StatusCode {
+    let first = stream::once(async { Ok(Frame::data(Bytes::from_static(b"{"))) });
+    let body = StreamBody::new(first.chain(stream::pending()));
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let request = Request::post(format!("https://localhost{path}"))
+        .header("authorization", format!("Bearer {token}"))
+        .header("content-type", "application/json")
+        .header("content-length", "1000")
+        .body(BoxBody::new(body));
+    let response = sender.send_request(request.expect("a request")).await;
+    response.expect("a response").status()
+}
+
+#[tokio::test]
+async fn half_sent_bodies_take_no_places_from_others() {
+    let target = Target::start().await;
+    let token = token_of_nobody(&target).await;
+    let mut half_sent = FuturesUnordered::new();
+    for _ in 0..2 {
+        let io = TokioIo::new(target.connect("h2").await);
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
+        let (sender, connection) = handshake.await.expect("HTTP/2");
+        tokio::spawn(connection);
+        for _ in 0..220 {
+            half_sent.push(post_half_a_body(sender.clone(), &token));
+        }
+    }
+    for _ in 0..440 - 128 {
+        let refused = half_sent.next().await;
+        assert_eq!(refused, Some(StatusCode::TOO_MANY_REQUESTS));
+    }
+    let post = target
+        .request(
+            &format!("POST {CONFIG_MAPS}"),
+            "application/json",
+            br#"{"metadata":{"name":"a"}}"#,
+        )
+        .await;
+    assert_eq!(post.code, 201, "{post:?}");
+    let metrics = target.request("GET /metrics", "", b"").await;
+    let places = r#"apiserver_current_inflight_requests{request_kind="mutating"} 0"#;
+    assert!(metrics.body.lines().any(|line| line == places));
+    assert_eq!(half_sent.len(), 128);
+
+    tokio::time::pause();
+    let started = Instant::now();
+    while let Some(status) = half_sent.next().await {
+        assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
+    }
+    let elapsed = started.elapsed();
+    tokio::time::resume();
+    assert!(elapsed <= Duration::from_secs(15), "{elapsed:?}");
+    target.must_be_well().await;
+}
+
+#[tokio::test]
+async fn unread_watch_is_gone_shortly_after_its_timeout() {
+    let target = Target::start().await;
+    let io = TokioIo::new(target.connect("h2").await);
+    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(0)
+        .handshake(io)
+        .await
+        .expect("HTTP/2");
+    tokio::spawn(connection);
+    let path = "/api/v1/namespaces?watch=1&timeoutSeconds=8";
+    let request = Request::get(format!("https://localhost{path}"))
+        .header("authorization", format!("Bearer {}", target.token))
+        .body(Empty::<Bytes>::new());
+    let response = sender.send_request(request.expect("a request")).await;
+    let body = response.expect("headers").into_body();
+    tokio::time::pause();
+    let started = Instant::now();
+    assert!(body.collect().await.is_err(), "the stream is reset");
+    let elapsed = started.elapsed();
+    tokio::time::resume();
+    assert!(elapsed >= Duration::from_secs(8), "{elapsed:?}");
+    assert!(elapsed <= Duration::from_secs(10), "{elapsed:?}");
     target.must_be_well().await;
 }
 

@@ -4,5 +4,5 @@
 mod bodies; // what is too large, too deep or no text
 mod floods; // too many and too slow
 mod log; // what the server complains of
-mod peer; // a client that sends any bytes
+pub(crate) mod peer; // a client that sends any bytes
 mod requests; // paths, queries, headers
