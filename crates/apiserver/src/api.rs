@@ -7,7 +7,9 @@ use crate::{
     auth::{Decoded, Lookup, Source},
     entropy::Entropy,
     error::ApiError,
+    flow_control::FlowControl,
     kinds::{Addresses, Effect, Reservation},
+    limits::RequestLimits,
     object::{Clock, Object},
     registry::{Registry, Resource},
     store::{Expect, ObjectKey, Range, Scope, Store, Write},
@@ -24,6 +26,8 @@ pub(crate) struct Api {
     addresses: Mutex<Addresses>,
     /// Roles and bindings, decoded.
     decoded: Decoded,
+    /// Which requests are executed, and which wait.
+    pub(crate) flow_control: Arc<FlowControl>,
 }
 
 /// What an object takes of the server's stock until it is known whether the object is stored. Given back unless it is kept.
@@ -52,7 +56,12 @@ impl Drop for Claim<'_> {
 
 impl Api {
     /// A server over this store.
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Clock, entropy: Entropy) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        entropy: Entropy,
+        limits: RequestLimits,
+    ) -> Self {
         Self {
             store,
             registry: Registry::default(),
@@ -60,6 +69,7 @@ impl Api {
             entropy,
             addresses: Mutex::new(Addresses::new()),
             decoded: Decoded::default(),
+            flow_control: Arc::new(FlowControl::new(limits)),
         }
     }
 
@@ -92,6 +102,7 @@ impl Api {
                 .await
                 .map_err(|e| format!("{} {}: {e:?}", object.kind, object.meta.name))?;
         }
+        self.flow_control_written().await;
         // History begins with the first write of a client.
         self.store.compact(self.store.revision());
         Ok(())
@@ -108,7 +119,7 @@ impl Api {
         old: Option<&Object>,
     ) -> Result<Claim<'_>, ApiError> {
         let reservation = match (resource.strategy.effect, old) {
-            (Effect::None | Effect::Definition | Effect::Instance, _) => None,
+            (Effect::None | Effect::Definition | Effect::Instance | Effect::FlowControl, _) => None,
             (Effect::Addresses, None) => Some(self.with_addresses(|a| a.begin_create(new))?),
             (Effect::Addresses, Some(old)) => {
                 Some(self.with_addresses(|a| a.begin_update(new, old))?)
@@ -132,6 +143,7 @@ impl Api {
             (Effect::Definition, Some(gone), None) => self.definition_gone(gone).await,
             (Effect::Definition, _, Some(new)) => self.definition_written(&new.meta.name).await,
             (Effect::Instance, Some(_), None) => self.instance_gone(resource).await,
+            (Effect::FlowControl, _, _) => self.flow_control_written().await,
             _ => {}
         }
     }

@@ -31,4 +31,4 @@ pub(crate) use review::{
 };
 pub(crate) use token_request::{TokenRequest, default_token_request, issue_token};
 pub(crate) use tokens::Tokens;
-pub(crate) use user::User;
+pub(crate) use user::{User, service_account_name};
