@@ -7,7 +7,9 @@ use crate::{
     auth::{BindingIndex, Decoded, Lookup, Source, User},
     entropy::Entropy,
     error::ApiError,
+    flow_control::FlowControl,
     kinds::{Addresses, Effect, Reservation},
+    limits::RequestLimits,
     object::{Clock, Object},
     registry::{Registry, Resource},
     store::{Expect, ObjectKey, Store, Write},
@@ -26,6 +28,8 @@ pub(crate) struct Api {
     decoded: Decoded,
     role_bindings: BindingIndex,
     cluster_role_bindings: BindingIndex,
+    /// Which requests are executed, and which wait.
+    pub(crate) flow_control: Arc<FlowControl>,
 }
 
 /// What an object takes of the server's stock until it is known whether the object is stored. Given back unless it is kept.
@@ -54,7 +58,12 @@ impl Drop for Claim<'_> {
 
 impl Api {
     /// A server over this store.
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Clock, entropy: Entropy) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        entropy: Entropy,
+        limits: RequestLimits,
+    ) -> Self {
         Self {
             store,
             registry: Registry::default(),
@@ -64,6 +73,7 @@ impl Api {
             decoded: Decoded::default(),
             role_bindings: BindingIndex::new(Source::RoleBinding),
             cluster_role_bindings: BindingIndex::new(Source::ClusterRoleBinding),
+            flow_control: Arc::new(FlowControl::new(limits)),
         }
     }
 
@@ -96,6 +106,7 @@ impl Api {
                 .await
                 .map_err(|e| format!("{} {}: {e:?}", object.kind, object.meta.name))?;
         }
+        self.flow_control_written().await;
         // History begins with the first write of a client.
         self.store.compact(self.store.revision());
         Ok(())
@@ -112,7 +123,7 @@ impl Api {
         old: Option<&Object>,
     ) -> Result<Claim<'_>, ApiError> {
         let reservation = match (resource.strategy.effect, old) {
-            (Effect::None | Effect::Definition | Effect::Instance, _) => None,
+            (Effect::None | Effect::Definition | Effect::Instance | Effect::FlowControl, _) => None,
             (Effect::Addresses, None) => Some(self.with_addresses(|a| a.begin_create(new))?),
             (Effect::Addresses, Some(old)) => {
                 Some(self.with_addresses(|a| a.begin_update(new, old))?)
@@ -141,6 +152,7 @@ impl Api {
             (Effect::Definition, _, Some(new)) => self.definition_written(&new.meta.name).await,
             (Effect::Instance, Some(_), None) => self.instance_gone(resource).await,
             (Effect::Instance, None, Some(_)) => self.instance_created(resource).await,
+            (Effect::FlowControl, _, _) => self.flow_control_written().await,
             _ => {}
         }
     }

@@ -7,6 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::field::FieldError;
 
+/// What a client is answered whose request flow control rejects.
+pub(crate) const REJECTED: &str = "Too many requests, please try again later.";
+
 /// A group and the plural name of a resource in it, printed `deployments.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct GroupResource {
@@ -140,7 +143,9 @@ pub(crate) enum ApiError {
     },
     /// 422 without causes: a patch that does not apply.
     Unprocessable(String),
-    /// 429: a disruption budget or the server's own limits stand in the way.
+    /// 429 in plain text: flow control rejects the request.
+    Rejected { retry_after_seconds: u32 },
+    /// 429: a disruption budget stands in the way.
     TooManyRequests {
         message: String,
         retry_after_seconds: u32,
@@ -222,6 +227,9 @@ impl ApiError {
                 retry_after_seconds,
                 ..
             } if *retry_after_seconds > 0 => Some(*retry_after_seconds),
+            Self::Rejected {
+                retry_after_seconds,
+            } => Some(*retry_after_seconds),
             Self::TooLargeRevision { .. } => Some(1),
             _ => None,
         }
@@ -393,6 +401,7 @@ impl ApiError {
             Self::Unprocessable(message) => {
                 Shape::new(422, "Invalid", message).with(Some(Map::new()))
             }
+            Self::Rejected { .. } => Shape::new(429, "TooManyRequests", REJECTED),
             Self::TooManyRequests {
                 message,
                 retry_after_seconds,

@@ -11,13 +11,14 @@ mod discovery; // what is served, told to clients
 mod entropy; // the one source of randomness
 mod error; // every failure, and its Status
 mod field; // what is wrong with an object, field by field
+mod flow_control; // API Priority and Fairness
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
-pub mod fuzzing; // what fuzz targets call
+pub mod fuzzing; // what fuzz targets and benchmarks call
 mod http; // requests to calls, outcomes to bytes
 mod kinds; // the rows: one per served kind
 mod kubeconfig; // the file through which clients find the server
-mod limits; // how many requests run at once
+mod limits; // how many requests are executed concurrently
 mod listen; // from connections to requests
 mod metrics; // what a scrape tells
 mod names; // what names and labels may look like

@@ -86,7 +86,7 @@ impl Builder {
         }
     }
 
-    /// Works on so many requests at once.
+    /// Limits the requests that are executed concurrently.
     #[must_use]
     pub fn limits(self, limits: RequestLimits) -> Self {
         Self { limits, ..self }
@@ -117,11 +117,11 @@ impl Builder {
         let token = tls::admin_token();
         let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
         let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
-        let api = Arc::new(Api::new(Arc::new(MemoryStore::new()), clock, entropy));
+        let store = Arc::new(MemoryStore::new());
+        let api = Arc::new(Api::new(store, clock, entropy, self.limits));
         let server = Arc::new(Server::new(
             api.clone(),
             Authenticator::new(&token, tokens),
-            self.limits,
             Site::with(self.pages),
         ));
         let stop = server.site.stopping.clone();
@@ -167,12 +167,18 @@ impl Builder {
                 task,
             }
         });
-        let compaction = tokio::spawn(compact(api, stop.clone()));
+        let timer = api.flow_control.clone().run_timer(stop.clone());
+        let upkeep = api.clone().run_flow_control_upkeep(stop.clone());
+        let tasks = vec![
+            ("compaction", tokio::spawn(compact(api, stop.clone()))),
+            ("flow control timer", tokio::spawn(timer)),
+            ("flow control upkeep", tokio::spawn(upkeep)),
+        ];
         Ok(ApiServer {
             server,
             stop,
             socket,
-            compaction: Some(compaction),
+            tasks,
             token,
         })
     }
@@ -232,8 +238,8 @@ pub struct ApiServer {
     server: Arc<Server>,
     stop: CancellationToken,
     socket: Option<Socket>,
-    /// Ends by itself once `stop` is cancelled; `None` when it was waited for.
-    compaction: Option<JoinHandle<()>>,
+    /// Tasks by name that end once `stop` is cancelled; none when they were waited for.
+    tasks: Vec<(&'static str, JoinHandle<()>)>,
     token: String,
 }
 
@@ -322,10 +328,10 @@ impl ApiServer {
         {
             tracing::error!(%error, "the listener did not stop by itself");
         }
-        if let Some(compaction) = self.compaction.take()
-            && let Err(error) = compaction.await
-        {
-            tracing::error!(%error, "forgetting history did not stop by itself");
+        for (name, task) in std::mem::take(&mut self.tasks) {
+            if let Err(error) = task.await {
+                tracing::error!(name, %error, "a task of the server did not stop by itself");
+            }
         }
     }
 }

@@ -19,8 +19,8 @@ use tracing::{Instrument as _, Span, field::Empty};
 use crate::{
     api::Api,
     auth::{self, Authenticator, PeerCertificate, User},
-    decode::BODY_MAX_BYTES,
     error::ApiError,
+    flow_control::{Classified, Collections, Load, Permit, Work},
     http::{
         answer::{Shape, add_warnings, answer, error_response},
         body::Body,
@@ -29,7 +29,6 @@ use crate::{
         request_body::{BodyError, RequestBodies, RequestBody},
         route::{ResourcePath, Route},
     },
-    limits::{Gate, Load, RequestLimits},
     listen::TrackedConnection,
     metrics::Asked,
     offload::offload,
@@ -42,47 +41,33 @@ use crate::{
 /// A request that is no watch is answered within this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The part of its time limit for which a request may wait for seats.
+const QUEUE_WAIT_FRACTION: u32 = 4;
+
 /// Everything a request needs.
 pub(crate) struct Server {
     pub(crate) api: Arc<Api>,
     pub(crate) authenticator: Authenticator,
     /// What is served besides resources.
     pub(crate) site: Site,
-    reads: Gate,
-    writes: Gate,
     bodies: RequestBodies,
 }
 
 impl Server {
     /// A server over this state.
-    pub(crate) fn new(
-        api: Arc<Api>,
-        authenticator: Authenticator,
-        limits: RequestLimits,
-        site: Site,
-    ) -> Self {
-        let RequestLimits {
-            reads_max,
-            writes_max,
-            waiting_max,
-        } = limits;
-        let gate = |running_max| Gate::new(running_max, waiting_max);
+    pub(crate) fn new(api: Arc<Api>, authenticator: Authenticator, site: Site) -> Self {
         Self {
             api,
             authenticator,
             site,
-            reads: gate(reads_max),
-            writes: gate(writes_max),
             bodies: RequestBodies::default(),
         }
     }
 
     /// How busy the server is with reads and with writes.
     pub(crate) fn load(&self) -> [(&'static str, Load); 2] {
-        [
-            ("readOnly", self.reads.load()),
-            ("mutating", self.writes.load()),
-        ]
+        let (read_only, mutating) = self.api.flow_control.load();
+        [("readOnly", read_only), ("mutating", mutating)]
     }
 }
 
@@ -154,10 +139,14 @@ impl ApiService {
         let format = error_format(&head.headers);
         let begun = Instant::now();
         let span = tracing::debug_span!("request", method = %head.method, path = head.uri.path(), user = Empty);
-        let outcome = caught(&head, self.respond(&head, body))
+        let mut classified = None;
+        let outcome = caught(&head, self.respond(&head, body, &mut classified))
             .instrument(span.clone())
             .await;
         let mut response = outcome.unwrap_or_else(|error| error_response(&error, format));
+        if let Some(classified) = &classified {
+            classified.add_headers(response.headers_mut());
+        }
         let audit = self.server.api.entropy.uid();
         if let Ok(value) = HeaderValue::try_from(audit) {
             response.headers_mut().insert("audit-id", value);
@@ -170,6 +159,7 @@ impl ApiService {
         &self,
         head: &http::request::Parts,
         body: B,
+        classified: &mut Option<Classified>,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body + Send + 'static,
@@ -183,40 +173,57 @@ impl ApiService {
         if let Some(connection) = head.extensions.get::<Arc<TrackedConnection>>() {
             connection.authenticated(&user);
         }
-        match route {
+        let question = match &route {
+            Route::Resource(path) => auth::Question::of_resource(&head.method, path, &query),
+            _ => auth::Question::of_path(&head.method, head.uri.path()),
+        };
+        let question = Arc::new(question);
+        let user = self.acting_user(&question, &head.headers, user)?;
+        let flow_control = &self.server.api.flow_control;
+        *classified = flow_control.classify(&question, &user);
+        let classified = classified.as_ref();
+        auth::check(&question.by(&user), &*self.server.api)?;
+        let path = match route {
             Route::Resource(path) => {
-                let user = self.allow(
-                    &auth::Question::of_resource(&head.method, &path, &query),
-                    &head.headers,
+                let request = Allowed {
+                    question,
                     user,
-                )?;
-                self.resource(path, head, query, body, user).await
+                    classified,
+                };
+                return self.resource(path, head, query, body, request).await;
             }
             Route::Discovery(asked) => {
-                self.allow(
-                    &auth::Question::of_path(&head.method, head.uri.path()),
-                    &head.headers,
-                    user,
-                )?;
-                self.server
-                    .site
-                    .discover(&self.server.api.registry.catalog(), &asked, head)
+                let _permit = self.acquire(classified, Work::ONE).await?;
+                let catalog = self.server.api.registry.catalog();
+                return self.server.site.discover(&catalog, &asked, head);
             }
-            Route::Other(path) => {
-                self.allow(
-                    &auth::Question::of_path(&head.method, head.uri.path()),
-                    &head.headers,
-                    user,
-                )?;
-                pages::answer(
-                    &self.server,
-                    &Visit {
-                        path: &path,
-                        query: &query,
-                        head,
-                    },
-                )
-            }
+            Route::Other(path) => path,
+        };
+        let _permit = self.acquire(classified, Work::ONE).await?;
+        let visit = Visit {
+            path: &path,
+            query: &query,
+            head,
+        };
+        pages::answer(&self.server, &visit)
+    }
+
+    /// The seats of a request; `None` if it needs none.
+    async fn acquire<'a>(
+        &'a self,
+        classified: Option<&'a Classified>,
+        work: Work,
+    ) -> Result<Option<Permit<'a>>, ApiError> {
+        let Some(classified) = classified else {
+            return Ok(None);
+        };
+        let wait_until = Instant::now() + REQUEST_TIMEOUT / QUEUE_WAIT_FRACTION;
+        let flow_control = &self.server.api.flow_control;
+        match flow_control.acquire(classified, work, wait_until).await {
+            Ok(permit) => Ok(Some(permit)),
+            Err(rejection) => Err(ApiError::Rejected {
+                retry_after_seconds: rejection.retry_after_seconds,
+            }),
         }
     }
 
@@ -235,20 +242,17 @@ impl ApiService {
             .authenticate(&head.headers, peer, &**api, api.clock.now())
     }
 
-    /// Whether the user may make this request, under the name they act as.
-    fn allow(
+    /// The user that the request is made as.
+    fn acting_user(
         &self,
         question: &auth::Question,
         headers: &HeaderMap,
         user: User,
     ) -> Result<User, ApiError> {
-        let stored = &*self.server.api;
-        let user = match auth::wanted_user(headers)? {
-            Some(wanted) => auth::impersonate(&wanted, &question.by(&user), stored)?,
-            None => user,
-        };
-        auth::check(&question.by(&user), stored)?;
-        Ok(user)
+        match auth::wanted_user(headers)? {
+            Some(wanted) => auth::impersonate(&wanted, &question.by(&user), &*self.server.api),
+            None => Ok(user),
+        }
     }
 
     async fn resource<B>(
@@ -257,7 +261,7 @@ impl ApiService {
         head: &http::request::Parts,
         query: Query,
         body: B,
-        user: User,
+        request: Allowed<'_>,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body + Send + 'static,
@@ -275,7 +279,7 @@ impl ApiService {
         };
         let running = self.server.site.metrics.begin(&asked);
         let warnings = found.warnings.clone();
-        let outcome = running.answered(self.run(found, path, head, query, body, user).await);
+        let outcome = running.answered(self.run(found, path, head, query, body, request).await);
         let warnings = warnings.take();
         if warnings.is_empty() {
             return outcome;
@@ -293,7 +297,7 @@ impl ApiService {
         head: &http::request::Parts,
         query: Query,
         body: B,
-        user: User,
+        request: Allowed<'_>,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body + Send + 'static,
@@ -329,19 +333,33 @@ impl ApiService {
                 .is_some_and(|e| e.contains("gzip")),
             pretty: query.flag("pretty"),
         };
-        let gate = if head.method == Method::GET {
-            &self.server.reads
-        } else {
-            &self.server.writes
-        };
         let deadline = Instant::now() + REQUEST_TIMEOUT;
-        // The body is read before the request takes a place: a client that sends it slowly holds
-        // none. It is counted until the request is answered.
+        let Allowed {
+            question,
+            user,
+            classified,
+        } = request;
+        // The body is read before the request has seats: a client that sends slowly holds none. It
+        // is counted until the request is answered.
         let body = match head.method {
             Method::GET => RequestBody::default(),
             _ => self.server.bodies.read(body, &user, deadline).await?,
         };
-        let _place = gate.enter(deadline).await?;
+        let collection = Collection {
+            api,
+            resource: &found.resource,
+        };
+        let work = classified.map_or(Work::ONE, |classified| {
+            let attributes = question.by(&user);
+            api.flow_control
+                .estimate(classified, &attributes, &query, &collection)
+        });
+        let permit = self.acquire(classified, work).await?;
+        let watching = watch.then(|| {
+            let tracker = &api.flow_control.watches;
+            let (namespace, name) = question.scope();
+            tracker.register(&found.resource.shelf, namespace, name, &query)
+        });
         let call = Call {
             target: Target {
                 resource: found.resource.clone(),
@@ -366,12 +384,29 @@ impl ApiService {
         let running = async { answer(api, &found.resource, running.await?, &shape) };
         // Requests of this process stay where they are: their tasks may run on threads that must
         // not block.
-        let outcome = if self.trusted.is_none() && call.may_take_long(api, &head.method) {
-            timeout_at(deadline, offload(running)).await
-        } else {
-            timeout_at(deadline, running).await
+        let is_long = self.trusted.is_none() && call.may_take_long(api, &head.method);
+        let running = async {
+            if is_long {
+                offload(running).await
+            } else {
+                running.await
+            }
         };
-        outcome.map_err(|_| ApiError::request_timeout())?
+        let running = timeout_at(deadline, running);
+        let outcome = match &permit {
+            Some(permit) => permit.run(running).await,
+            None => running.await,
+        };
+        let response = outcome.map_err(|_| ApiError::request_timeout())??;
+        Ok(match watching.flatten() {
+            Some(watching) => response.map(|body| {
+                body.inspect(move |_| {
+                    // Counts as a watcher until the body is dropped.
+                    let _registered = &watching;
+                })
+            }),
+            None => response,
+        })
     }
 }
 
@@ -389,6 +424,31 @@ async fn caught<T>(
                 "the server could not finish this request; see its log".into(),
             ))
         })
+}
+
+/// A request that its user may make.
+struct Allowed<'a> {
+    question: Arc<auth::Question>,
+    user: User,
+    /// `None` if the request is not subject to flow control.
+    classified: Option<&'a Classified>,
+}
+
+/// The collection of a request, for the estimate of its work.
+struct Collection<'a> {
+    api: &'a Api,
+    resource: &'a Resource,
+}
+
+impl Collections for Collection<'_> {
+    fn size(&self) -> Option<(usize, usize)> {
+        self.api.store.size(&self.resource.shelf)
+    }
+
+    fn watchers(&self, namespace: &str, name: &str) -> usize {
+        let watches = &self.api.flow_control.watches;
+        watches.count(&self.resource.shelf, namespace, name)
+    }
 }
 
 /// What a path leads to.

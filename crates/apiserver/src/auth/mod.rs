@@ -34,4 +34,4 @@ pub(crate) use review::{
 };
 pub(crate) use token_request::{TokenRequest, default_token_request, issue_token};
 pub(crate) use tokens::Tokens;
-pub(crate) use user::{ANONYMOUS, MASTERS, User};
+pub(crate) use user::{ANONYMOUS, MASTERS, User, service_account_name};

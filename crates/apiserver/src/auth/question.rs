@@ -58,6 +58,51 @@ impl Question {
         }
     }
 
+    /// Whether the request is about a resource.
+    pub(crate) fn is_resource(&self) -> bool {
+        self.path.is_empty()
+    }
+
+    /// Whether the request is about one of these subresources.
+    pub(crate) fn is_subresource(&self, names: &[&str]) -> bool {
+        names.contains(&self.resource.subresource.as_str())
+    }
+
+    /// The namespace and the name that the request is about; empty where it is about all.
+    pub(crate) fn scope(&self) -> (&str, &str) {
+        (&self.resource.namespace, &self.resource.name)
+    }
+
+    /// Verb, path, namespace, name, API version, resource and subresource, each possibly empty.
+    pub(crate) fn columns(&self) -> [String; 7] {
+        let ResourcePath {
+            group,
+            version,
+            namespace,
+            resource,
+            name,
+            subresource,
+            ..
+        } = &self.resource;
+        let api_version = match group.as_str() {
+            "" => version.clone(),
+            group => format!("{group}/{version}"),
+        };
+        let path = match self.path.as_str() {
+            "" => self.resource.to_path(),
+            path => path.to_owned(),
+        };
+        [
+            self.verb.clone(),
+            path,
+            namespace.clone(),
+            name.clone(),
+            api_version,
+            resource.clone(),
+            subresource.clone(),
+        ]
+    }
+
     /// The question as asked by `user`.
     pub(crate) fn by<'a>(&'a self, user: &'a User) -> Attributes<'a> {
         let ResourcePath {

@@ -1,13 +1,18 @@
 //! Priority and fairness: which requests count together, and how much each kind may take.
 //! Out: the default PriorityLevelConfigurations and FlowSchemas.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::object;
-use crate::object::{Object, Time};
+use crate::{
+    flow_control::dangling,
+    object::{Object, Time},
+};
 
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
-const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+/// Set on objects whose spec the server maintains.
+pub(crate) const AUTO_UPDATE_ANNOTATION: &str = "apf.kubernetes.io/autoupdate-spec";
 const QUEUE_LENGTH: u32 = 50;
 
 /// A priority level: its shares, how much of them it lends, and its queues and hand size (none: requests are rejected).
@@ -133,7 +138,7 @@ const SCHEMAS: [Schema; 11] = [
 ];
 
 /// The levels, then the schemas that refer to them.
-pub(super) fn objects(now: Time) -> Vec<Object> {
+pub(crate) fn objects(now: Time) -> Vec<Object> {
     let exempt =
         json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}});
     let levels = LEVELS.iter().map(|level| (level.0, limited(level)));
@@ -148,13 +153,23 @@ pub(super) fn objects(now: Time) -> Vec<Object> {
             )
         });
     let schemas = SCHEMAS.iter().map(|schema| {
-        let body = json!({"spec": spec(schema), "status": {"conditions": [exists(schema.1, now)]}});
+        let body = json!({"spec": spec(schema), "status": {"conditions": [dangling(schema.1, true, now)]}});
         object(API_VERSION, "FlowSchema", schema.0, body)
     });
     levels
         .chain(schemas)
-        .map(|o| o.annotated(AUTO_UPDATE, "true").first_generation())
+        .map(|o| {
+            o.annotated(AUTO_UPDATE_ANNOTATION, "true")
+                .first_generation()
+        })
         .collect()
+}
+
+/// The objects without which flow control does not work, without a uid. Nothing depends on their time.
+pub(crate) fn mandatory_objects() -> impl Iterator<Item = Object> {
+    objects(Time::from_timestamp(Timestamp::UNIX_EPOCH))
+        .into_iter()
+        .filter(|object| ["exempt", "catch-all"].contains(&object.meta.name.as_str()))
 }
 
 fn limited(&Level(_, shares, lends, queues): &Level) -> Value {
@@ -216,11 +231,4 @@ fn subject(text: &str) -> Value {
         Some((_, name)) => json!({"kind": "Group", "group": {"name": name}}),
         None => Value::Null,
     }
-}
-
-fn exists(level: &str, now: Time) -> Value {
-    json!({
-        "type": "Dangling", "status": "False", "lastTransitionTime": now, "reason": "Found",
-        "message": format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?} and it exists"),
-    })
 }

@@ -6,6 +6,11 @@ mod cluster; // namespaces, the server's own service, API services
 mod flow; // priorities and fairness of requests
 mod policy; // roles and bindings
 
+pub(crate) use flow::{
+    AUTO_UPDATE_ANNOTATION, mandatory_objects as mandatory_flow_control_objects,
+    objects as flow_control_objects,
+};
+
 use std::net::IpAddr;
 
 use serde_json::{Map, Value};

@@ -6,7 +6,21 @@
 mod bounded; // the same functions, on a few thousand inputs each
 
 use std::collections::BTreeMap;
+#[cfg(feature = "fuzzing")]
+use std::{sync::Arc, time::Duration};
 
+#[cfg(feature = "fuzzing")]
+use http::Method;
+#[cfg(feature = "fuzzing")]
+use tokio::time::Instant;
+
+#[cfg(feature = "fuzzing")]
+use crate::{
+    auth::{Question, User},
+    flow_control::{FlowControl, Work},
+    http::route::ResourcePath,
+    limits::RequestLimits,
+};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -22,6 +36,56 @@ use crate::{
     store::ObjectKey,
     verbs::Page,
 };
+
+/// Flow control as requests pass through it: classified, admitted and ended, one after the other.
+#[cfg(feature = "fuzzing")]
+#[derive(Debug)]
+pub struct FlowControlRounds {
+    flow_control: FlowControl,
+    user: User,
+    question: Arc<Question>,
+}
+
+#[cfg(feature = "fuzzing")]
+impl FlowControlRounds {
+    /// Requests of one user of this group.
+    pub fn new(group: &str) -> Self {
+        let path = ResourcePath {
+            version: "v1".into(),
+            namespace: "default".into(),
+            resource: "configmaps".into(),
+            name: "settings".into(),
+            ..ResourcePath::default()
+        };
+        let user = User {
+            name: "alice".into(),
+            groups: vec![group.into()],
+            ..User::default()
+        };
+        let flow_control = FlowControl::new(RequestLimits::default());
+        flow_control.use_defaults();
+        Self {
+            flow_control,
+            user: user.authenticated(),
+            question: Arc::new(Question::of_resource(
+                &Method::GET,
+                &path,
+                &Query::default(),
+            )),
+        }
+    }
+
+    /// One request.
+    pub async fn round(&self) {
+        let classified = self.flow_control.classify(&self.question, &self.user);
+        let classified = classified.expect("it is subject to flow control");
+        let wait_until = Instant::now() + Duration::from_secs(15);
+        let permit = self
+            .flow_control
+            .acquire(&classified, Work::ONE, wait_until);
+        drop(permit.await.expect("there are seats"));
+    }
+}
 
 /// Paths: the parts of a resource path hold no slash, no NUL and do not climb.
 pub fn path(data: &[u8]) {

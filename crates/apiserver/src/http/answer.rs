@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     api::Api,
-    error::ApiError,
+    error::{ApiError, REJECTED},
     object::{Encoded, Object},
     print::{IncludeObject, ListMeta, TableOptions, partial, partial_list},
     protobuf,
@@ -100,7 +100,10 @@ pub(crate) fn error_response(error: &ApiError, format: Format) -> Response<Body>
         return text_response(StatusCode::NOT_FOUND, "404 page not found\n");
     }
     let status = StatusCode::from_u16(error.code()).expect("errors have valid codes");
-    let mut response = encode(status, &error.to_status(), format);
+    let mut response = match error {
+        ApiError::Rejected { .. } => text_response(status, format!("{REJECTED}\n")),
+        _ => encode(status, &error.to_status(), format),
+    };
     if let Some(seconds) = error.retry_after_seconds() {
         response
             .headers_mut()

@@ -43,6 +43,28 @@ pub(crate) struct ResourcePath {
     pub(crate) watch: bool,
 }
 
+impl ResourcePath {
+    /// The path that leads here.
+    pub(crate) fn to_path(&self) -> String {
+        let mut path = match self.group.as_str() {
+            "" => format!("/api/{}", self.version),
+            group => format!("/apis/{group}/{}", self.version),
+        };
+        let itself = self.resource == "namespaces" && self.group.is_empty();
+        if !self.namespace.is_empty() && !itself {
+            path.push_str("/namespaces/");
+            path.push_str(&self.namespace);
+        }
+        for segment in [&self.resource, &self.name, &self.subresource] {
+            if !segment.is_empty() {
+                path.push('/');
+                path.push_str(segment);
+            }
+        }
+        path
+    }
+}
+
 impl Route {
     /// Reads a path.
     ///

@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{
-    Strategy, checks,
+    Effect, Strategy, checks,
     look::{Fill, Look},
 };
 use crate::{
+    bootstrap,
     field::{FieldError, Path},
+    flow_control::{HASH_BITS_MAX, equal_specs, required_bits},
     names,
     object::Object,
 };
@@ -26,6 +28,7 @@ pub(crate) const FLOW_SCHEMA: Strategy = Strategy {
     },
     validate: validate_schema,
     validate_status: conditions,
+    effect: Effect::FlowControl,
     ..Strategy::WITH_STATUS
 };
 
@@ -36,6 +39,7 @@ pub(crate) const PRIORITY_LEVEL: Strategy = Strategy {
     },
     validate: validate_level,
     validate_status: conditions,
+    effect: Effect::FlowControl,
     ..Strategy::WITH_STATUS
 };
 
@@ -106,6 +110,24 @@ fn validate_schema(schema: &Object, out: &mut Vec<FieldError>) {
     let all = at.child("rules");
     for (i, rule) in spec.list("rules").iter().enumerate() {
         check_rule(&all.index(i), rule, out);
+    }
+    check_mandatory(schema, "must equal the fixed value", out);
+}
+
+/// The specs of the mandatory objects cannot be changed.
+fn check_mandatory(object: &Object, rule: &str, out: &mut Vec<FieldError>) {
+    let name = object.meta.name.as_str();
+    let spec = object.body.part("spec");
+    let mandatory = bootstrap::mandatory_flow_control_objects()
+        .find(|fixed| fixed.kind == object.kind && fixed.meta.name == name);
+    if let Some(fixed) = mandatory
+        && !equal_specs(name, fixed.body.part("spec"), spec)
+    {
+        out.push(FieldError::invalid(
+            Path::field("spec"),
+            spec,
+            &format!("spec of '{name}' {rule}"),
+        ));
     }
 }
 
@@ -372,6 +394,11 @@ fn validate_level(level: &Object, out: &mut Vec<FieldError>) {
             &["Exempt", "Limited"],
         )),
     }
+    let rule = match kind {
+        "Exempt" => "except the 'spec.exempt' field must equal the fixed value",
+        _ => "must equal the fixed value",
+    };
+    check_mandatory(level, rule, out);
 }
 
 fn shares(at: &Path, settings: &Value, out: &mut Vec<FieldError>) {
@@ -482,6 +509,15 @@ fn check_queuing(at: &Path, queuing: &Value, out: &mut Vec<FieldError>) {
             hand,
             &format!("should not be greater than queues ({queues})"),
         ));
+    } else if let (Ok(deck), Ok(size)) = (u32::try_from(queues), u32::try_from(hand))
+        && required_bits(deck, size) > HASH_BITS_MAX
+    {
+        let needed = format!("required entropy bits of deckSize {queues} and handSize {hand}");
+        out.push(FieldError::invalid(
+            at.child("handSize"),
+            hand,
+            &format!("{needed} should not be greater than {HASH_BITS_MAX}"),
+        ));
     }
 }
 
@@ -519,6 +555,41 @@ mod tests {
                 "spec.priorityLevelConfiguration.name: Required value: must reference a priority level",
                 "spec.rules[0].subjects: Required value: subjects must contain at least one value",
                 "spec.rules[0].resourceRules[0].namespaces: Required value: resource rules that are not cluster scoped must supply at least one namespace",
+            ],
+        );
+    }
+
+    #[test]
+    fn mandatory_objects_cannot_be_changed() {
+        let exempt = json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 7}});
+        let (_, wrong) = create(
+            &PRIORITY_LEVEL,
+            json!({"kind": "PriorityLevelConfiguration", "metadata": {"name": "exempt"}, "spec": exempt}),
+        );
+        assert_eq!(
+            wrong, [""; 0],
+            "seats of the exempt level are free to choose"
+        );
+        let (_, wrong) = create(
+            &PRIORITY_LEVEL,
+            json!({"kind": "PriorityLevelConfiguration", "metadata": {"name": "catch-all"},
+                   "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}}),
+        );
+        assert_eq!(wrong.len(), 1, "{wrong:?}");
+        assert!(
+            wrong[0].ends_with("spec of 'catch-all' must equal the fixed value"),
+            "{wrong:?}"
+        );
+    }
+
+    #[test]
+    fn hand_that_a_hash_cannot_supply_is_refused() {
+        refused(
+            &PRIORITY_LEVEL,
+            json!({"metadata": {"name": "a"}, "spec": {"type": "Limited", "limited": {"limitResponse": {
+                "type": "Queue", "queuing": {"queues": 1024, "handSize": 7}}}}}),
+            &[
+                "spec.limited.limitResponse.queuing.handSize: Invalid value: 7: required entropy bits of deckSize 1024 and handSize 7 should not be greater than 60",
             ],
         );
     }

@@ -116,6 +116,8 @@ pub(crate) enum Effect {
     Instance,
     /// Which service addresses and node ports are taken.
     Addresses,
+    /// Which requests are executed first: the object configures flow control.
+    FlowControl,
 }
 
 impl Strategy {

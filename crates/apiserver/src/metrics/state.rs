@@ -7,7 +7,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{pages::version, service::Server};
+use crate::{flow_control::FlowControlCollector, pages::version, service::Server};
 
 type Labels = Vec<(&'static str, String)>;
 type Gauges = Family<Labels, Gauge>;
@@ -17,6 +17,8 @@ pub(super) fn state(server: &Server) -> Registry {
     let mut registry = Registry::default();
     storage(server, &mut registry);
     under_way(server, &mut registry);
+    let flow_control = FlowControlCollector(server.api.flow_control.clone());
+    registry.register_collector(Box::new(flow_control));
     build(&mut registry);
     registry
 }

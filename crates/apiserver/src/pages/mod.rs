@@ -20,7 +20,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     discovery::{self, Discovery, Inquiry},
     error::ApiError,
-    http::{answer::json_response, body::Body, query::Query, route},
+    flow_control,
+    http::{
+        answer::{json_response, text_response},
+        body::Body,
+        query::Query,
+        route,
+    },
     metrics::{self, Metrics},
     openapi::{self, OpenApi},
     registry::Catalog,
@@ -30,6 +36,9 @@ use guest::Page;
 
 /// The name that every cluster has for its API server; told to clients when there is no socket to name.
 const HOME: &str = "kubernetes.default.svc";
+
+/// Where the dumps of flow control are; they are not listed at `/`.
+const FLOW_CONTROL_DUMPS: &str = "/debug/api_priority_and_fairness/";
 
 /// What the server keeps to tell about itself.
 #[derive(Debug, Default)]
@@ -118,6 +127,7 @@ pub(crate) fn answer(server: &Server, visit: &Visit<'_>) -> Result<Response<Body
         "/" | "/index.html" => Ok(pretty(&root::paths(&catalog))),
         "/version" | "/version/" => visit.only_get().map(|()| pretty(&version::info())),
         "/metrics" => Ok(metrics::scrape(server, &visit.accept())),
+        path if path.starts_with(FLOW_CONTROL_DUMPS) => flow_control_dump(server, visit),
         openid::CONFIGURATION => openid::configuration(server, visit),
         openid::KEYS => openid::keys(server, visit),
         "/openapi/v2" => Ok(openapi::swagger_page(
@@ -145,6 +155,19 @@ pub(crate) fn answer(server: &Server, visit: &Visit<'_>) -> Result<Response<Body
             },
         },
     }
+}
+
+/// The state of flow control, as text.
+fn flow_control_dump(server: &Server, visit: &Visit<'_>) -> Result<Response<Body>, ApiError> {
+    let name = &visit.path[FLOW_CONTROL_DUMPS.len()..];
+    let details = visit
+        .query
+        .get("includeRequestDetails")
+        .is_some_and(|value| !value.is_empty());
+    let now = server.api.clock.timestamp();
+    flow_control::dump(&server.api.flow_control, name, details, now)
+        .map(|text| text_response(StatusCode::OK, text))
+        .ok_or(ApiError::NoSuchPath)
 }
 
 /// These documents are written for people, as in the real server.

@@ -235,6 +235,10 @@ impl Store for MemoryStore {
         });
     }
 
+    fn size(&self, shelf: &str) -> Option<(usize, usize)> {
+        self.shared.read(|state| Some(state.shelf(shelf)?.size()))
+    }
+
     fn sizes(&self) -> Vec<(ShelfName, usize, usize)> {
         let mut sizes: Vec<_> = self.shared.read(|state| {
             state

@@ -215,6 +215,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Forgets history up to a revision; reads and watches from before it are refused from then on.
     fn compact(&self, upto: Revision);
 
+    /// How many objects and bytes a shelf holds; `None` if nothing was ever written to it.
+    fn size(&self, shelf: &str) -> Option<(usize, usize)>;
+
     /// How many objects and bytes each shelf holds.
     fn sizes(&self) -> Vec<(ShelfName, usize, usize)>;
 }

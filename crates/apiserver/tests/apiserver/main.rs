@@ -2,6 +2,7 @@
 
 mod access; // authentication, authorization, reviews
 mod discovery; // groups, versions, OpenAPI
+mod flow_control; // priority and fairness
 mod hostile; // malformed requests, floods
 mod in_process; // a kube client without a socket
 mod large_lists; // lists that are encoded while they are sent

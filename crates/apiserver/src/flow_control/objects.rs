@@ -1,0 +1,287 @@
+//! FlowSchemas and PriorityLevelConfigurations as stored objects.
+//! In: writes of these kinds. Out: the configuration in use, the condition `Dangling` of FlowSchemas, and the
+//! objects of a new cluster, restored.
+//! Guarantees: when a write is answered, it has taken effect; conditions are written by one task at a time.
+//!
+//! kube-apiserver restores its objects every minute. Here, a write after which there is something to restore
+//! schedules that for the next full minute since the start, which has the same result: nothing but writes
+//! changes these objects.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    config::{Configuration, DANGLING, conditions_to_write},
+    upkeep::{Action, revisions},
+};
+use crate::{
+    api::Api,
+    bootstrap,
+    error::ApiError,
+    kinds::Look as _,
+    object::Object,
+    ownership::Tracker,
+    registry::Resource,
+    store::{ObjectKey, Range},
+    write::{Change, DeleteOptions},
+};
+
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const LEVELS: &str = "prioritylevelconfigurations";
+const SCHEMAS: &str = "flowschemas";
+
+/// Who writes conditions, and who restores objects, in `managedFields`.
+const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
+const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
+
+/// How often objects are restored.
+const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
+
+type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// Work that writes of the configuration cause.
+#[derive(Debug, Default)]
+pub(crate) struct Upkeep {
+    /// Writes since the configuration was last brought in line with them.
+    writes: AtomicUsize,
+    /// There is something to restore.
+    due: Notify,
+}
+
+/// Lets others bring the configuration in line if this task is dropped before it is done.
+struct Syncing<'a> {
+    upkeep: &'a Upkeep,
+    done: bool,
+}
+
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.upkeep.writes.store(0, Ordering::Release);
+        }
+    }
+}
+
+impl Api {
+    /// Brings flow control in line with the stored objects, and the conditions of FlowSchemas with
+    /// both. Conditions are writes too, which this call then finds by itself.
+    pub(crate) fn flow_control_written(&self) -> Running<'_> {
+        Box::pin(async move {
+            let upkeep = &self.flow_control.upkeep;
+            if upkeep.writes.fetch_add(1, Ordering::AcqRel) > 0 {
+                return;
+            }
+            let mut syncing = Syncing {
+                upkeep,
+                done: false,
+            };
+            while !syncing.done {
+                let seen = upkeep.writes.load(Ordering::Acquire);
+                self.sync_flow_control().await;
+                let writes = &upkeep.writes;
+                let unchanged =
+                    writes.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire);
+                syncing.done = unchanged.is_ok();
+            }
+            if !self.flow_control_revisions().is_empty() {
+                upkeep.due.notify_one();
+            }
+        })
+    }
+
+    async fn sync_flow_control(&self) {
+        let levels = self.flow_control_objects(LEVELS);
+        let schemas = self.flow_control_objects(SCHEMAS);
+        self.flow_control
+            .configure(Configuration::compile(&levels, &schemas));
+        for (name, condition) in conditions_to_write(&levels, &schemas, self.clock.now()) {
+            let edit = |mut object: Object| {
+                set_condition(&mut object, &condition);
+                object
+            };
+            let resource = self.flow_control_resource(SCHEMAS);
+            let written = self
+                .edit_flow_control(&resource, &name, Change::status(), CONSUMER, edit)
+                .await;
+            report(&resource, &name, written);
+        }
+    }
+
+    /// Restores the objects of a new cluster whenever a write changed them, until `stop` is cancelled.
+    pub(crate) async fn run_flow_control_upkeep(self: Arc<Self>, stop: CancellationToken) {
+        let started = self.flow_control.started;
+        let due = async || {
+            self.flow_control.upkeep.due.notified().await;
+            let periods = started.elapsed().as_secs() / UPKEEP_PERIOD.as_secs() + 1;
+            let next = started + Duration::from_secs(periods * UPKEEP_PERIOD.as_secs());
+            tokio::time::sleep_until(next).await;
+        };
+        while stop.run_until_cancelled(due()).await.is_some() {
+            for revision in self.flow_control_revisions() {
+                self.revise_flow_control(revision).await;
+            }
+        }
+    }
+
+    /// What differs from the objects that the server maintains.
+    fn flow_control_revisions(&self) -> Vec<Revision> {
+        let maintained = bootstrap::flow_control_objects(self.clock.now());
+        [LEVELS, SCHEMAS]
+            .iter()
+            .flat_map(|plural| {
+                let resource = self.flow_control_resource(plural);
+                let stored = self.flow_control_objects(plural);
+                let mut maintained: Vec<Object> = maintained
+                    .iter()
+                    .filter(|object| object.kind == resource.kind)
+                    .cloned()
+                    .collect();
+                for object in &mut maintained {
+                    (resource.strategy.default)(object);
+                }
+                revisions(&maintained, &stored)
+                    .into_iter()
+                    .map(move |action| Revision {
+                        resource: resource.clone(),
+                        action,
+                    })
+            })
+            .collect()
+    }
+
+    async fn revise_flow_control(&self, revision: Revision) {
+        let Revision { resource, action } = revision;
+        let name = action.name().to_owned();
+        let outcome = match action {
+            Action::Create(mut object) => {
+                self.tracker(&resource, "", PRODUCER)
+                    .update(None, &mut object);
+                self.create(&resource, *object, false, None)
+                    .await
+                    .map(|_| ())
+            }
+            Action::Update {
+                spec, annotation, ..
+            } => {
+                let edit = |mut object: Object| {
+                    if let Some(spec) = &spec {
+                        object.body.insert("spec".into(), spec.clone());
+                    }
+                    if let Some(value) = annotation {
+                        let key = bootstrap::AUTO_UPDATE_ANNOTATION.to_owned();
+                        object.meta.annotations.insert(key, value.to_string());
+                    }
+                    object
+                };
+                let change = Change::whole(&resource);
+                self.edit_flow_control(&resource, &name, change, PRODUCER, edit)
+                    .await
+            }
+            Action::Delete(name) => {
+                let key = ObjectKey::new("", &name);
+                self.delete(&resource, &key, &DeleteOptions::default())
+                    .await
+                    .map(|_| ())
+            }
+        };
+        report(&resource, &name, outcome);
+    }
+
+    async fn edit_flow_control(
+        &self,
+        resource: &Arc<Resource>,
+        name: &str,
+        change: Change,
+        manager: &str,
+        edit: impl Fn(Object) -> Object + Send + Sync,
+    ) -> Result<(), ApiError> {
+        let missing = || ApiError::NotFound {
+            resource: resource.group_resource(),
+            name: name.to_owned(),
+        };
+        let part = if manager == CONSUMER { "status" } else { "" };
+        let tracker = self.tracker(resource, part, manager);
+        let edited = |old: Option<&Object>| {
+            let mut new = old.cloned().map(&edit).ok_or_else(missing)?;
+            tracker.update(old, &mut new);
+            Ok(new)
+        };
+        let key = ObjectKey::new("", name);
+        self.update(resource, &key, change, false, None, edited)
+            .await
+            .map(|_| ())
+    }
+
+    fn tracker<'a>(&self, resource: &'a Resource, part: &'a str, manager: &str) -> Tracker<'a> {
+        Tracker {
+            catalog: self.registry.catalog(),
+            resource,
+            part,
+            manager: manager.to_owned(),
+            now: self.clock.now(),
+        }
+    }
+
+    fn flow_control_resource(&self, plural: &str) -> Arc<Resource> {
+        self.registry
+            .catalog()
+            .find(GROUP, "v1", plural)
+            .expect("the kinds of flow control are built in")
+    }
+
+    fn flow_control_objects(&self, plural: &str) -> Vec<Object> {
+        let resource = self.flow_control_resource(plural);
+        let listing = self
+            .store
+            .list(&resource.shelf, &Range::default(), None)
+            .expect("the newest state is always kept");
+        listing
+            .objects
+            .iter()
+            .map(|stored| resource.read(stored))
+            .collect()
+    }
+}
+
+fn report(resource: &Resource, name: &str, outcome: Result<(), ApiError>) {
+    match outcome {
+        // Removed meanwhile, or restored by another client.
+        Ok(()) | Err(ApiError::NotFound { .. } | ApiError::AlreadyExists { .. }) => {}
+        Err(error) => {
+            let kind = &resource.kind;
+            tracing::error!(kind, name, error = %error.to_status(), "cannot write flow control");
+        }
+    }
+}
+
+/// Replaces the condition of the same type, or adds it.
+fn set_condition(schema: &mut Object, condition: &Value) {
+    let status = schema.section("status");
+    let mut conditions: Vec<Value> = status
+        .part("conditions")
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    match conditions.iter_mut().find(|c| c.text("type") == DANGLING) {
+        Some(found) => *found = condition.clone(),
+        None => conditions.push(condition.clone()),
+    }
+    status.insert("conditions".into(), json!(conditions));
+}
+
+/// A change of an object that the server maintains.
+struct Revision {
+    resource: Arc<Resource>,
+    action: Action,
+}
