@@ -127,7 +127,7 @@ mod tests {
     fn watchers_of_an_object_are_counted_until_they_end() {
         let tracker = Arc::new(WatchTracker::default());
         let pods: Arc<str> = "/pods".into();
-        let query = |text| Query::parse(text);
+        let query = |text| Query::parse(text).expect("a query");
         let all = tracker.register(&pods, "", "", &query(""));
         let namespace = tracker.register(&pods, "a", "", &query(""));
         let object = tracker.register(&pods, "a", "x", &query(""));

@@ -210,7 +210,7 @@ mod tests {
         let (method, url) = request.split_once(' ').expect("method and URL");
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
         let method = method.parse().expect("a method");
-        let query = Query::parse(query);
+        let query = Query::parse(query).expect("a query");
         let question = match Route::parse(path) {
             Route::Resource(resource) => Question::of_resource(&method, &resource, &query),
             _ => Question::of_path(&method, path),

@@ -23,11 +23,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     auth::{MASTERS, User},
+    decode::BODY_MAX_BYTES,
     error::ApiError,
 };
-
-/// The maximum size of one body, as in kube-apiserver.
-const BODY_MAX_BYTES: usize = 3 << 20;
 
 /// The time for a body of any size.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);

@@ -72,7 +72,7 @@ fn question(request: &str) -> Arc<Question> {
     let (method, path) = request.split_once(' ').expect("method and path");
     let method: Method = method.parse().expect("a method");
     Arc::new(match Route::parse(path) {
-        Route::Resource(resource) => Question::of_resource(&method, &resource, &Query::parse("")),
+        Route::Resource(resource) => Question::of_resource(&method, &resource, &Query::default()),
         _ => Question::of_path(&method, path),
     })
 }

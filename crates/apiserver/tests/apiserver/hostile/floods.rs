@@ -43,14 +43,6 @@ async fn busy(target: &Target, wanted: &str) {
     }
 }
 
-/// A list that waits for this revision, for at most 3 seconds.
-fn list_at(target: &Target, revision: u64) -> String {
-    let token = &target.token;
-    format!(
-        "GET {CONFIG_MAPS}?resourceVersion={revision} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
-    )
-}
-
 #[tokio::test]
 async fn bodies_that_are_on_their_way_hold_no_seats() {
     let limits = RequestLimits {
