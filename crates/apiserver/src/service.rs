@@ -5,7 +5,7 @@ use std::{
     convert::Infallible,
     future::Future,
     panic::AssertUnwindSafe,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -374,14 +374,16 @@ impl ApiService {
             user_agent: negotiate::joined(&head.headers, &header::USER_AGENT).unwrap_or_default(),
             warnings: found.warnings,
         };
-        let running = verbs::dispatch(
+        // Pinned here, so that the futures below hold a reference instead of a copy each: in debug
+        // builds the copies overflow the stack of a thread.
+        let dispatched = pin!(verbs::dispatch(
             api,
             &self.server.authenticator,
             &head.method,
             &call,
             path.watch,
-        );
-        let running = async { answer(api, &found.resource, running.await?, &shape) };
+        ));
+        let running = pin!(async { answer(api, &found.resource, dispatched.await?, &shape) });
         // Requests of this process stay where they are: their tasks may run on threads that must
         // not block.
         let is_long = self.trusted.is_none() && call.may_take_long(api, &head.method);
@@ -392,7 +394,7 @@ impl ApiService {
                 running.await
             }
         };
-        let running = timeout_at(deadline, running);
+        let running = pin!(timeout_at(deadline, running));
         let outcome = match &permit {
             Some(permit) => permit.run(running).await,
             None => running.await,
