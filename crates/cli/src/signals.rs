@@ -6,7 +6,7 @@
 //! Guarantees: after `listen`, the first signal requests a graceful shutdown. The second, or the end
 //! of the grace period, ends the process with exit code 1.
 
-use std::{io, process, thread, time::Duration};
+use std::{io, process, sync::mpsc, thread, time::Duration};
 
 use tokio::{runtime, sync::watch, time::timeout};
 use tracing::info;
@@ -31,15 +31,15 @@ impl Signals {
     }
 
     fn with_grace_period(grace_period: Duration) -> io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
         let (sender, received) = watch::channel(0);
-        // Handlers belong to the runtime in which they are installed.
-        let handlers = runtime.block_on(async { Handlers::install() })?;
-        thread::Builder::new()
+        let (installed, is_installed) = mpsc::sync_channel(1);
+        let thread = thread::Builder::new()
             .name("signals".into())
-            .spawn(move || runtime.block_on(receive(handlers, sender, grace_period)))?;
+            .spawn(move || receive_on_this_thread(&installed, &sender, grace_period))?;
+        if is_installed.recv().is_err() {
+            let result = thread.join().unwrap_or(Ok(()));
+            result?;
+        }
         Ok(Self { received })
     }
 
@@ -64,10 +64,25 @@ impl Signals {
     }
 }
 
+fn receive_on_this_thread(
+    installed: &mpsc::SyncSender<()>,
+    received: &watch::Sender<usize>,
+    grace_period: Duration,
+) -> io::Result<()> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let handlers = Handlers::install()?;
+        installed.send(()).map_err(io::Error::other)?;
+        receive(handlers, received, grace_period).await
+    })
+}
+
 /// Counts the first signal, and ends the process at the second one or after the grace period.
 async fn receive(
     mut handlers: Handlers,
-    received: watch::Sender<usize>,
+    received: &watch::Sender<usize>,
     grace_period: Duration,
 ) -> io::Result<()> {
     let signal = handlers.next().await?;
@@ -134,7 +149,6 @@ mod tests {
         future::pending,
         io::{BufRead as _, BufReader},
         process::{Command, Stdio},
-        sync::mpsc,
     };
 
     use super::*;
