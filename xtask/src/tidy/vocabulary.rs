@@ -14,7 +14,6 @@ const EXCLUDED: &[&str] = &[
     "crates/cel/",
     "crates/conformance/",
     "docs/conformance",
-    "fuzz/",
     // The table of types is generated for the API server.
     "xtask/src/types.rs",
 ];
