@@ -27,7 +27,7 @@ impl Limits {
         time_base: Duration::from_secs(2),
         time_per_byte: Duration::from_micros(1),
         memory_base_bytes: 64 << 20,
-        memory_per_byte: 200,
+        memory_per_byte: 100,
     };
 
     /// The longest time that an input of this length may take.
@@ -51,6 +51,6 @@ mod tests {
         let limits = Limits::OPTIMIZED;
         assert_eq!(limits.time(0), Duration::from_secs(2));
         assert_eq!(limits.time(1_000_000), Duration::from_secs(3));
-        assert_eq!(limits.memory_bytes(10), (64 << 20) + 2_000);
+        assert_eq!(limits.memory_bytes(10), (64 << 20) + 1_000);
     }
 }

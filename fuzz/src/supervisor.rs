@@ -29,6 +29,9 @@ const HANG: Duration = Duration::from_secs(60);
 /// No worker has more memory, in bytes.
 const RESIDENT_MAX_BYTES: u64 = 3 << 30;
 
+/// After this many workers of a target that ended early, the target is given up.
+const RESTARTS_MAX: u64 = 10;
+
 /// How often a worker is checked.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
 
@@ -84,7 +87,7 @@ fn line(name: &str, report: &Report) -> String {
 async fn supervise(plan: &Plan, target: &'static Target) -> io::Result<Report> {
     let start = Instant::now();
     let mut report = Report::default();
-    for seed in plan.seed.. {
+    for seed in plan.seed..=plan.seed.saturating_add(RESTARTS_MAX) {
         let left = plan.duration.saturating_sub(start.elapsed());
         if left.is_zero() {
             break;
@@ -140,18 +143,25 @@ enum End {
 
 /// Waits until a worker exits, or kills it.
 async fn watch(child: &mut Child, artifacts: &Artifacts) -> io::Result<End> {
+    // A worker writes each input to this file before it runs it.
+    let modified = || fs::metadata(artifacts.current()).and_then(|file| file.modified());
+    let mut started = None;
+    let mut checks = 0;
     loop {
         tokio::select! {
             status = child.wait() => return Ok(End::Exited(status?)),
             () = sleep(CHECK_EVERY) => {}
         }
-        // A worker writes each input to this file before it runs it.
-        let started = fs::metadata(artifacts.current()).and_then(|file| file.modified());
-        let is_hung = started
-            .ok()
-            .and_then(|time| time.elapsed().ok())
-            .is_some_and(|running| running > HANG);
-        let is_large = child.id().and_then(resident_bytes) > Some(RESIDENT_MAX_BYTES);
+        let status = child.id().and_then(ProcessStatus::read);
+        let modified = modified().ok();
+        if modified != started {
+            started = modified;
+            checks = 0;
+        } else if status.is_none_or(|status| !status.is_stopped) {
+            checks += 1;
+        }
+        let is_hung = CHECK_EVERY * checks > HANG;
+        let is_large = status.is_some_and(|status| status.resident_bytes > RESIDENT_MAX_BYTES);
         if is_hung || is_large {
             child.kill().await?;
             return Ok(if is_hung { End::Hung } else { End::Large });
@@ -159,10 +169,25 @@ async fn watch(child: &mut Child, artifacts: &Artifacts) -> io::Result<End> {
     }
 }
 
-/// The resident memory of a process, where the system reports it.
-fn resident_bytes(process: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kilobytes << 10)
+/// The status of a process, where the system reports it.
+#[derive(Clone, Copy)]
+struct ProcessStatus {
+    resident_bytes: u64,
+    /// Whether a signal stopped it, which takes no time of the input.
+    is_stopped: bool,
+}
+
+impl ProcessStatus {
+    fn read(process: u32) -> Option<Self> {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let value = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name))?;
+            line.split_whitespace().nth(1)
+        };
+        let resident_kilobytes: u64 = value("VmRSS:")?.parse().ok()?;
+        Some(Self {
+            resident_bytes: resident_kilobytes << 10,
+            is_stopped: value("State:")? == "T",
+        })
+    }
 }

@@ -73,7 +73,9 @@ pub(crate) fn run(assignment: Assignment) -> io::Result<Report> {
         assignment,
     };
     // The first input starts the embedded server, which is not part of its cost.
-    (worker.assignment.target.run)(&seeds[0]);
+    worker.execute(&seeds[0])?;
+    worker.report = Report::default();
+    worker.failures.clear();
     for seed in &seeds {
         worker.execute(seed)?;
     }
@@ -213,8 +215,10 @@ impl Report {
 pub(crate) fn replay(target: &Target, file: &Path, memory: PeakMemory) -> io::Result<bool> {
     record_panics();
     let input = fs::read(file)?;
-    let seeds = seeds(target.name)?;
-    (target.run)(&seeds[0]);
+    for seed in seeds(target.name)?.iter().take(1) {
+        // As in a worker, the embedded server is started before.
+        execute(target, seed, &Limits::OPTIMIZED, None);
+    }
     let execution = execute(target, &input, &Limits::OPTIMIZED, Some(memory));
     let cost = execution.cost;
     let result = match &execution.result {

@@ -25,7 +25,8 @@ const LEDGERS: &str = "/apis/reboot.bellerophon.io/v1alpha1/rebootledgers";
 /// The annotations of the lines of an input.
 const LINES: [&str; 6] = [NOW, IN_PROGRESS, CORDONED, LAST, WAITING, PAUSED];
 
-/// Whatever the annotations of a Node are, its status is reported, and its slot can be released.
+/// Whatever the annotations of a Node are, its status is reported in one line, and its slot can be
+/// released.
 pub(super) fn node_annotations(data: &[u8]) -> Outcome {
     let mut annotations = serde_json::Map::new();
     let mut rest = data;
@@ -44,11 +45,13 @@ pub(super) fn node_annotations(data: &[u8]) -> Outcome {
             return Outcome::of(&["rejected"]);
         };
         write_ledger(server, &uid);
-        let commands = RebootCommands::new(server.server.client(), AnnotationPrefix::default());
         server.runtime.block_on(async {
+            let commands = RebootCommands::new(server.server.client(), AnnotationPrefix::default());
             let status = commands.status().await.expect("the nodes are listed");
             assert_eq!(status.len(), 1, "{status:?}");
             assert!(status[0].holds_slot, "{status:?}");
+            let is_printable = !status[0].reason.contains(char::is_control);
+            assert!(is_printable, "{status:?}");
             match commands.release("a", Timestamp::UNIX_EPOCH).await {
                 Ok(()) => {}
                 Err(error @ CommandError::Api(_)) => panic!("{error}"),

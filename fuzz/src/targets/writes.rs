@@ -112,12 +112,9 @@ pub(super) fn fields_v1(data: &[u8]) -> Outcome {
     })
 }
 
-/// An object without a version and with one field manager.
+/// An object with one field manager.
 fn with_fields(object: &Value, fields: &Value) -> Value {
     let mut object = object.clone();
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.remove("resourceVersion");
-    }
     object["metadata"]["managedFields"] = json!([{
         "manager": "m", "operation": "Apply", "apiVersion": object["apiVersion"],
         "time": "2024-05-06T07:08:09Z", "fieldsType": "FieldsV1", "fieldsV1": fields,
@@ -130,7 +127,11 @@ fn get(server: &Server, path: &str) -> Value {
     response.expect("a valid path").json()
 }
 
+/// Replaces the stored object.
 fn put(server: &Server, path: &str, object: &Value) -> Response {
+    let mut object = object.clone();
+    let stored = get(server, path);
+    object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
     let response = server.send(&Method::PUT, path, &HeaderMap::new(), object.to_string());
     response.expect("a valid path")
 }
