@@ -40,7 +40,7 @@ const KEYS: &[&str] = &[
 ];
 
 /// The deepest nesting that one mutation adds.
-const NESTING_MAX: usize = 200;
+const NESTING_MAX: usize = 100;
 
 /// Where the JSON value of an input is.
 enum Place {
@@ -60,7 +60,10 @@ pub(super) fn mutate(input: &mut Vec<u8>, random: &mut StdRng) -> bool {
             2 => remove_child(node, random),
             3 => rename_child(node, random),
             4 => insert_child(node, other, random),
-            5 => repeat_child(node, random.random_range(2..12), random),
+            5 => {
+                let count = random.random_range(2..12);
+                repeat_child(node, |_| count, random);
+            }
             6 => nest(node, random.random_range(1..NESTING_MAX), random),
             _ => change_text(node, random),
         }
@@ -74,20 +77,16 @@ pub(super) fn grow(input: &mut Vec<u8>, size: usize, random: &mut StdRng) -> boo
     };
     edit(input, random, |value, random| {
         for _ in 0..8 {
-            let node = pick(value, random);
-            let child_bytes = match node {
-                Value::Array(items) => items.last().map(length),
-                Value::Object(map) => map.values().next_back().map(length),
-                Value::String(text) => {
-                    text.push_str(&"a".repeat(missing));
-                    return;
+            match pick(value, random) {
+                Value::String(text) => text.push_str(&"a".repeat(missing)),
+                Value::Array(items) if items.is_empty() => continue,
+                Value::Object(map) if map.is_empty() => continue,
+                node @ (Value::Array(_) | Value::Object(_)) => {
+                    repeat_child(node, |child| missing / (length(child) + 12), random);
                 }
-                _ => None,
-            };
-            if let Some(bytes) = child_bytes {
-                repeat_child(node, missing / (bytes + 12), random);
-                return;
+                _ => continue,
             }
+            return;
         }
     })
 }
@@ -226,14 +225,14 @@ fn insert_child(node: &mut Value, child: Value, random: &mut StdRng) {
     }
 }
 
-/// Adds copies of a child. Half of the time their keys and names differ, as those of list items
-/// with a merge key do.
-fn repeat_child(node: &mut Value, count: usize, random: &mut StdRng) {
+/// Adds as many copies of a child as `count` returns for it. Half of the time their keys and names
+/// differ, as those of list items with a merge key do.
+fn repeat_child(node: &mut Value, count: impl Fn(&Value) -> usize, random: &mut StdRng) {
     let is_distinct = random.random_ratio(1, 2);
     match node {
         Value::Array(items) if !items.is_empty() => {
             let item = items[random.random_range(0..items.len())].clone();
-            items.extend((0..count).map(|number| {
+            items.extend((0..count(&item)).map(|number| {
                 let mut copy = item.clone();
                 if is_distinct {
                     number_scalars(&mut copy, number);
@@ -246,7 +245,8 @@ fn repeat_child(node: &mut Value, count: usize, random: &mut StdRng) {
                 return;
             };
             let value = map[&key].clone();
-            map.extend((0..count).map(|number| (format!("{key}{number}"), value.clone())));
+            let copies = 0..count(&value);
+            map.extend(copies.map(|number| (format!("{key}{number}"), value.clone())));
         }
         _ => {}
     }
@@ -317,7 +317,7 @@ mod tests {
     fn grown_values_have_about_the_size() {
         let mut random = StdRng::seed_from_u64(1);
         for _ in 0..50 {
-            let mut input = br#"{"list":[{"name":"x"}],"map":{"k":"v"}}"#.to_vec();
+            let mut input = br#"{"list":[{"name":"x"},1],"map":{"k":"v"}}"#.to_vec();
             assert!(grow(&mut input, 100_000, &mut random));
             assert!((30_000..300_000).contains(&input.len()), "{}", input.len());
         }

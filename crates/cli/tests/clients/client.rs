@@ -7,6 +7,9 @@ use std::env;
 
 use libtest_mimic::{Failed, Trial};
 
+/// A test of the harness, which runs or is ignored.
+pub(crate) type ClientTest = Trial;
+
 /// A client program.
 pub(crate) struct Client {
     /// The program and its version, as printed with each test.
@@ -31,7 +34,7 @@ impl Client {
     }
 
     /// A test with this client: ignored if the client is missing, and failed if it is required.
-    pub(crate) fn trial(self, name: &str, run: impl FnOnce() + Send + 'static) -> Trial {
+    pub(crate) fn test(self, name: &str, run: impl FnOnce() + Send + 'static) -> ClientTest {
         let Err(reason) = self.is_available else {
             let run = || {
                 run();

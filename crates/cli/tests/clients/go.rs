@@ -8,9 +8,10 @@ use std::{
     process::{Command, Output},
 };
 
-use libtest_mimic::Trial;
-
-use crate::{client::Client, running::RunningServer};
+use crate::{
+    client::{Client, ClientTest},
+    running::RunningServer,
+};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/clientgo");
 
@@ -33,9 +34,9 @@ fn check_available() -> Result<(), String> {
     }
 }
 
-pub(crate) fn trial() -> Trial {
+pub(crate) fn test() -> ClientTest {
     let require = Some("BELLEROPHON_REQUIRE_GO");
-    Client::new("client-go".to_owned(), require, check_available()).trial(
+    Client::new("client-go".to_owned(), require, check_available()).test(
         "go::go_clients_work_as_with_kube_apiserver",
         go_clients_work_as_with_kube_apiserver,
     )

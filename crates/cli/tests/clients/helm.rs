@@ -4,9 +4,10 @@
 
 use std::{env, fs, path::Path, process::Command};
 
-use libtest_mimic::Trial;
-
-use crate::{client::Client, running::RunningServer};
+use crate::{
+    client::{Client, ClientTest},
+    running::RunningServer,
+};
 
 fn helm() -> String {
     env::var("HELM").unwrap_or_else(|_| "helm".to_owned())
@@ -34,9 +35,9 @@ fn check_available() -> Result<(), String> {
     Ok(())
 }
 
-pub(crate) fn trial() -> Trial {
+pub(crate) fn test() -> ClientTest {
     let require = Some("BELLEROPHON_REQUIRE_HELM");
-    Client::new("Helm".to_owned(), require, check_available()).trial(
+    Client::new("Helm".to_owned(), require, check_available()).test(
         "helm::rendered_charts_are_accepted_by_the_server",
         rendered_charts_are_accepted_by_the_server,
     )

@@ -6,12 +6,11 @@ use std::{
     process::{Command, Output},
 };
 
-use libtest_mimic::Trial;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    client::{self, Client},
+    client::{self, Client, ClientTest},
     running::{RunningServer, TIMEOUT},
 };
 
@@ -110,29 +109,31 @@ impl KubectlTest {
     }
 }
 
-/// The tests with every program, as trials.
-pub(crate) fn trials(tests: impl Fn() -> Vec<KubectlTest>) -> Vec<Trial> {
-    let mut trials = Vec::new();
-    for program in Program::all() {
-        for test in tests() {
-            let name = test.name;
-            let trial = match &program {
-                Ok(program) => {
-                    let label = format!("kubectl 1.{}", program.minor);
-                    let program = program.clone();
-                    let is_supported = test.check(&program);
-                    Client::new(label, None, is_supported).trial(name, move || test.run(program))
-                }
-                Err(reason) => {
-                    let is_available = Err(reason.clone());
-                    let require = Some("BELLEROPHON_REQUIRE_KUBECTL");
-                    Client::new("kubectl".to_owned(), require, is_available).trial(name, || {})
-                }
-            };
-            trials.push(trial);
+/// The tests with every program.
+pub(crate) fn with_each_program(tests: fn() -> Vec<KubectlTest>) -> Vec<ClientTest> {
+    let programs = Program::all().into_iter();
+    programs
+        .flat_map(|program| {
+            tests()
+                .into_iter()
+                .map(move |test| with_program(test, program.clone()))
+        })
+        .collect()
+}
+
+fn with_program(test: KubectlTest, program: Result<Program, String>) -> ClientTest {
+    let name = test.name;
+    match program {
+        Ok(program) => {
+            let label = format!("kubectl 1.{}", program.minor);
+            let is_supported = test.check(&program);
+            Client::new(label, None, is_supported).test(name, move || test.run(program))
+        }
+        Err(reason) => {
+            let require = Some("BELLEROPHON_REQUIRE_KUBECTL");
+            Client::new("kubectl".to_owned(), require, Err(reason)).test(name, || {})
         }
     }
-    trials
 }
 
 /// A kubectl with its own server.

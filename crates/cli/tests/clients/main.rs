@@ -32,11 +32,11 @@ use crate::kubectl::KubectlTest;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let mut trials = kubectl::trials(kubectl_tests);
-    trials.push(go::trial());
-    trials.push(python::trial());
-    trials.push(helm::trial());
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let mut tests = kubectl::with_each_program(kubectl_tests);
+    tests.push(go::test());
+    tests.push(python::test());
+    tests.push(helm::test());
+    let conclusion = libtest_mimic::run(&arguments, tests);
     let run = conclusion.num_passed + conclusion.num_failed;
     let ignored = conclusion.num_ignored;
     eprintln!("foreign clients: {run} tests run, {ignored} ignored\n");

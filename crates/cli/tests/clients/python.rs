@@ -4,9 +4,10 @@
 
 use std::{env, process::Command};
 
-use libtest_mimic::Trial;
-
-use crate::{client::Client, running::RunningServer};
+use crate::{
+    client::{Client, ClientTest},
+    running::RunningServer,
+};
 
 fn program() -> String {
     env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned())
@@ -24,9 +25,9 @@ fn check_available() -> Result<(), String> {
     }
 }
 
-pub(crate) fn trial() -> Trial {
+pub(crate) fn test() -> ClientTest {
     let require = Some("BELLEROPHON_REQUIRE_PYTHON");
-    Client::new("Python".to_owned(), require, check_available()).trial(
+    Client::new("Python".to_owned(), require, check_available()).test(
         "python::python_client_lists_creates_and_watches",
         python_client_lists_creates_and_watches,
     )
