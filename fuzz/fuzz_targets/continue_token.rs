@@ -1,4 +1,4 @@
-//! Continue tokens.
+//! Continue tokens, for libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_apiserver::fuzzing::continue_token(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("continue_token", data));

@@ -1,4 +1,4 @@
-//! Field selectors and the options of lists.
+//! Field selectors and list options, for libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_apiserver::fuzzing::field_selector(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("field_selector", data));

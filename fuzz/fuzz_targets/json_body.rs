@@ -1,4 +1,4 @@
-//! Bodies in JSON.
+//! Bodies in JSON, for libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_apiserver::fuzzing::json_body(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("json_body", data));

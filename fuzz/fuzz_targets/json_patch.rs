@@ -1,4 +1,4 @@
-//! JSON patches: an object on the first line, the patch behind it.
+//! JSON patches, for libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_apiserver::fuzzing::json_patch(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("json_patch", data));

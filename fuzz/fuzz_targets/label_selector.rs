@@ -1,4 +1,4 @@
-//! Label selectors.
+//! Label selectors, for libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_apiserver::fuzzing::label_selector(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("label_selector", data));

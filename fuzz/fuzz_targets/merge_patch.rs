@@ -1,4 +1,4 @@
-//! Merge patches: an object on the first line, the patch behind it.
+//! JSON merge patches, for libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_apiserver::fuzzing::merge_patch(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("merge_patch", data));

@@ -1,4 +1,4 @@
-//! Validation rules: an expression on the first line, an object behind it.
+//! Validation rules of CRDs, for libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_apiserver::fuzzing::rule(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("rule", data));

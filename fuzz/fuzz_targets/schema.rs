@@ -1,4 +1,4 @@
-//! Definitions: a schema on the first line, a value behind it.
+//! Structural schemas and the objects they prune and default, for libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_apiserver::fuzzing::schema(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("schema", data));

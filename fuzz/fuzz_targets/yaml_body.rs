@@ -1,4 +1,4 @@
-//! Bodies in YAML.
+//! Bodies in YAML, for libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_apiserver::fuzzing::yaml_body(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("yaml_body", data));

@@ -52,6 +52,12 @@ const TASKS: &[Task] = &[
         run: run_upstream,
     },
     Task {
+        name: "fuzz",
+        arguments: "[OPTION…]",
+        purpose: "run the fuzz targets with a new seed; --help lists the options",
+        run: run_fuzz,
+    },
+    Task {
         name: "user-crate",
         arguments: "",
         purpose: "build and test ci/user-crate outside of the repository",
@@ -127,28 +133,43 @@ fn run_codecs(arguments: &[String]) -> Result<(), TaskError> {
     }
 }
 
-/// Runs another binary, since the replay needs TLS and the API server, and xtask is to build fast.
 fn run_conformance(arguments: &[String]) -> Result<(), TaskError> {
-    let status = Command::new(env!("CARGO"))
-        .args([
-            "run",
-            "--quiet",
+    run_binary(
+        &["--package", "bellerophon-conformance"],
+        arguments,
+        "conformance: responses differ from the recorded ones, see above",
+    )
+}
+
+fn run_fuzz(arguments: &[String]) -> Result<(), TaskError> {
+    run_binary(
+        &[
             "--package",
-            "bellerophon-conformance",
-            "--",
-        ])
+            "bellerophon-fuzz",
+            "--bin",
+            "bellerophon-fuzz",
+            "--profile",
+            "fuzz",
+        ],
+        arguments,
+        "fuzz: findings, see above; the files in fuzz/artifacts repeat them",
+    )
+}
+
+/// Runs a binary of the workspace, which needs the API server: xtask is to build fast.
+fn run_binary(binary: &[&str], arguments: &[String], failure: &str) -> Result<(), TaskError> {
+    let status = Command::new(env!("CARGO"))
+        .args(["run", "--quiet"])
+        .args(binary)
+        .arg("--")
         .args(arguments)
         .current_dir(root())
         .status()
         .map_err(|e| TaskError::Failed(format!("cannot start cargo: {e}")))?;
     match status.code() {
         Some(0) => Ok(()),
-        Some(2) => Err(TaskError::Usage(
-            "invalid arguments of conformance, see above".to_owned(),
-        )),
-        _ => Err(TaskError::Failed(
-            "conformance: responses differ from the recorded ones, see above".to_owned(),
-        )),
+        Some(2) => Err(TaskError::Usage("invalid arguments, see above".to_owned())),
+        _ => Err(TaskError::Failed(failure.to_owned())),
     }
 }
 

@@ -35,6 +35,7 @@ const CLUSTER: &str = "bellerophon-cluster";
 const TESTKIT: &str = "bellerophon-testkit";
 const CONFORMANCE: &str = "bellerophon-conformance";
 const CLI: &str = "bellerophon-cli";
+const FUZZ: &str = "bellerophon-fuzz";
 const OPERATOR: &str = "bellerophon-operator";
 const OPERATORS: &[&str] = &[
     "bellerophon-icecream",
@@ -51,6 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (TESTKIT, &[OPERATOR, CLUSTER, APISERVER, TOOLKIT]),
     (CLUSTER, &[TOOLKIT]),
     (CONFORMANCE, &[APISERVER]),
+    (FUZZ, &[APISERVER, CEL]),
     (TOOLKIT, &[KINDS, KINDS_DERIVE]),
     (KINDS, &[]),
     (KINDS_DERIVE, &[]),
@@ -79,7 +81,7 @@ fn is_allowed(edge: &Edge) -> bool {
         return [TOOLKIT, OPERATOR].contains(&to.as_str());
     }
     if is_operator(to) {
-        return from == CLI;
+        return [CLI, FUZZ].contains(&from.as_str());
     }
     ALLOWED
         .iter()
@@ -169,6 +171,8 @@ mod tests {
         let cases = [
             (CLI, APISERVER, false, true),
             (CLI, "bellerophon-simple", false, true),
+            (FUZZ, "bellerophon-reboot", false, true),
+            (FUZZ, TOOLKIT, false, false),
             ("bellerophon-simple", TOOLKIT, false, true),
             ("bellerophon-simple", TESTKIT, true, true),
             ("bellerophon-simple", TESTKIT, false, false),

@@ -16,15 +16,9 @@ pub(super) fn undeclared(tree: &Tree, roots: &[String]) -> Vec<Finding> {
         .filter(|f| is_rust(&f.path))
         .map(|f| (f.path.as_str(), f))
         .collect();
-    // Fuzz targets are another workspace, which cargo metadata does not include.
-    let fuzz = files
-        .keys()
-        .copied()
-        .filter(|path| path.starts_with("fuzz/fuzz_targets/"));
     let mut pending: Vec<(&str, bool)> = roots
         .iter()
         .map(String::as_str)
-        .chain(fuzz)
         .map(|path| (path, true))
         .collect();
     let mut declared = BTreeSet::new();
@@ -118,7 +112,6 @@ mod tests {
             ("crates/a/src/other/place.rs", ""),
             ("crates/a/src/lost.rs", "mod lost_too;"),
             ("crates/a/src/lost/lost_too.rs", ""),
-            ("fuzz/fuzz_targets/parse.rs", ""),
         ];
         let files = files
             .map(|(path, text)| File {

@@ -27,6 +27,7 @@ const SKIPPED: &[&str] = &[
     "target",
     "vectors",
     "corpus",
+    "seeds",
     "artifacts",
     "node_modules",
     ".git",

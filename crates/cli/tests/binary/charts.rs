@@ -1,8 +1,7 @@
-//! The Helm charts: generated files, values and rendering.
+//! The Helm charts: generated files and values.
 //!
 //! After a change of an operator, `BELLEROPHON_WRITE_CHARTS=1 cargo test -p bellerophon-cli charts`
-//! writes the generated files. HELM is the program that renders; default: `helm`. The test that
-//! needs it is skipped if it is missing.
+//! writes the generated files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,8 +11,6 @@ use std::{
 };
 
 use serde_json::Value;
-
-use crate::running::RunningServer;
 
 fn charts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts")
@@ -211,74 +208,4 @@ fn templates_use_exactly_the_values_of_values_yaml() {
             .collect();
         assert_eq!(used, defined, "{chart}");
     }
-}
-
-#[test]
-fn rendered_charts_are_accepted_by_the_server() {
-    let helm = env::var("HELM").unwrap_or_else(|_| "helm".to_owned());
-    if Command::new(&helm).arg("version").output().is_err() {
-        eprintln!("skipped: {helm} cannot be started; install it, or set HELM");
-        return;
-    }
-    let render = |chart: &str, options: &[&str]| {
-        let output = Command::new(&helm)
-            .args(["template", "demo"])
-            .arg(charts().join(chart))
-            .args(options)
-            .output()
-            .expect("helm starts");
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8(output.stdout).expect("UTF-8")
-    };
-    let sets = [
-        vec![],
-        vec![
-            "--set",
-            "leaderElection.enabled=false,replicas=1,\
-             metrics.service.enabled=false,aggregateRoles=false",
-        ],
-        vec![
-            "--set",
-            "operators.icecream.namespace=default,operators.simple.enabled=false,\
-             operators.secsynch.allow={secsynch-without-consent}",
-        ],
-        vec![
-            "--set",
-            "operators.reboot.enabled=true,operators.reboot-agent.enabled=true,\
-             operators.reboot-agent.environment.REBOOT_COMMAND=/bin/true",
-        ],
-        vec![
-            "--set",
-            "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.c=d,\
-             priorityClassName=system-cluster-critical,image.pullSecrets[0].name=x",
-        ],
-    ];
-    let server = RunningServer::start(&["--cluster", "none"]);
-    let apply = |text: &str| {
-        let file = server.directory.path().join("rendered.yaml");
-        fs::write(&file, text).expect("a file");
-        let kubectl = env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned());
-        let program = kubectl.split(':').next().expect("split yields an item");
-        let output = Command::new(program)
-            .args(["--kubeconfig", server.kubeconfig(), "apply", "-f"])
-            .arg(&file)
-            .output()
-            .expect("kubectl starts");
-        assert!(
-            output.status.success(),
-            "{}\n{text}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    };
-    apply(&render("bellerophon-crds", &[]));
-    for set in sets {
-        apply(&render("bellerophon", &set));
-    }
-    let with_monitor = ["--set", "metrics.serviceMonitor.enabled=true"];
-    let rendered = render("bellerophon", &with_monitor);
-    assert!(rendered.contains("kind: ServiceMonitor"), "{rendered}");
 }

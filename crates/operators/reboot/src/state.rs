@@ -67,7 +67,8 @@ impl NodeAnnotations {
     /// Sets one annotation; `None` removes it.
     fn set(&mut self, annotation: &str, value: Option<String>) {
         match annotation {
-            NEEDED => self.needed = value,
+            // Any user may write the reason, and commands and events print it.
+            NEEDED => self.needed = value.map(|reason| annotations::sanitize_reason(&reason)),
             NOW => self.now = value.map(|value| value.parse()),
             IN_PROGRESS => self.in_progress = value.map(|value| value.parse()),
             CORDONED => self.cordoned = value,
@@ -481,6 +482,12 @@ mod tests {
 
     fn state(node: &Node) -> NodeState {
         NodeState::new(node, &AnnotationPrefix::default())
+    }
+
+    #[test]
+    fn reason_of_a_request_has_no_control_characters() {
+        let requested = state(&node(false, &[(NEEDED, "kernel\u{1b}[2J\nIdle")]));
+        assert_eq!(requested.needed(), Some("kernel [2J Idle"));
     }
 
     fn id() -> GrantId {

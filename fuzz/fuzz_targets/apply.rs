@@ -1,0 +1,4 @@
+//! Server-side apply, for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("apply", data));

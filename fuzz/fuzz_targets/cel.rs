@@ -1,0 +1,4 @@
+//! CEL expressions, for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("cel", data));

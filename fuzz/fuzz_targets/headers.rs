@@ -1,0 +1,4 @@
+//! Accept and impersonation headers, for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("headers", data));

@@ -1,0 +1,4 @@
+//! Bodies in protobuf, for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("protobuf_body", data));

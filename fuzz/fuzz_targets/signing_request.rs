@@ -1,0 +1,4 @@
+//! Certificate signing requests, for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("signing_request", data));

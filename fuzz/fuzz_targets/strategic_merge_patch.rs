@@ -1,0 +1,4 @@
+//! Strategic merge patches, for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("strategic_merge_patch", data));

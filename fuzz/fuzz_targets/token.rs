@@ -1,0 +1,4 @@
+//! Bearer tokens, for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bellerophon_fuzz::run("token", data));

@@ -1,0 +1,162 @@
+//! One input: runs a target and measures it.
+//!
+//! Inputs: a target and bytes. Outputs: what the target returned and what it took, or the failure.
+//!
+//! Guarantee: a panic is reported even if the code under test catches it, as the API server does.
+
+use std::{
+    cell::RefCell,
+    panic::{self, AssertUnwindSafe, PanicHookInfo},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{
+    limits::Limits,
+    targets::{self, Outcome, Target},
+};
+
+thread_local! {
+    /// The first panic of this thread since the last input started.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// What an input took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Wall time.
+    pub time: Duration,
+    /// Peak of allocated memory above what was allocated before; 0 if it is not measured.
+    pub memory_bytes: usize,
+}
+
+/// The result of one input.
+pub struct Execution {
+    /// What the target returned, or why the input is a finding.
+    pub result: Result<Outcome, Failure>,
+    /// What it took.
+    pub cost: Cost,
+}
+
+/// Why an input is a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// A panic, with its message and location.
+    Panic(String),
+    /// It took longer than the limit.
+    Time(Duration),
+    /// It allocated more than the limit.
+    Memory(usize),
+}
+
+impl Failure {
+    /// Whether two failures have one cause, as far as can be seen from here.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Panic(a), Self::Panic(b)) => location(a) == location(b),
+            (Self::Time(_), Self::Time(_)) => true,
+            (Self::Memory(_), Self::Memory(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// The location at the start of a recorded panic.
+fn location(panic: &str) -> &str {
+    panic
+        .split_once(": ")
+        .map_or(panic, |(location, _)| location)
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Panic(message) => write!(f, "panicked at {message}"),
+            Self::Time(time) => write!(f, "took {time:.1?}"),
+            Self::Memory(bytes) => write!(f, "allocated {} MiB", bytes >> 20),
+        }
+    }
+}
+
+/// Measures the peak of allocated memory. Only a program can install an allocator that does.
+#[derive(Clone, Copy)]
+pub struct PeakMemory {
+    /// Starts a measurement, and returns the bytes that are allocated now.
+    pub start: fn() -> usize,
+    /// The most bytes that were allocated since the start.
+    pub peak: fn() -> usize,
+}
+
+/// Records panics instead of printing them, from now on and in the whole process.
+pub fn record_panics() {
+    panic::set_hook(Box::new(|info| {
+        let text = describe(info);
+        PANIC.with_borrow_mut(|panic| {
+            panic.get_or_insert(text);
+        });
+    }));
+}
+
+fn describe(info: &PanicHookInfo<'_>) -> String {
+    let location = info
+        .location()
+        .map_or_else(String::new, |at| format!("{}:{}", at.file(), at.line()));
+    let message = info.payload_as_str().unwrap_or("a panic without a message");
+    format!("{location}: {message}")
+}
+
+/// Runs a target with one input.
+///
+/// [`record_panics`] must have been called. Time is wall time, and other processes slow an input
+/// down: an input that exceeds the time limit runs twice more, and the shortest time counts.
+pub fn execute(
+    target: &Target,
+    input: &[u8],
+    limits: &Limits,
+    memory: Option<PeakMemory>,
+) -> Execution {
+    let mut execution = measure(target, input, memory);
+    let time_max = limits.time(input.len());
+    for _ in 0..2 {
+        if execution.result.is_err() || execution.cost.time <= time_max {
+            break;
+        }
+        let again = measure(target, input, memory);
+        execution.cost.time = execution.cost.time.min(again.cost.time);
+    }
+    if execution.result.is_ok() {
+        let Cost { time, memory_bytes } = execution.cost;
+        if time > time_max {
+            execution.result = Err(Failure::Time(time));
+        } else if memory_bytes > limits.memory_bytes(input.len()) {
+            execution.result = Err(Failure::Memory(memory_bytes));
+        }
+    }
+    if execution.result.is_err() {
+        // What a target keeps between inputs may be broken now.
+        targets::reset();
+    }
+    execution
+}
+
+fn measure(target: &Target, input: &[u8], memory: Option<PeakMemory>) -> Execution {
+    PANIC.set(None);
+    let before = memory.map_or(0, |memory| (memory.start)());
+    let start = Instant::now();
+    let unwound = panic::catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
+    let time = start.elapsed();
+    let peak = memory.map_or(0, |memory| (memory.peak)());
+    let result = match (PANIC.take(), unwound) {
+        (Some(panic), _) => Err(Failure::Panic(panic)),
+        (None, Ok(outcome)) => Ok(outcome),
+        (None, Err(_)) => Err(Failure::Panic("on another thread".to_owned())),
+    };
+    Execution {
+        result,
+        cost: Cost {
+            time,
+            memory_bytes: peak.saturating_sub(before),
+        },
+    }
+}
