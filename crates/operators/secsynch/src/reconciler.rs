@@ -1,7 +1,7 @@
 //! The reconciler: reads the source, selects destinations, writes copies, updates the status.
 //!
 //! Guarantees: values of Secrets are read when needed, held for one reconcile, and never logged,
-//! recorded in Events or written to a status; a status tells whether a Secret of another namespace
+//! recorded in Events or written to a status; a status shows whether a Secret of another namespace
 //! exists only if that Secret allows copies.
 
 use std::{
