@@ -41,7 +41,7 @@ pub enum Placement {
 /// Cluster-scoped ones are aggregated to `view`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleAggregation {
-    /// `edit` and `view`: whoever may edit a namespace may write the custom resources in it.
+    /// `edit` and `view`: users who may edit a namespace may write the custom resources in it.
     EditAndView,
     /// `view` only. To write the custom resources is a permission of its own, which a binding of
     /// the ClusterRole `PLURAL.GROUP-edit` grants.

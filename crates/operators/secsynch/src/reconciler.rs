@@ -1,8 +1,8 @@
 //! The reconciler: reads the source, selects destinations, writes copies, updates the status.
 //!
 //! Guarantees: values of Secrets are read when needed, held for one reconcile, and never logged,
-//! recorded in Events or written to a status; a status tells whether a Secret of another namespace
-//! exists only if that Secret allows copies.
+//! recorded in Events or written to a status; a status discloses whether a Secret of another
+//! namespace exists only if that Secret allows copies.
 
 use std::{
     collections::HashMap,
@@ -122,8 +122,8 @@ impl Reconciler<SecSynch> for SecSynchReconciler {
 }
 
 impl SecSynchReconciler {
-    /// Deletes or releases every copy. They are listed from the server, since the cache may not have the last
-    /// one yet.
+    /// Deletes or releases every copy. They are listed from the server, since the cache may not
+    /// have the last one yet.
     async fn clean_up(&self, req: &Request<SecSynch>, synch: &SecSynch) -> Result<Action, Error> {
         let uid = synch.uid().unwrap_or_default();
         let owned = ListParams::default().labels(&format!("{OWNER_UID}={uid}"));
