@@ -16,8 +16,8 @@
 //! | `reboot-waiting` | controller, agent | why and since when the node waits |
 //! | `reboot-paused` | anyone | the node is not granted a reboot |
 //!
-//! Any user who may annotate Nodes may write them. The commit of a reboot is therefore a condition in
-//! the status of the Node, [`COMMITTED`], for which another permission is needed.
+//! Any user who may annotate Nodes may write them. The commit of a reboot is therefore a condition
+//! in the status of the Node, [`COMMITTED`], for which another permission is needed.
 //!
 //! All names have one [`AnnotationPrefix`]. The constants have the default prefix.
 

@@ -3,8 +3,8 @@
 //!
 //! Caches are stale object by object, responses are lost, two controllers are active and crash
 //! between any two writes, agents crash, clocks are off by up to an hour, machines fail, Nodes are
-//! deleted, policies change, users forge annotations. Assertions are about the machines, not about the state that a
-//! component believes in.
+//! deleted, policies change, users forge annotations. Assertions are about the machines, not about
+//! the state that a component believes in.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -195,8 +195,8 @@ impl NodeState {
         self.last().is_some_and(|last| last.id == *id)
     }
 
-    /// Whether the agent committed itself to the reboot of this grant. The machine is rebooted or is
-    /// about to be.
+    /// Whether the agent committed itself to the reboot of this grant. The machine is rebooted or
+    /// is about to be.
     pub(crate) fn has_committed(&self, id: &GrantId) -> bool {
         self.committed.as_ref() == Some(id)
     }

@@ -278,7 +278,10 @@ mod tests {
             })
         };
         let foreign = json!({"resourceVersion": "5"});
-        let accepting = |namespaces: &str| json!({"resourceVersion": "5", "annotations": {(ACCEPT_FROM): namespaces}});
+        let accepting = |namespaces: &str| {
+            let annotations = json!({(ACCEPT_FROM): namespaces});
+            json!({"resourceVersion": "5", "annotations": annotations})
+        };
         let adopted = |namespaces: &str| {
             json!({
                 "resourceVersion": "5",

@@ -79,8 +79,9 @@ pub enum ConflictPolicy {
     Fail,
     /// It is left unchanged, and not reported.
     Skip,
-    /// It is replaced by a copy, if its annotation `secsynch.tutorial.study.dev/accept-from` has the
-    /// namespace of the source. It is released, not deleted, when the copy is no longer desired.
+    /// It is replaced by a copy, if its annotation `secsynch.tutorial.study.dev/accept-from` has
+    /// the namespace of the source. It is released, not deleted, when the copy is no longer
+    /// desired.
     Adopt,
 }
 

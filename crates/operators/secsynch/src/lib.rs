@@ -3,12 +3,12 @@
 //! A change of the source is written to every copy immediately. Copies that drift are repaired.
 //! Copies in namespaces that are no longer selected are deleted, and all copies are deleted with
 //! the source or the SecSynch. A Secret without the ownership label is not changed, except with the
-//! conflict policy `Adopt` and its own annotation [`ACCEPT_FROM`]; it is released, not deleted, when
-//! the copy is no longer desired.
+//! conflict policy `Adopt` and its own annotation [`ACCEPT_FROM`]; it is released, not deleted,
+//! when the copy is no longer desired.
 //!
 //! Source and destination consent to a copy: the source by its annotation [`ALLOW_TO`], the
-//! destination by the annotation [`ACCEPT_FROM`] of its Namespace. Permission to create a SecSynch in
-//! a namespace includes the Secrets there, so that the namespace of the SecSynch itself needs no
+//! destination by the annotation [`ACCEPT_FROM`] of its Namespace. Permission to create a SecSynch
+//! in a namespace includes the Secrets there, so that the namespace of the SecSynch itself needs no
 //! annotation.
 //!
 //! Only the metadata of Secrets is cached. Values are read when needed, held for one reconcile, and

@@ -133,8 +133,8 @@ impl ReconcileClient {
     /// manager, also if another one had them.
     ///
     /// Whatever has the name is written, also an object that the cache does not have yet and that
-    /// belongs to another owner. Use [`create_or_apply`](Self::create_or_apply) for objects that the
-    /// reconciled one owns.
+    /// belongs to another owner. Use [`create_or_apply`](Self::create_or_apply) for objects that
+    /// the reconciled one owns.
     ///
     /// # Errors
     /// The server refuses.
@@ -145,9 +145,10 @@ impl ReconcileClient {
     /// Makes an object as desired, if it is still as it was when the desired one was planned.
     ///
     /// `current` is the object in the cache. Without it, the desired object is created (POST), so
-    /// that an object of its name which the cache does not have yet is not taken over. Otherwise the
-    /// desired object is applied with the UID and version of the current one, so that it reaches
-    /// neither a later version nor another object of its name; see [`WriteOptions::precondition`].
+    /// that an object of its name which the cache does not have yet is not taken over. Otherwise
+    /// the desired object is applied with the UID and version of the current one, so that it
+    /// reaches neither a later version nor another object of its name; see
+    /// [`WriteOptions::precondition`].
     ///
     /// Fields that were set by the creation remain set when a later desired object leaves them out:
     /// server-side apply removes only fields that were applied before.

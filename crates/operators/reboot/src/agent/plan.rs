@@ -1,9 +1,9 @@
 //! The next step of an agent: a pure function of its Node, the boot ID, the ledger and the time.
 //!
 //! Guarantees: an agent acts only for a grant that is in the ledger with the UID of its Node and
-//! the current boot ID, so that neither a forged nor a repeated order reboots the machine; a machine
-//! is rebooted only after the agent's own commit, which is not an annotation; after a crash at any
-//! point, the next step follows from the stored state.
+//! the current boot ID, so that neither a forged nor a repeated order reboots the machine; a
+//! machine is rebooted only after the agent's own commit, which is not an annotation; after a crash
+//! at any point, the next step follows from the stored state.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -4,8 +4,8 @@
 //!
 //! Guarantees: a grant ends on its Node before its slot is released; a slot is released only after
 //! the node rebooted, has been Ready for the settle time and is uncordoned, or its agent gave up
-//! before its commit, or the Node was deleted. Annotations alone do not release the slot of a machine
-//! that is about to reboot.
+//! before its commit, or the Node was deleted. Annotations alone do not release the slot of a
+//! machine that is about to reboot.
 
 use jiff::{SignedDuration, Timestamp};
 
