@@ -41,7 +41,7 @@ pub enum Placement {
 /// Cluster-scoped ones are aggregated to `view`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleAggregation {
-    /// `edit` and `view`: users who may edit a namespace may write the custom resources in it.
+    /// `edit` and `view`: a user who may edit a namespace may write the custom resources in it.
     EditAndView,
     /// `view` only. To write the custom resources is a permission of its own, which a binding of
     /// the ClusterRole `PLURAL.GROUP-edit` grants.
@@ -138,6 +138,7 @@ pub fn manager(
     switches: &Switches,
     mut options: ManagerOptions,
 ) -> Manager {
+    // Only a default: the program that runs the operators may have chosen a number.
     options.controller.concurrency.get_or_insert(CONCURRENCY);
     let mut mgr = Manager::new(client, options);
     for operator in operators {
@@ -153,6 +154,7 @@ pub fn manager(
 pub async fn define(client: &Client, operators: &[Operator]) -> Result<(), WriteError> {
     let client = ReconcileClient::new(client.clone(), FIELD_MANAGER);
     for crd in operators.iter().flat_map(|operator| (operator.crds)()) {
+        // Applied rather than created, so that the definitions of a former version are updated.
         client.apply(&crd).await?;
     }
     Ok(())

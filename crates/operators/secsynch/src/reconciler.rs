@@ -1,8 +1,8 @@
 //! The reconciler: reads the source, selects destinations, writes copies, updates the status.
 //!
 //! Guarantees: values of Secrets are read when needed, held for one reconcile, and never logged,
-//! recorded in Events or written to a status; a status discloses whether a Secret of another
-//! namespace exists only if that Secret allows copies.
+//! recorded in Events or written to a status; a status shows whether a Secret of another namespace
+//! exists only if that Secret allows copies.
 
 use std::{
     collections::HashMap,
@@ -122,8 +122,8 @@ impl Reconciler<SecSynch> for SecSynchReconciler {
 }
 
 impl SecSynchReconciler {
-    /// Deletes or releases every copy. They are listed from the server, since the cache may not
-    /// have the last one yet.
+    /// Deletes or releases every copy. They are listed from the server, since the cache may not have the last
+    /// one yet.
     async fn clean_up(&self, req: &Request<SecSynch>, synch: &SecSynch) -> Result<Action, Error> {
         let uid = synch.uid().unwrap_or_default();
         let owned = ListParams::default().labels(&format!("{OWNER_UID}={uid}"));
@@ -148,6 +148,7 @@ impl SecSynchReconciler {
         let source_key = ObjectKey::namespaced(&spec.source_namespace, &spec.secret_name);
         // Read before the source itself, so that a later change supersedes this run.
         let cached_source = self.secrets.get(&source_key);
+        // From the server: the cache has only the metadata of Secrets.
         let source = req.client().get::<Secret>(&source_key).await?;
         let source = source.filter(|secret| secret.metadata.deletion_timestamp.is_none());
         let annotations = source.as_ref().map(|source| source.annotations());
@@ -198,6 +199,8 @@ impl SecSynchReconciler {
             // The event of the newer spec or source has enqueued the key.
             return Ok(Action::await_change());
         }
+        // After the copies are written: a Secret of a former name is still there for pods until the
+        // new one exists.
         summary.written += self
             .remove_stale_copies(req.client(), synch, |namespace| {
                 destinations.get(namespace) == Some(&Destination::Allowed)
@@ -306,6 +309,7 @@ impl SecSynchReconciler {
                 .event(synch, Event::normal("Synced", "Synced", note));
         }
         info!(secsynch = %req.key(), synced, total, failed, written, "reconciled");
+        // After the status, which names the failed namespaces while retries go on.
         if summary.retry {
             let message = format!("{failed} of {total} copies could not be written");
             return Err(Error::retry(message));
