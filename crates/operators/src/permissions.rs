@@ -67,13 +67,15 @@ pub fn lease_permissions(operator: &Operator) -> Vec<PolicyRule> {
 ///
 /// # Example
 /// ```
-/// # use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, allow, user_permissions};
+/// # use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, RoleAggregation};
+/// # use bellerophon_operator::{allow, user_permissions};
 /// # const OPERATOR: Operator = Operator {
 /// #     name: "observer",
 /// #     summary: "",
 /// #     crds: Vec::new,
 /// #     permissions: || vec![allow(INFORMER_VERBS, "", "configmaps")],
 /// #     admission_policies: Vec::new,
+/// #     role_aggregation: RoleAggregation::View,
 /// #     placement: Placement::Deployment,
 /// #     feature_switches: &[],
 /// #     setup: |_, _| {},

@@ -21,7 +21,7 @@ use crate::fixture::{
 };
 
 /// The default number of seeds.
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 5;
 
 /// The maximum of `maxUnavailable` in all policies.
 const LIMIT: u64 = 2;
