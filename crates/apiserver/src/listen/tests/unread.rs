@@ -169,7 +169,8 @@ async fn unread_small_responses_end_their_connection() {
     tokio::time::pause();
     let elapsed = time_until_sent(&served).await;
     tokio::time::resume();
-    assert!(elapsed <= Duration::from_secs(40), "{elapsed:?}");
+    // Seven checks of 5 s, one that had begun, and the steps of this test.
+    assert!(elapsed <= Duration::from_secs(41), "{elapsed:?}");
     for response in responses {
         assert!(read(response).await.1.is_err(), "closed");
     }
@@ -212,7 +213,7 @@ async fn http1_connections_that_do_not_read_are_closed() {
         tokio::time::pause();
         let elapsed = time_until_sent(&served).await;
         tokio::time::resume();
-        assert!(elapsed <= Duration::from_secs(40), "{path}: {elapsed:?}");
+        assert!(elapsed <= Duration::from_secs(41), "{path}: {elapsed:?}");
     }
     served.finish().await;
 }
