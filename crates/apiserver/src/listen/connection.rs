@@ -3,7 +3,7 @@
 //! Holds: a connection ends by its peer, by idleness, by a stop, by unread responses or for lack of room; when idle or stopped,
 //! running requests may finish.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{future::pending, pin::pin, sync::Arc, time::Duration};
 
 use hyper::{body::Incoming, rt::Executor, service::service_fn};
 use hyper_util::{
@@ -194,6 +194,10 @@ impl Connections {
             let stop = stop.clone();
             async move {
                 wait_until_writable(running.connection()).await;
+                if running.connection().is_closed() {
+                    // HTTP/2 ends this task without a response.
+                    pending::<()>().await;
+                }
                 let response = response.await;
                 response
                     .map(|response| response.map(|body| ResponseBody::new(body, running, &stop)))

@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -52,10 +52,13 @@ pub(crate) struct TrackedConnection {
     running: AtomicUsize,
     /// Bytes of chunks that may still be handed to hyper.
     window: Semaphore,
+    /// Bytes of responses that are encoded and not sent, on this connection.
     unsent_bytes: AtomicUsize,
+    /// Notified when `unsent_bytes` falls below the limit.
+    has_room: Notify,
     /// The unsent chunks of all responses.
     unsent: Unsent,
-    /// Cancelled to close the connection immediately.
+    /// Cancelled to close the connection immediately, and when it is closed.
     closed: CancellationToken,
 }
 
@@ -93,6 +96,7 @@ impl ConnectionTracker {
             running: AtomicUsize::new(0),
             window: Semaphore::new(self.connection_unsent_bytes_max),
             unsent_bytes: AtomicUsize::new(0),
+            has_room: Notify::new(),
             unsent: Unsent::of_connection(),
             closed: CancellationToken::new(),
         });
@@ -220,14 +224,26 @@ impl TrackedConnection {
         self.closed.cancelled().await;
     }
 
+    /// Whether the connection is closed, or about to be.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+
     /// Whether there is room for another response.
     pub(super) fn is_writable(&self) -> bool {
-        self.window.available_permits() > 0
+        let unsent_bytes = self.unsent_bytes.load(Ordering::Relaxed);
+        unsent_bytes < self.tracker.connection_unsent_bytes_max
     }
 
     /// Waits until there is room for another response.
     pub(super) async fn writable(&self) {
-        drop(self.window.acquire().await);
+        loop {
+            let has_room = self.has_room.notified();
+            if self.is_writable() {
+                return;
+            }
+            has_room.await;
+        }
     }
 
     pub(super) fn try_take_window(&self, bytes: usize) -> bool {
@@ -266,6 +282,7 @@ pub(super) struct OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
+        self.connection.closed.cancel();
         let tracker = &self.connection.tracker;
         tracker.lock().connections.remove(&self.id);
     }
@@ -310,19 +327,29 @@ impl UnsentBytes {
 impl Drop for UnsentBytes {
     fn drop(&mut self) {
         let connection = &self.connection;
-        connection
+        let tracker = &connection.tracker;
+        tracker
             .unsent_bytes
             .fetch_sub(self.bytes, Ordering::Relaxed);
-        connection
-            .tracker
+        let before = connection
             .unsent_bytes
-            .fetch_sub(self.bytes, Ordering::Relaxed);
+            .fetch_sub(self.bytes, Ordering::AcqRel);
+        let limit = tracker.connection_unsent_bytes_max;
+        if before >= limit && before - self.bytes < limit {
+            connection.has_room.notify_waiters();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn tracker(connections_max: usize) -> Arc<ConnectionTracker> {
         ConnectionTracker::new(&Limits {
@@ -430,23 +457,37 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn chunks_beyond_the_window_wait() {
-        let tracker = tracker(1);
-        let open = tracker.open();
+        let open = tracker(1).open();
         let connection = &open.connection;
         let window = Limits::default().connection_unsent_bytes_max;
-        assert!(connection.is_writable());
         assert!(connection.try_take_window(window));
-        assert!(!connection.is_writable());
         assert!(!connection.try_take_window(1));
         let later = async {
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            tokio::time::sleep(SECOND).await;
             connection.return_window(window);
         };
-        let started = tokio::time::Instant::now();
-        tokio::join!(connection.take_window(10), connection.writable(), later);
-        assert_eq!(started.elapsed().as_secs(), 1);
+        let started = Instant::now();
+        tokio::join!(connection.take_window(10), later);
+        assert_eq!(started.elapsed(), SECOND);
         connection.return_window(10);
         assert!(connection.try_take_window(window));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_while_responses_are_unsent() {
+        let open = ConnectionTracker::new(&Limits::default()).open();
+        let connection = &open.connection;
+        connection.writable().await;
+        let unsent = UnsentBytes::new(connection, 12_000_000);
+        assert!(!connection.is_writable());
+        let later = async {
+            tokio::time::sleep(SECOND).await;
+            drop(unsent);
+        };
+        let started = Instant::now();
+        tokio::join!(connection.writable(), connection.writable(), later);
+        assert_eq!(started.elapsed(), SECOND);
+        assert!(connection.is_idle());
     }
 
     #[test]
