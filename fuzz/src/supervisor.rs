@@ -24,7 +24,7 @@ use tokio::{
 use crate::{artifact::Artifacts, worker::Report};
 
 /// No input runs longer; the limits of time that are linear in the input are shorter.
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(120);
 
 /// No worker has more memory, in bytes.
 const RESIDENT_MAX_BYTES: u64 = 3 << 30;

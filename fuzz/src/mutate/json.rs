@@ -112,9 +112,10 @@ fn edit(
         (Place::Rest, rest),
     ] {
         // Scalars are better changed as bytes.
-        match serde_json::from_slice(text) {
-            Ok(value @ (Value::Array(_) | Value::Object(_))) => places.push((place, value)),
-            _ => {}
+        if let Ok(value) = serde_json::from_slice::<Value>(text)
+            && (value.is_array() || value.is_object())
+        {
+            places.push((place, value));
         }
     }
     if places.is_empty() {

@@ -24,7 +24,7 @@ pub use server::reset;
 const HEAD_MAX_BYTES: usize = (64 << 10) - 2;
 
 /// What a target returned, as a number: inputs with a new one are mutated further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Outcome(u64);
 
 impl Outcome {
