@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::harness::{
     Fault, Log, api, create, delete, faulty_client, fixture, is_watch, log_state, manager, maps,
-    run, server, set_data, set_query, settle, state,
+    run, server, set_data, set_query, settle,
 };
 
 /// The store used to drop what a new list no longer had without an event: an owner was never

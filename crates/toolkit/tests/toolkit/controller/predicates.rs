@@ -8,9 +8,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::harness::{
-    Log, api, create, delete, fixture, log_state, run, secret, set_data, settle, state,
-};
+use crate::harness::{api, create, delete, fixture, log_state, run, secret, set_data, settle};
 
 #[tokio::test(start_paused = true)]
 async fn predicate_never_drops_a_deletion() {
