@@ -79,7 +79,7 @@ fn reason(deployment: &Deployment, type_: &str) -> Option<String> {
 }
 
 async fn sets(cluster: &TestCluster) -> Vec<ReplicaSet> {
-    let mut sets = list::<ReplicaSet>(&cluster).await;
+    let mut sets = list::<ReplicaSet>(cluster).await;
     sets.sort_by_key(|set| set.annotations()["deployment.kubernetes.io/revision"].clone());
     sets
 }

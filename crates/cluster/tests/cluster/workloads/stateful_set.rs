@@ -42,7 +42,7 @@ fn names<K: ResourceExt>(objects: &[K]) -> Vec<String> {
 }
 
 async fn claims(cluster: &TestCluster) -> Vec<String> {
-    names(&list::<PersistentVolumeClaim>(&cluster).await)
+    names(&list::<PersistentVolumeClaim>(cluster).await)
 }
 
 /// Sets pods ready one after the other. Returns their names in creation order.
