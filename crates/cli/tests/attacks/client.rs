@@ -1,11 +1,6 @@
 //! HTTP/1.1 and HTTP/2 clients over TLS, with credentials and settings of their choice.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fs, net::SocketAddr, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -22,7 +17,10 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 use serde_json::Value;
-use tokio::{net::TcpSocket, time::timeout};
+use tokio::{
+    net::TcpSocket,
+    time::{Instant, timeout},
+};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// The timeout of every response: shorter than what the attacks once took.

@@ -1,9 +1,6 @@
 //! Peers that do not send what they announced, or do not read what they asked for.
 
-use std::{
-    convert::Infallible,
-    time::{Duration, Instant},
-};
+use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{
@@ -18,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{client::JSON, target::Target};

@@ -1,9 +1,10 @@
 //! Deletions: definitions with many objects, malformed selectors.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::target::Target;
 

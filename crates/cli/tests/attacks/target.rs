@@ -1,14 +1,9 @@
 //! A server under attack, its accounts and its memory.
 
-use std::{
-    fs,
-    io::Read as _,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{fs, io::Read as _, process::Command, time::Duration};
 
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     client::{Client, Endpoint},
