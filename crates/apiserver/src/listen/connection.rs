@@ -106,9 +106,16 @@ impl Connections {
         tracked: &Arc<TrackedConnection>,
         service: S,
     ) -> Result<(), Ended> {
+        let mut serving = pin!(self.serve(stream, tracked, service));
         tokio::select! {
-            ended = self.serve(stream, tracked, service) => ended,
-            () = tracked.closed() => Err("closed to make room for others".into()),
+            ended = serving.as_mut() => ended,
+            () = tracked.closed() => {
+                // The last response may still be in hyper's buffer.
+                if tracked.is_idle() {
+                    let _late = timeout(CLOSE_TIMEOUT, serving).await;
+                }
+                Err(CLOSED.into())
+            }
             () = self.abort.cancelled() => Err("cut after the drain time-out".into()),
         }
     }
@@ -137,8 +144,10 @@ impl Connections {
         service: S,
     ) -> Result<(), Ended> {
         let handshake = timeout(self.limits.handshake_timeout, self.handshake(stream));
-        let Some(handshake) = self.stop.run_until_cancelled(handshake).await else {
-            return Ok(());
+        let handshake = tokio::select! {
+            handshake = handshake => handshake,
+            () = tracked.closed() => return Err(CLOSED.into()),
+            () = self.stop.cancelled() => return Ok(()),
         };
         let stream = handshake.map_err(|_| "the TLS handshake took too long")??;
         let shutdown = self.stop.child_token();
@@ -153,6 +162,7 @@ impl Connections {
             tokio::select! {
                 ended = serving.as_mut() => return ended.unwrap_or_else(|| Err(UNREAD.into())),
                 _ = ticks.tick() => {}
+                () = tracked.closed() => break,
             }
             match watchdog.check() {
                 Health::Active => {}
@@ -215,6 +225,12 @@ impl Connections {
         connection.await
     }
 }
+
+/// Why a connection is closed at the limit of connections.
+const CLOSED: &str = "closed to make room for others";
+
+/// How long such a connection may take to send what hyper has of its last response.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Why a connection is cut whose peer does not read.
 const UNREAD: &str = "the peer did not read a response in time";
