@@ -127,7 +127,8 @@ impl ConnectionTracker {
         let victim = victim.or_else(|| {
             let usage = usage_by_flow(connections());
             let (flow, usage) = usage.into_iter().max_by_key(|(_, u)| u.connections.len())?;
-            let is_most = usage.connections.len() > self.connections_max / 2;
+            // A user always keeps one connection.
+            let is_most = usage.connections.len() > (self.connections_max / 2).max(1);
             let is_exempt = flow.is_some_and(|flow| flow.is_exempt);
             let oldest = usage.connections.into_iter().next();
             oldest.filter(|_| is_most && !is_exempt)
