@@ -165,7 +165,7 @@ mod tests {
             .enable_all()
             .build()
             .expect("a runtime");
-        let (sender, started) = mpsc::channel();
+        let (sender, started) = mpsc::sync_channel(WORKERS);
         for _ in 0..WORKERS {
             let sender = sender.clone();
             runtime.spawn(async move {
