@@ -148,7 +148,7 @@ impl ReconcileClient {
     /// that an object of its name which the cache does not have yet is not taken over. Otherwise
     /// the desired object is applied with the UID and version of the current one, so that it
     /// reaches neither a later version nor another object of its name; see
-    /// [`WriteOptions::precondition`].
+    /// [`field@WriteOptions::precondition`].
     ///
     /// Fields that were set by the creation remain set when a later desired object leaves them out:
     /// server-side apply removes only fields that were applied before.
