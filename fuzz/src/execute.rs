@@ -18,6 +18,9 @@ use crate::{
     targets::{self, Outcome, Target},
 };
 
+/// The length to which the message of a panic is cut, in characters.
+const PANIC_MAX_CHARS: usize = 2_000;
+
 thread_local! {
     /// The first panic of this thread since the last input started.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
@@ -108,7 +111,9 @@ fn describe(info: &PanicHookInfo<'_>) -> String {
     let message = text
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("a panic without a message");
-    format!("{location}: {message}")
+    // An assertion may show an object of megabytes.
+    let shown: String = message.chars().take(PANIC_MAX_CHARS).collect();
+    format!("{location}: {shown}")
 }
 
 /// Runs a target with one input.
@@ -187,6 +192,7 @@ mod tests {
         time_per_byte: Duration::ZERO,
         memory_base_bytes: 10,
         memory_per_byte: 0,
+        memory_max_bytes: 10,
     };
 
     fn target(run: fn(&[u8]) -> Outcome) -> Target {

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The largest request body that the API server reads, in bytes.
 pub const BODY_MAX_BYTES: usize = 3 << 20;
 
-/// What an input of a length may take: a constant, and a share per byte.
+/// What an input of a length may take: a constant and a share per byte, up to a maximum.
 ///
 /// Work that is quadratic in the length of an input, or memory that an input multiplies, exceeds
 /// these limits below [`BODY_MAX_BYTES`]; linear work stays below them.
@@ -19,15 +19,20 @@ pub struct Limits {
     pub memory_base_bytes: usize,
     /// More memory for each byte.
     pub memory_per_byte: usize,
+    /// Memory of the longest input, in bytes.
+    pub memory_max_bytes: usize,
 }
 
 impl Limits {
-    /// The limits of the `fuzz` profile.
+    /// The limits of the `fuzz` profile. A JSON object of one member takes 640 bytes of memory and
+    /// at least 6 bytes of text, and a request holds up to four trees: the body, the stored object,
+    /// what a write makes of them, and a copy for a comparison.
     pub const OPTIMIZED: Self = Self {
         time_base: Duration::from_secs(2),
         time_per_byte: Duration::from_micros(1),
         memory_base_bytes: 64 << 20,
-        memory_per_byte: 100,
+        memory_per_byte: 4 * 640 / 6,
+        memory_max_bytes: 512 << 20,
     };
 
     /// The longest time that an input of this length may take.
@@ -38,7 +43,8 @@ impl Limits {
 
     /// The most memory that an input of this length may allocate, in bytes.
     pub fn memory_bytes(&self, length: usize) -> usize {
-        self.memory_base_bytes + self.memory_per_byte * length
+        let bytes = self.memory_base_bytes + self.memory_per_byte * length;
+        bytes.min(self.memory_max_bytes)
     }
 }
 
@@ -51,6 +57,7 @@ mod tests {
         let limits = Limits::OPTIMIZED;
         assert_eq!(limits.time(0), Duration::from_secs(2));
         assert_eq!(limits.time(1_000_000), Duration::from_secs(3));
-        assert_eq!(limits.memory_bytes(10), (64 << 20) + 1_000);
+        assert_eq!(limits.memory_bytes(10), (64 << 20) + 4_260);
+        assert_eq!(limits.memory_bytes(BODY_MAX_BYTES), 512 << 20);
     }
 }

@@ -45,7 +45,7 @@ pub use data::view;
 pub use environment::{CompileError, Environment, Program, check_grammar};
 pub use eval::{Failure, Meter};
 pub use function::{Functions, Overload, Run};
-pub use pattern::Pattern;
+pub use pattern::{Pattern, PatternSet};
 pub use price::{Price, Range};
 pub use run::Evaluation;
 pub use shape::{Field, ListOrder, Shape, ShapeKind, escape, is_identifier, unescape};

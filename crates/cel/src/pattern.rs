@@ -1,11 +1,18 @@
 //! Regular expressions as Go writes them, matched by Rust's engine in linear time.
 //! In: the pattern of a schema or an expression. Out: whether a string matches, or Go's words for what is wrong with the pattern.
-//! Holds: a compiled pattern takes at most [`PROGRAM_BYTES_MAX`]; the two dialects differ only where [`Translation`] says.
+//! Holds: a compiled pattern takes at most [`PROGRAM_BYTES_MAX`], all patterns of a [`PatternSet`] at most [`SET_BYTES_MAX`]; the two
+//! dialects differ only where [`Translation`] says.
+
+use std::collections::HashMap;
 
 use regex::{Regex, RegexBuilder};
+use regex_automata::meta;
 
 /// How much memory one compiled pattern may take.
 const PROGRAM_BYTES_MAX: usize = 4 << 20;
+
+/// How much memory the compiled patterns of a [`PatternSet`] may take together.
+const SET_BYTES_MAX: usize = 64 << 20;
 
 /// Go's ceiling for `x{n}`.
 const REPEAT_MAX: u32 = 1000;
@@ -15,17 +22,49 @@ const REPEAT_MAX: u32 = 1000;
 pub struct Pattern {
     /// The text as it was written; messages show it.
     pub source: String,
-    compiled: Result<Regex, String>,
+    compiled: Result<meta::Regex, String>,
+}
+
+/// Compiles the patterns of one schema: equal ones once, and all of them within a memory limit.
+///
+/// # Examples
+/// ```
+/// use bellerophon_cel::PatternSet;
+///
+/// let mut patterns = PatternSet::default();
+/// assert!(patterns.compile("^[a-z]+$").is_match("abc"));
+/// ```
+#[derive(Debug, Default)]
+pub struct PatternSet {
+    compiled: HashMap<String, Pattern>,
+    program_bytes: usize,
+}
+
+impl PatternSet {
+    /// Compiles a pattern. A broken one is kept, so that what is wrong with it can be told. A pattern over the memory limit of the set is
+    /// broken, and costs no time.
+    pub fn compile(&mut self, source: &str) -> Pattern {
+        if let Some(pattern) = self.compiled.get(source) {
+            return pattern.clone();
+        }
+        let bytes_left = SET_BYTES_MAX.saturating_sub(self.program_bytes);
+        let compiled = compile_program(source, PROGRAM_BYTES_MAX.min(bytes_left));
+        self.program_bytes += match &compiled {
+            Ok(program) => program.memory_usage(),
+            // A program that became too large took the time of the largest one.
+            Err(BuildError::TooLarge) => PROGRAM_BYTES_MAX,
+            Err(BuildError::Syntax(_)) => 0,
+        };
+        let pattern = Pattern {
+            source: source.to_owned(),
+            compiled: compiled.map_err(|error| error.in_go(source)),
+        };
+        self.compiled.insert(source.to_owned(), pattern.clone());
+        pattern
+    }
 }
 
 impl Pattern {
-    /// Compiles a pattern. A broken one is kept, so that what is wrong with it can be told.
-    #[must_use]
-    pub fn new(source: String) -> Self {
-        let compiled = compile(&source);
-        Self { source, compiled }
-    }
-
     /// What is wrong with the pattern, in Go's words.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
@@ -39,6 +78,45 @@ impl Pattern {
             .as_ref()
             .is_ok_and(|regex| regex.is_match(text))
     }
+}
+
+/// Why a pattern does not compile.
+enum BuildError {
+    /// What is wrong with it, in Go's words.
+    Syntax(String),
+    /// The program exceeds its memory limit.
+    TooLarge,
+}
+
+impl BuildError {
+    /// The error of `regexp.Compile`.
+    fn in_go(self, source: &str) -> String {
+        let problem = match self {
+            Self::Syntax(problem) => problem,
+            Self::TooLarge => in_go(source, "exceeds size limit"),
+        };
+        format!("error parsing regexp: {problem}")
+    }
+}
+
+/// Compiles the pattern of a schema. The engines that allocate more than the program while they match are off: a schema may have
+/// thousands of patterns, each with its own memory for that.
+fn compile_program(source: &str, bytes_max: usize) -> Result<meta::Regex, BuildError> {
+    let translated = Translation::of(source).map_err(BuildError::Syntax)?;
+    if bytes_max == 0 {
+        return Err(BuildError::TooLarge);
+    }
+    let config = meta::Config::new()
+        .nfa_size_limit(Some(bytes_max))
+        .hybrid(false)
+        .dfa(false);
+    meta::Builder::new()
+        .configure(config)
+        .build(&translated)
+        .map_err(|error| match error.syntax_error() {
+            Some(syntax) => BuildError::Syntax(in_go(source, &syntax.to_string())),
+            None => BuildError::TooLarge,
+        })
 }
 
 /// Compiles a pattern.
@@ -55,12 +133,11 @@ pub(crate) fn compile_within(source: &str, bytes_max: usize) -> Result<Regex, St
     RegexBuilder::new(&translated)
         .size_limit(bytes_max)
         .build()
-        .map_err(|e| format!("error parsing regexp: {}", in_go(source, &e)))
+        .map_err(|e| format!("error parsing regexp: {}", in_go(source, &e.to_string())))
 }
 
 /// The error as Go words it, as far as the two engines draw the same line.
-fn in_go(source: &str, error: &regex::Error) -> String {
-    let text = error.to_string();
+fn in_go(source: &str, text: &str) -> String {
     let known = [
         ("unclosed character class", "missing closing ]"),
         ("unclosed group", "missing closing )"),
@@ -252,9 +329,13 @@ fn is_repetition(inside: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn pattern(source: &str) -> Pattern {
+        PatternSet::default().compile(source)
+    }
+
     #[test]
     fn go_patterns_match_as_in_go() {
-        for (pattern, text, found) in [
+        for (source, text, found) in [
             (r"^[a-z]+(-[a-z]+)*$", "a-b", true),
             (r"^\d+$", "١٢", false),
             (r"^[\d.]+$", "1.2", true),
@@ -271,15 +352,15 @@ mod tests {
             (r"^a{2,3}$", "aaa", true),
             (r"\bé", "é", false),
         ] {
-            let compiled = Pattern::new(pattern.into());
-            assert_eq!(compiled.problem(), None, "{pattern}");
-            assert_eq!(compiled.is_match(text), found, "{pattern} on {text}");
+            let compiled = pattern(source);
+            assert_eq!(compiled.problem(), None, "{source}");
+            assert_eq!(compiled.is_match(text), found, "{source} on {text}");
         }
     }
 
     #[test]
     fn broken_patterns_are_explained_in_go_words() {
-        for (pattern, problem) in [
+        for (source, problem) in [
             ("[a", "missing closing ]: `[a`"),
             ("(a", "missing closing ): `(a`"),
             ("*a", "missing argument to repetition operator: `*`"),
@@ -290,17 +371,39 @@ mod tests {
             ("a\\", "trailing backslash at end of expression: ``"),
         ] {
             assert_eq!(
-                Pattern::new(pattern.into()).problem(),
+                pattern(source).problem(),
                 Some(format!("error parsing regexp: {problem}").as_str()),
-                "{pattern}"
+                "{source}"
             );
         }
-        assert!(Pattern::new("(?=a)".into()).problem().is_some());
+        assert!(pattern("(?=a)").problem().is_some());
         assert!(
-            Pattern::new("((a{900}){900}){900}".into())
-                .problem()
-                .is_some(),
+            pattern("((a{900}){900}){900}").problem().is_some(),
             "a huge program is refused"
         );
+    }
+
+    #[test]
+    fn patterns_of_a_set_stay_within_its_memory_limit() {
+        let mut patterns = PatternSet::default();
+        let compile = |patterns: &mut PatternSet, n: usize| {
+            patterns.compile(&format!("^(a{{1000}}){{10}}{n}$"))
+        };
+        let accepted = (0..1_000)
+            .take_while(|n| compile(&mut patterns, *n).problem().is_none())
+            .count();
+        assert!(accepted > 10, "{accepted}");
+        assert!(accepted < 1_000, "{accepted}");
+        let last = compile(&mut patterns, 1_000);
+        let problem = last.problem().expect("the set is full");
+        assert!(problem.contains("expression too large"), "{problem}");
+    }
+
+    #[test]
+    fn equal_patterns_of_a_set_are_compiled_once() {
+        let mut patterns = PatternSet::default();
+        for _ in 0..100_000 {
+            assert_eq!(patterns.compile("^a{1000}$").problem(), None);
+        }
     }
 }

@@ -15,6 +15,9 @@ use super::{
 const APPLY: &str = "application/apply-patch+yaml";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
+/// The largest object that etcd stores, in bytes.
+const STORED_MAX_BYTES: usize = 3 << 19;
+
 /// Creation from a protobuf body: the created object is a valid body again.
 pub(super) fn protobuf_body(data: &[u8]) -> Outcome {
     let (path, body) = parts(data);
@@ -25,7 +28,7 @@ pub(super) fn protobuf_body(data: &[u8]) -> Outcome {
         let Some(response) = create(PROTOBUF, body.to_vec()) else {
             return Outcome::NONE;
         };
-        if response.status == 201 && is_object(&response) {
+        if response.status == 201 && is_object(&response) && is_storable(&response) {
             let mut object = response.json();
             // A new object must not have these.
             if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -56,7 +59,7 @@ fn patch(data: &[u8], content_type: &'static str, options: &str) -> Outcome {
         let Some(response) = patched else {
             return Outcome::NONE;
         };
-        if response.status == 200 && is_object(&response) {
+        if response.status == 200 && is_object(&response) && is_storable(&response) {
             let updated = server
                 .dry_run(&Method::PUT, &path, "", JSON, response.body.clone())
                 .expect("the same path");
@@ -156,6 +159,11 @@ pub(super) fn signing_request(data: &[u8]) -> Outcome {
 fn parts(data: &[u8]) -> (String, &[u8]) {
     let (path, body) = first_line(data);
     (String::from_utf8_lossy(path).into_owned(), body)
+}
+
+/// Whether an object can be stored in a real cluster; a longer one may exceed other limits.
+fn is_storable(response: &Response) -> bool {
+    response.body.len() <= STORED_MAX_BYTES
 }
 
 /// Whether a response is an object, and not a review, a binding or another result.

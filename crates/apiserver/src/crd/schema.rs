@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bellerophon_cel::Pattern;
+use bellerophon_cel::{Pattern, PatternSet};
 use serde_json::{Map, Value};
 
 use super::{formats, rules::Rule};
@@ -95,7 +95,7 @@ impl Schema {
     /// # Errors
     /// A keyword of the wrong JSON type, or more than [`DEPTH_MAX`] levels; the text names the keyword.
     pub(crate) fn parse(value: &Value) -> Result<Self, String> {
-        parse_at(value, 0).map(|schema| *schema)
+        parse_at(value, 0, &mut PatternSet::default()).map(|schema| *schema)
     }
 
     /// Whether unknown fields stay.
@@ -183,7 +183,7 @@ impl Schema {
 }
 
 /// Schemas below are parsed from [`Keywords::children`] alone, which keeps the stack of each level small.
-fn parse_at(value: &Value, depth: usize) -> Result<Box<Schema>, String> {
+fn parse_at(value: &Value, depth: usize, patterns: &mut PatternSet) -> Result<Box<Schema>, String> {
     if depth >= DEPTH_MAX {
         return Err(format!("schemas may nest at most {DEPTH_MAX} levels deep"));
     }
@@ -191,8 +191,8 @@ fn parse_at(value: &Value, depth: usize) -> Result<Box<Schema>, String> {
         map: value.as_object().ok_or("a schema must be an object")?,
         depth,
     };
-    let mut schema = keywords.scalars()?;
-    keywords.children(&mut schema)?;
+    let mut schema = keywords.scalars(patterns)?;
+    keywords.children(&mut schema, patterns)?;
     Ok(schema)
 }
 
@@ -263,7 +263,7 @@ impl<'a> Keywords<'a> {
     }
 
     /// Everything but the schemas below this one.
-    fn scalars(&self) -> Result<Box<Schema>, String> {
+    fn scalars(&self, patterns: &mut PatternSet) -> Result<Box<Schema>, String> {
         let pattern = self.text("pattern")?;
         Ok(Box::new(Schema {
             type_name: self.text("type")?,
@@ -278,7 +278,7 @@ impl<'a> Keywords<'a> {
             multiple_of: self.number("multipleOf")?,
             max_length: self.count("maxLength")?,
             min_length: self.count("minLength")?,
-            pattern: (!pattern.is_empty()).then(|| Pattern::new(pattern)),
+            pattern: (!pattern.is_empty()).then(|| patterns.compile(&pattern)),
             max_items: self.count("maxItems")?,
             min_items: self.count("minItems")?,
             max_properties: self.count("maxProperties")?,
@@ -300,9 +300,9 @@ impl<'a> Keywords<'a> {
         }))
     }
 
-    fn children(&self, schema: &mut Schema) -> Result<(), String> {
+    fn children(&self, schema: &mut Schema, patterns: &mut PatternSet) -> Result<(), String> {
         for (name, value) in self.object("properties")?.into_iter().flatten() {
-            let property = parse_at(value, self.depth + 1)?;
+            let property = parse_at(value, self.depth + 1, patterns)?;
             schema.properties.insert(name.clone(), *property);
         }
         for (key, list) in [
@@ -310,31 +310,40 @@ impl<'a> Keywords<'a> {
             ("anyOf", &mut schema.any_of),
             ("oneOf", &mut schema.one_of),
         ] {
-            self.push_all(self.list(key)?, list)?;
+            self.push_all(self.list(key)?, list, patterns)?;
         }
         if let Some(not) = self.get("not") {
-            schema.not = Some(parse_at(not, self.depth + 1)?);
+            schema.not = Some(parse_at(not, self.depth + 1, patterns)?);
         }
         schema.additional_properties = match self.get("additionalProperties") {
             None => None,
             Some(Value::Bool(any)) => Some(Additional::Any(*any)),
-            Some(value) => Some(Additional::Schema(parse_at(value, self.depth + 1)?)),
+            Some(value) => Some(Additional::Schema(parse_at(
+                value,
+                self.depth + 1,
+                patterns,
+            )?)),
         };
         match self.get("items") {
             None => {}
             Some(Value::Array(all)) => {
                 let mut items = Vec::new();
-                self.push_all(all, &mut items)?;
+                self.push_all(all, &mut items, patterns)?;
                 schema.items = Some(Items::Many(items));
             }
-            Some(one) => schema.items = Some(Items::One(parse_at(one, self.depth + 1)?)),
+            Some(one) => schema.items = Some(Items::One(parse_at(one, self.depth + 1, patterns)?)),
         }
         Ok(())
     }
 
-    fn push_all(&self, values: &[Value], schemas: &mut Vec<Schema>) -> Result<(), String> {
+    fn push_all(
+        &self,
+        values: &[Value],
+        schemas: &mut Vec<Schema>,
+        patterns: &mut PatternSet,
+    ) -> Result<(), String> {
         for value in values {
-            let schema = parse_at(value, self.depth + 1)?;
+            let schema = parse_at(value, self.depth + 1, patterns)?;
             schemas.push(*schema);
         }
         Ok(())

@@ -1,10 +1,10 @@
 //! JSON to a tree, in one pass over the bytes.
 //! In: a body. Out: a [`Node`] that borrows from it, or the error Go's decoder would give.
-//! Holds: nesting is bounded; text that is no UTF-8 is repaired as Go repairs it; nothing is read twice but broken text.
+//! Holds: nesting and the number of objects are bounded; text that is no UTF-8 is repaired as Go repairs it; nothing is read twice but broken text.
 
 use std::borrow::Cow;
 
-use super::{DEPTH_MAX, Members, Node};
+use super::{DEPTH_MAX, Members, Node, OBJECTS_MAX};
 use crate::field::go_quote;
 
 /// Reads one JSON value that fills all of `bytes`.
@@ -14,6 +14,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Node<'_>, String> {
         text: std::str::from_utf8(bytes).ok(),
         at: 0,
         depth: 0,
+        objects: 0,
     };
     let node = scanner.value()?;
     match scanner.next_byte() {
@@ -28,6 +29,8 @@ struct Scanner<'a> {
     text: Option<&'a str>,
     at: usize,
     depth: usize,
+    /// Objects with members so far.
+    objects: usize,
 }
 
 impl<'a> Scanner<'a> {
@@ -81,6 +84,10 @@ impl<'a> Scanner<'a> {
         if self.next_byte() == Some(b'}') {
             self.at += 1;
             return Ok(Node::Object(members));
+        }
+        self.objects += 1;
+        if self.objects > OBJECTS_MAX {
+            return Err(format!("exceeded max objects of {OBJECTS_MAX}"));
         }
         loop {
             if self.next_byte() != Some(b'"') {

@@ -17,6 +17,10 @@ use serde_json::{Map, Value};
 /// Levels of nesting that are read. Kubernetes reads 10,000; no object comes near these, and reading, checking and writing them fits any stack.
 pub(crate) const DEPTH_MAX: usize = 256;
 
+/// Objects with members that JSON may have, since one takes 100 times the memory of its shortest text. More of them would have less than 12 bytes
+/// each in the largest object that etcd stores, 1.5 MiB. The limit of values in YAML has the same effect.
+pub(crate) const OBJECTS_MAX: usize = 128 << 10;
+
 /// The largest body of a request, as in kube-apiserver.
 pub(crate) const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
 
@@ -225,6 +229,15 @@ mod tests {
             strict,
             r#"strict decoding error: duplicate field "metadata.name", duplicate field "spec.a""#
         );
+    }
+
+    #[test]
+    fn number_of_objects_is_bounded() {
+        let body = |objects: usize| format!("[{}]", vec![r#"{"a":1}"#; objects].join(","));
+        assert!(parse(body(OBJECTS_MAX).as_bytes(), Media::Json).is_ok());
+        let over = body(OBJECTS_MAX + 1);
+        let error = parse_json(over.as_bytes());
+        assert_eq!(error, Err("exceeded max objects of 131072".to_owned()));
     }
 
     #[test]
