@@ -15,6 +15,9 @@ const OPERATIONS_MAX: usize = 10_000;
 /// What copied values may add up to, so that a small patch cannot make a huge object.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 
+/// How many JSON objects may be copied: each takes a hundred times the memory of its shortest text.
+const COPIED_OBJECTS_MAX: usize = 16 << 10;
+
 /// How many items insertions into lists and removals from them may move together: enough to empty a
 /// list of 20,000 items from its front.
 const SHIFTED_ITEMS_MAX: usize = 200_000_000;
@@ -148,12 +151,19 @@ impl JsonPatch {
 #[derive(Default)]
 struct Spent {
     copied_bytes: usize,
+    copied_objects: usize,
     shifted_items: usize,
 }
 
 impl Spent {
-    fn copy(&mut self, bytes: usize) -> Result<(), String> {
-        self.copied_bytes += bytes;
+    fn copy(&mut self, value: &Value) -> Result<(), String> {
+        self.copied_objects += objects_in(value);
+        if self.copied_objects > COPIED_OBJECTS_MAX {
+            return Err(format!(
+                "the patch copies more than {COPIED_OBJECTS_MAX} objects"
+            ));
+        }
+        self.copied_bytes += value.to_string().len();
         if self.copied_bytes > COPIED_BYTES_MAX {
             return Err(format!(
                 "unable to copy, the accumulated size increase of copy is {}, exceeding the limit {COPIED_BYTES_MAX}",
@@ -216,6 +226,15 @@ fn depth_of(value: &Value) -> usize {
     }
 }
 
+/// JSON objects in a value, itself included.
+fn objects_in(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(objects_in).sum(),
+        Value::Object(map) => 1 + map.values().map(objects_in).sum::<usize>(),
+        _ => 0,
+    }
+}
+
 fn text(map: &mut Map<String, Value>, key: &str) -> Option<String> {
     match map.remove(key) {
         Some(Value::String(text)) => Some(text),
@@ -244,8 +263,9 @@ impl Operation {
                 add(target, path()?, value, spent)
             }
             "copy" => {
-                let value = find(target, from()?).cloned().unwrap_or(Value::Null);
-                spent.copy(value.to_string().len())?;
+                let value = find(target, from()?).unwrap_or(&Value::Null);
+                spent.copy(value)?;
+                let value = value.clone();
                 add(target, path()?, value, spent)
             }
             "test" => {
@@ -501,6 +521,23 @@ mod tests {
             .collect();
         let object = json!({"a": "x".repeat(100_000)});
         assert!(patched(&object, &Value::Array(operations)).is_err());
+    }
+
+    #[test]
+    fn copies_of_many_small_objects_are_rejected() {
+        // Each operation doubles the object: 20 of them are a million objects in 3 MB of text.
+        let doubling: Vec<Value> = (0..20)
+            .flat_map(|i| {
+                [
+                    json!({"op": "copy", "from": "/a", "path": "/b"}),
+                    json!({"op": "move", "from": "/a", "path": format!("/b/{i}")}),
+                    json!({"op": "move", "from": "/b", "path": "/a"}),
+                ]
+            })
+            .collect();
+        let error = patched(&json!({"a": {"c": {}}}), &Value::Array(doubling));
+        let error = error.expect_err("too many objects");
+        assert!(error.contains("16384 objects"), "{error}");
     }
 
     #[test]
