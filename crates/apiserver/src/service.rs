@@ -401,12 +401,8 @@ impl ApiService {
         };
         let response = outcome.map_err(|_| ApiError::request_timeout())??;
         Ok(match watching.flatten() {
-            Some(watching) => response.map(|body| {
-                body.inspect(move |_| {
-                    // Counts as a watcher until the body is dropped.
-                    let _registered = &watching;
-                })
-            }),
+            // Counts as a watcher until the body is dropped.
+            Some(watching) => response.map(|body| body.with_guard(watching)),
             None => response,
         })
     }

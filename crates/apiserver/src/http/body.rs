@@ -1,6 +1,7 @@
 //! Response bodies: bytes, chunks that are encoded while they are sent, or a stream of events.
 
 use std::{
+    any::Any,
     convert::Infallible,
     pin::Pin,
     task::{Context, Poll},
@@ -25,6 +26,8 @@ enum Inner {
         chunks: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
         /// When the stream ends by itself; `None` if that is not known.
         ends: Option<Instant>,
+        /// What lives as long as the stream.
+        guard: Option<Box<dyn Any + Send>>,
     },
 }
 
@@ -54,6 +57,7 @@ impl Body {
         Self(Inner::Stream {
             chunks: Box::pin(pieces),
             ends: None,
+            guard: None,
         })
     }
 
@@ -65,6 +69,7 @@ impl Body {
         Self(Inner::Stream {
             chunks: Box::pin(pieces),
             ends: Some(ends),
+            guard: None,
         })
     }
 
@@ -72,13 +77,26 @@ impl Body {
     /// `see` holds lives until the body is dropped.
     pub(crate) fn inspect(self, see: impl FnMut(&Bytes) + Send + 'static) -> Self {
         match self.0 {
-            Inner::Stream { chunks, ends } => Self(Inner::Stream {
+            Inner::Stream {
+                chunks,
+                ends,
+                guard,
+            } => Self(Inner::Stream {
                 chunks: Box::pin(chunks.inspect(see)),
                 ends,
+                guard,
             }),
             Inner::Chunks(chunks) => Self::chunks(Inspected { chunks, see }),
             whole => Self(whole),
         }
+    }
+
+    /// The same body; if it is a stream, the guard lives until it is dropped.
+    pub(crate) fn with_guard(mut self, stream_guard: impl Send + 'static) -> Self {
+        if let Inner::Stream { guard, .. } = &mut self.0 {
+            *guard = Some(Box::new(stream_guard));
+        }
+        self
     }
 
     /// Whether it comes piece by piece.

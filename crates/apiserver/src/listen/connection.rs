@@ -22,6 +22,7 @@ use tower::ServiceExt as _;
 
 use super::{
     Limits, Serve,
+    gated::gated,
     response_body::ResponseBody,
     tracker::TrackedConnection,
     unsent::{check_interval, until_stalled, wait_until_writable},
@@ -58,8 +59,12 @@ where
     fn execute(&self, future: F) {
         let abort = self.abort.clone();
         let future = until_stalled(future, self.check_interval);
-        self.tasks
-            .spawn(async move { abort.run_until_cancelled_owned(future).await.is_some() });
+        self.tasks.spawn(async move {
+            tokio::select! {
+                _ = future => {}
+                () = gated(Box::pin(abort.cancelled())) => {}
+            }
+        });
     }
 }
 
@@ -109,14 +114,14 @@ impl Connections {
         let mut serving = pin!(self.serve(stream, tracked, service));
         tokio::select! {
             ended = serving.as_mut() => ended,
-            () = tracked.closed() => {
+            () = gated(Box::pin(tracked.closed())) => {
                 // The last response may still be in hyper's buffer.
                 if tracked.is_idle() {
                     let _late = timeout(CLOSE_TIMEOUT, serving).await;
                 }
                 Err(CLOSED.into())
             }
-            () = self.abort.cancelled() => Err("cut after the drain time-out".into()),
+            () = gated(Box::pin(self.abort.cancelled())) => Err("cut after the drain time-out".into()),
         }
     }
 
@@ -154,21 +159,18 @@ impl Connections {
         let serving = self.serve_http(stream, tracked, service, &shutdown);
         let check_interval = check_interval(self.limits.write_timeout);
         let mut serving = pin!(until_stalled(serving, check_interval));
-        let mut watchdog = Watchdog::new(&self.limits, tracked);
-        let tick = watchdog.interval;
-        let mut ticks = interval_at(Instant::now() + tick, tick);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        let unhealthy = pin!(async {
             tokio::select! {
-                ended = serving.as_mut() => return ended.unwrap_or_else(|| Err(UNREAD.into())),
-                _ = ticks.tick() => {}
-                () = tracked.closed() => break,
+                health = Watchdog::new(&self.limits, tracked).run() => health,
+                () = tracked.closed() => Unhealthy::Idle,
             }
-            match watchdog.check() {
-                Health::Active => {}
-                Health::Stalled => return Err(UNREAD.into()),
-                Health::Idle => break,
-            }
+        });
+        let unhealthy = tokio::select! {
+            ended = serving.as_mut() => return ended.unwrap_or_else(|| Err(UNREAD.into())),
+            unhealthy = gated(unhealthy) => unhealthy,
+        };
+        if matches!(unhealthy, Unhealthy::Stalled) {
+            return Err(UNREAD.into());
         }
         shutdown.cancel();
         tokio::select! {
@@ -219,7 +221,7 @@ impl Connections {
         );
         tokio::select! {
             ended = connection.as_mut() => return ended,
-            () = shutdown.cancelled() => {}
+            () = gated(Box::pin(shutdown.cancelled())) => {}
         }
         connection.as_mut().graceful_shutdown();
         connection.await
@@ -235,9 +237,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Why a connection is cut whose peer does not read.
 const UNREAD: &str = "the peer did not read a response in time";
 
-/// What a check of a connection found.
-enum Health {
-    Active,
+/// Why a connection is to end.
+enum Unhealthy {
     /// It has carried no request for long.
     Idle,
     /// The peer does not read.
@@ -270,12 +271,24 @@ impl<'a> Watchdog<'a> {
         }
     }
 
-    fn check(&mut self) -> Health {
+    /// Returns when the connection is to end.
+    async fn run(mut self) -> Unhealthy {
+        let mut ticks = interval_at(Instant::now() + self.interval, self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Some(unhealthy) = self.check() {
+                return unhealthy;
+            }
+        }
+    }
+
+    fn check(&mut self) -> Option<Unhealthy> {
         let now = Instant::now();
         if self.next_unsent_check <= now {
             self.next_unsent_check = now + check_interval(self.limits.write_timeout);
             if self.connection.unsent().is_stalled() {
-                return Health::Stalled;
+                return Some(Unhealthy::Stalled);
             }
         }
         let requests = self.connection.requests();
@@ -290,11 +303,7 @@ impl<'a> Watchdog<'a> {
         } else {
             self.limits.idle_timeout
         };
-        if now.duration_since(self.active) >= idle_timeout {
-            Health::Idle
-        } else {
-            Health::Active
-        }
+        (now.duration_since(self.active) >= idle_timeout).then_some(Unhealthy::Idle)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Holds: no peer can stop the loop, hold more than its share or wait for ever; every task ends before `serve` returns.
 
 mod connection; // one peer, from handshake to close
+mod gated; // futures that are seldom ready
 mod response_body; // responses on their way to a peer
 mod tracker; // the open connections, and what they hold
 mod unsent; // chunks that a peer has not read

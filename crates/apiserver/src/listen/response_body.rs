@@ -19,6 +19,7 @@ use http_body::{Frame, SizeHint};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{
+    gated::{Gated, gated},
     tracker::{RunningRequest, TrackedConnection, UnsentBytes},
     unsent::{Slot, Unsent, end_when_stalled},
 };
@@ -43,7 +44,7 @@ pub(super) struct ResponseBody {
     /// The chunk that waits for the window counts as not sent, like one that hyper has.
     waiting: Option<Slot>,
     /// When a stream ends; `None` for a body that ends by itself.
-    stop: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    stop: Option<Gated<Pin<Box<WaitForCancellationFutureOwned>>>>,
     is_ended: bool,
     _running: RunningRequest,
 }
@@ -65,7 +66,7 @@ impl ResponseBody {
             waiting: None,
             stop: body
                 .is_stream()
-                .then(|| Box::pin(stop.clone().cancelled_owned())),
+                .then(|| gated(Box::pin(stop.clone().cancelled_owned()))),
             is_ended: false,
             body,
             _running: running,
@@ -154,7 +155,7 @@ impl http_body::Body for ResponseBody {
                     let Some(stop) = &mut this.stop else {
                         return Poll::Pending;
                     };
-                    ready!(stop.as_mut().poll(cx));
+                    ready!(Pin::new(stop).poll(cx));
                     return this.poll_end(cx).map(|()| None);
                 }
             }

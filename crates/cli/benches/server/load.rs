@@ -30,6 +30,7 @@ const WATCH_PATH: &str = "/api/v1/namespaces/bench/configmaps?watch=true\
 
 /// The result of repeated requests.
 pub(crate) struct RequestResult {
+    pub(crate) count: usize,
     pub(crate) per_second: f64,
     pub(crate) mean: Duration,
 }
@@ -95,6 +96,7 @@ pub(crate) async fn requests(
     let elapsed = start.elapsed();
     let count = number.load(Ordering::Relaxed);
     Ok(RequestResult {
+        count,
         per_second: count as f64 / elapsed.as_secs_f64(),
         mean: elapsed * connections as u32 / count as u32,
     })

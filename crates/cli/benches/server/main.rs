@@ -2,7 +2,9 @@
 //!
 //! Starts the release binary, then loads it over TLS with a bearer token from clients on the same
 //! machine, with the same loads as kube-apiserver: start to ready, idle memory, GET, POST, LIST,
-//! write to watch, and watch fan-out. Prints a Markdown table; `-- --write FILE` also writes it.
+//! write to watch, and watch fan-out. Prints a Markdown table; `-- --write FILE` also writes it, and
+//! `-- WORDS…` measures only what has one of these words in its name. "CPU" is the processor time of
+//! the server for each request or event, which varies less than the others.
 
 mod client; // a minimal HTTP client
 mod load; // the loads
@@ -13,17 +15,29 @@ use std::{fmt::Write as _, time::Duration};
 use client::Target;
 use process::Server;
 
+type BenchError = Box<dyn std::error::Error + Send + Sync>;
+
+const START: &str = "start to ready";
+const IDLE: &str = "idle memory (RSS)";
+const GET: &str = "GET one ConfigMap, 8 connections";
+const POST: &str = "POST ConfigMaps, 16 connections";
+const LIST: &str = "LIST 11,241 ConfigMaps (7.4 MB)";
+const WRITE_TO_WATCH: &str = "write to watch, 1 watcher, p50";
+const FAN_OUT_100: &str = "fan-out, 100 watchers";
+const FAN_OUT_1000: &str = "fan-out, 1,000 watchers";
+const IN_PROCESS: &str = "in-process: start() to first response";
+
 /// The results of kube-apiserver 1.36 with etcd on a machine with 2 cores, clients included.
 const KUBERNETES: [(&str, &str); 9] = [
-    ("start to ready", "3–4.6 s"),
-    ("idle memory (RSS)", "275 MB + 40 MB etcd"),
-    ("GET one ConfigMap, 8 connections", "2,355/s, mean 3.6 ms"),
-    ("POST ConfigMaps, 16 connections", "1,400/s, mean 11.8 ms"),
-    ("LIST 11,241 ConfigMaps (7.4 MB)", "100–120 ms"),
-    ("write to watch, 1 watcher, p50", "2.8 ms"),
-    ("fan-out, 100 watchers", "22,900 events/s"),
-    ("fan-out, 1,000 watchers", "36,400 events/s"),
-    ("in-process: start() to first response", "—"),
+    (START, "3–4.6 s"),
+    (IDLE, "275 MB + 40 MB etcd"),
+    (GET, "2,355/s, mean 3.6 ms"),
+    (POST, "1,400/s, mean 11.8 ms"),
+    (LIST, "100–120 ms"),
+    (WRITE_TO_WATCH, "2.8 ms"),
+    (FAN_OUT_100, "22,900 events/s"),
+    (FAN_OUT_1000, "36,400 events/s"),
+    (IN_PROCESS, "—"),
 ];
 
 /// The number of measured starts.
@@ -32,22 +46,33 @@ const STARTS: usize = 11;
 /// The duration of each load.
 const LOAD_TIME: Duration = Duration::from_secs(5);
 
-fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let arguments: Vec<String> = std::env::args().collect();
-    let file = arguments
-        .iter()
-        .position(|a| a == "--write")
-        .and_then(|i| arguments.get(i + 1));
+fn main() -> Result<(), BenchError> {
+    let mut arguments = std::env::args().skip(1);
+    let mut file = None;
+    let mut words = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--write" => file = arguments.next(),
+            // Cargo adds it.
+            "--bench" => {}
+            _ => words.push(argument),
+        }
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let results = runtime.block_on(measure())?;
     let mut table =
         String::from("| measure | Bellerophon | kube-apiserver 1.36 + etcd |\n|---|---|---|\n");
-    for ((name, kubernetes), result) in KUBERNETES.iter().zip(&results) {
-        writeln!(table, "| {name} | {result} | {kubernetes} |")?;
-    }
+    runtime.block_on(async {
+        for (name, kubernetes) in KUBERNETES {
+            if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
+                let result = measure(name).await?;
+                writeln!(table, "| {name} | {result} | {kubernetes} |")?;
+            }
+        }
+        Ok::<_, BenchError>(())
+    })?;
     process::print(&table);
     if let Some(file) = file {
         std::fs::write(file, table)?;
@@ -55,7 +80,59 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     Ok(())
 }
 
-async fn measure() -> Result<Vec<String>, Box<dyn std::error::Error + Send + Sync>> {
+/// Measures one row, most of them on a server of its own.
+async fn measure(name: &str) -> Result<String, BenchError> {
+    match name {
+        START => return starts(),
+        IN_PROCESS => return Ok(format!("{:.2} ms", ms(process::in_process().await?))),
+        _ => {}
+    }
+    let server = Server::start()?;
+    if name == IDLE {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        return Ok(format!("{:.1} MB", server.memory_kib()? as f64 / 1024.0));
+    }
+    let target = Target::read(&server.kubeconfig)?;
+    target.prepare().await?;
+    let before = server.processor_time()?;
+    let cpu = |count: usize| {
+        let spent = server.processor_time()? - before;
+        Ok::<_, BenchError>(format!(
+            "CPU {:.1} µs",
+            spent.as_secs_f64() * 1e6 / count as f64
+        ))
+    };
+    let requests = |result: load::RequestResult| {
+        let rate = format!("{:.0}/s, mean {:.2} ms", result.per_second, ms(result.mean));
+        Ok(format!("{rate}, {}", cpu(result.count)?))
+    };
+    match name {
+        GET => requests(load::requests(&target, 8, LOAD_TIME, load::get).await?),
+        POST => requests(load::requests(&target, 16, LOAD_TIME, load::post).await?),
+        LIST => {
+            let list = load::list(&target).await?;
+            let megabytes = list.bytes as f64 / 1e6;
+            Ok(format!("{:.1} ms ({megabytes:.1} MB)", ms(list.median)))
+        }
+        WRITE_TO_WATCH => {
+            let one = load::fan_out(&target, 1, 2_000).await?;
+            Ok(format!("{:.2} ms (p99 {:.2} ms)", ms(one.p50), ms(one.p99)))
+        }
+        _ => {
+            let (watchers, writes) = if name == FAN_OUT_100 {
+                (100, 4_000)
+            } else {
+                (1_000, 1_000)
+            };
+            let result = load::fan_out(&target, watchers, writes).await?;
+            let cpu = cpu(watchers * writes)?;
+            Ok(format!("{:.0} events/s, {cpu}", result.per_second))
+        }
+    }
+}
+
+/// The time from the start of the process to ready.
+fn starts() -> Result<String, BenchError> {
     let mut starts = Vec::new();
     for _ in 0..STARTS {
         let server = Server::start()?;
@@ -63,38 +140,12 @@ async fn measure() -> Result<Vec<String>, Box<dyn std::error::Error + Send + Syn
         drop(server);
     }
     starts.sort();
-    let server = Server::start()?;
-    let target = Target::read(&server.kubeconfig)?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let idle = server.memory_kib()?;
-    target.prepare().await?;
-
-    let get = load::requests(&target, 8, LOAD_TIME, load::get).await?;
-    let post = load::requests(&target, 16, LOAD_TIME, load::post).await?;
-    let list = load::list(&target).await?;
-    let one = load::fan_out(&target, 1, 2_000).await?;
-    let hundred = load::fan_out(&target, 100, 2_000).await?;
-    let thousand = load::fan_out(&target, 1_000, 1_000).await?;
-    Ok(vec![
-        format!(
-            "{:.1} ms (median of {STARTS}; {:.1}–{:.1})",
-            ms(starts[STARTS / 2]),
-            ms(starts[0]),
-            ms(starts[STARTS - 1])
-        ),
-        format!("{:.1} MB", idle as f64 / 1024.0),
-        format!("{:.0}/s, mean {:.2} ms", get.per_second, ms(get.mean)),
-        format!("{:.0}/s, mean {:.2} ms", post.per_second, ms(post.mean)),
-        format!(
-            "{:.1} ms ({:.1} MB)",
-            ms(list.median),
-            list.bytes as f64 / 1e6
-        ),
-        format!("{:.2} ms (p99 {:.2} ms)", ms(one.p50), ms(one.p99)),
-        format!("{:.0} events/s", hundred.per_second),
-        format!("{:.0} events/s", thousand.per_second),
-        format!("{:.2} ms", ms(process::in_process().await?)),
-    ])
+    Ok(format!(
+        "{:.1} ms (median of {STARTS}; {:.1}–{:.1})",
+        ms(starts[STARTS / 2]),
+        ms(starts[0]),
+        ms(starts[STARTS - 1])
+    ))
 }
 
 fn ms(time: Duration) -> f64 {

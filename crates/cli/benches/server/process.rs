@@ -55,6 +55,17 @@ impl Server {
         })
     }
 
+    /// The processor time of all its threads.
+    pub(crate) fn processor_time(&self) -> Result<Duration, BenchError> {
+        let mut nanoseconds = 0;
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let statistics = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+            let first = statistics.split_whitespace().next().ok_or("no number")?;
+            nanoseconds += first.parse::<u64>()?;
+        }
+        Ok(Duration::from_nanos(nanoseconds))
+    }
+
     /// Its resident set size.
     pub(crate) fn memory_kib(&self) -> Result<u64, BenchError> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;

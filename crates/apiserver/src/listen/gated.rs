@@ -1,0 +1,112 @@
+//! Futures of a connection's task that are seldom ready.
+//!
+//! A task polls everything it waits for whenever anything of it is woken, and each poll of a timer
+//! or of a cancellation token takes a lock, some of which all connections share. The task of a watch
+//! is woken for every event.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+/// A future that is polled only after it was woken itself.
+pub(super) struct Gated<F> {
+    future: F,
+    gate: Arc<Gate>,
+    /// What `gate.task` is, to be compared without its lock.
+    task: Waker,
+}
+
+struct Gate {
+    is_woken: AtomicBool,
+    /// The task to which the future belongs.
+    task: Mutex<Waker>,
+}
+
+/// Makes a future independent of what else wakes its task.
+pub(super) fn gated<F: Future + Unpin>(future: F) -> Gated<F> {
+    Gated {
+        future,
+        gate: Arc::new(Gate {
+            // The first poll is not woken.
+            is_woken: AtomicBool::new(true),
+            task: Mutex::new(Waker::noop().clone()),
+        }),
+        task: Waker::noop().clone(),
+    }
+}
+
+impl<F: Future + Unpin> Future for Gated<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // Set before the check: what wakes the gate after the check wakes this task.
+        if !self.task.will_wake(cx.waker()) {
+            self.task.clone_from(cx.waker());
+            self.gate.lock_task().clone_from(cx.waker());
+        }
+        if !self.gate.is_woken.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        self.gate.is_woken.store(false, Ordering::Release);
+        let waker = Waker::from(self.gate.clone());
+        Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
+    }
+}
+
+impl Gate {
+    fn lock_task(&self) -> std::sync::MutexGuard<'_, Waker> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Gate {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        self.lock_task().wake_by_ref();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, pin::pin, time::Duration};
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn gated_future_ends_when_it_is_ready() {
+        gated(Box::pin(tokio::time::sleep(Duration::from_secs(1)))).await;
+        let token = CancellationToken::new();
+        let waiting = tokio::spawn({
+            let token = token.clone();
+            async move { gated(pin!(token.cancelled())).await }
+        });
+        tokio::task::yield_now().await;
+        token.cancel();
+        waiting.await.expect("the task ends");
+    }
+
+    #[tokio::test]
+    async fn gated_future_is_not_polled_when_another_one_is_woken() {
+        let mut polls = 0;
+        let mut counted = pin!(gated(poll_fn(|_| {
+            polls += 1;
+            Poll::<()>::Pending
+        })));
+        for _ in 0..10 {
+            let pending = poll_fn(|cx| Poll::Ready(counted.as_mut().poll(cx).is_pending()));
+            assert!(pending.await);
+        }
+        assert_eq!(polls, 1);
+    }
+}
