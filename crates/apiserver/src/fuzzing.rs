@@ -76,10 +76,8 @@ impl FlowControlRounds {
     pub async fn round(&self) {
         let classified = self.flow_control.classify(&self.question, &self.user);
         let classified = classified.expect("it is subject to flow control");
-        let wait_until = Instant::now() + Duration::from_secs(15);
-        let permit = self
-            .flow_control
-            .acquire(&classified, Work::ONE, wait_until);
+        let wait_max = Duration::from_secs(15);
+        let permit = self.flow_control.acquire(&classified, Work::ONE, wait_max);
         drop(permit.await.expect("there are seats"));
     }
 }

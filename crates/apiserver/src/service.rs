@@ -217,9 +217,9 @@ impl ApiService {
         let Some(classified) = classified else {
             return Ok(None);
         };
-        let wait_until = Instant::now() + REQUEST_TIMEOUT / QUEUE_WAIT_FRACTION;
+        let wait_max = REQUEST_TIMEOUT / QUEUE_WAIT_FRACTION;
         let flow_control = &self.server.api.flow_control;
-        match flow_control.acquire(classified, work, wait_until).await {
+        match flow_control.acquire(classified, work, wait_max).await {
             Ok(permit) => Ok(Some(permit)),
             Err(rejection) => Err(ApiError::Rejected {
                 retry_after_seconds: rejection.retry_after_seconds,

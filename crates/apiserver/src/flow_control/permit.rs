@@ -41,7 +41,7 @@ pub(crate) struct Permit<'a> {
 }
 
 impl FlowControl {
-    /// Waits until the request may be executed, at most until `wait_until`.
+    /// Waits until the request may be executed, at most for `wait_max`.
     ///
     /// # Errors
     /// The level has no seat for the request and no place to wait, or none became free in time.
@@ -49,7 +49,7 @@ impl FlowControl {
         &'a self,
         classified: &'a Classified,
         work: Work,
-        wait_until: Instant,
+        wait_max: Duration,
     ) -> Result<Permit<'a>, Rejection> {
         let schema = &classified.schema;
         let arrived = Instant::now();
@@ -67,14 +67,15 @@ impl FlowControl {
                 // Requests that arrived meanwhile are polled first, so that they take part in the
                 // order of execution before this one has the processor.
                 reschedule().await;
-                Ok(permit)
+                schema.metrics.observe_wait(Duration::ZERO, true);
+                return Ok(permit);
             }
             Start::Waiting(slot, dispatched) => {
                 let permit = permit(slot);
                 self.timer.notify_one();
                 // The sender lives as long as the request waits. At the deadline, the request may
                 // have been dispatched this moment.
-                let _dispatched = timeout_at(wait_until, dispatched).await;
+                let _dispatched = timeout_at(arrived + wait_max, dispatched).await;
                 let executing = self.with_state(|state| state.is_executing(schema.level.id, slot));
                 if executing { Ok(permit) } else { Err(()) }
             }

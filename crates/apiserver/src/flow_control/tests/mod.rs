@@ -97,9 +97,9 @@ fn send(
         let classified = flow_control
             .classify(&question("GET /api/v1/namespaces/team/pods/a"), &user)
             .expect("it is subject to flow control");
-        let wait_until = Instant::now() + Duration::from_secs(15);
+        let wait_max = Duration::from_secs(15);
         let permit = flow_control
-            .acquire(&classified, Work::ONE, wait_until)
+            .acquire(&classified, Work::ONE, wait_max)
             .await?;
         let handler = async {
             if !duration.is_zero() {
