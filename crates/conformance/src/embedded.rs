@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use bellerophon_apiserver::ApiServer;
+use bellerophon_apiserver::{ApiServer, Builder};
 
 use crate::{
     corpus::Corpus,
@@ -32,25 +32,39 @@ pub async fn replay_embedded(
     corpus: &Corpus,
     options: &Options,
 ) -> Result<BothWays, TransportError> {
-    let unstarted = |e| TransportError::new("the embedded server did not start", e);
-    let server = ApiServer::builder().start().await.map_err(unstarted)?;
+    // Scenarios wait more than they compute, so both servers run at the same time.
+    let (in_process, https) = tokio::try_join!(
+        replay_in_process(corpus, options),
+        replay_https(corpus, options)
+    )?;
+    Ok(BothWays { in_process, https })
+}
+
+async fn replay_in_process(corpus: &Corpus, options: &Options) -> Result<Results, TransportError> {
+    let server = start(ApiServer::builder()).await?;
     let known = corpus
         .clone()
         .filtered(|recorded| !recorded.scenario.is_anonymous());
-    let in_process = replay(&known, Arc::new(InProcess::new(server.service())), options).await;
+    let transport = Arc::new(InProcess::new(server.service()));
+    let results = replay(&known, transport, options).await;
     server.shutdown().await;
+    Ok(results)
+}
 
-    let server = ApiServer::builder()
-        .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-        .start()
-        .await
-        .map_err(unstarted)?;
+async fn replay_https(corpus: &Corpus, options: &Options) -> Result<Results, TransportError> {
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let server = start(ApiServer::builder().listen(loopback)).await?;
     let kubeconfig = server
         .kubeconfig()
         .ok_or_else(|| TransportError("the embedded server listens nowhere".to_owned()))?;
-    let https = replay(corpus, Arc::new(Https::new(&kubeconfig)?), options).await;
+    let results = replay(corpus, Arc::new(Https::new(&kubeconfig)?), options).await;
     server.shutdown().await;
-    Ok(BothWays { in_process, https })
+    Ok(results)
+}
+
+async fn start(builder: Builder) -> Result<ApiServer, TransportError> {
+    let unstarted = |e| TransportError::new("the embedded server did not start", e);
+    builder.start().await.map_err(unstarted)
 }
 
 impl BothWays {

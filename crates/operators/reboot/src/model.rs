@@ -5,6 +5,9 @@
 //! between any two writes, agents crash, clocks are off by up to an hour, machines fail, Nodes are
 //! deleted, policies change, users forge annotations. Assertions are about the machines, not about
 //! the state that a component believes in.
+//!
+//! `REBOOT_ROLLOUTS=10000 cargo test -p bellerophon-reboot --lib random_rollouts` runs more rollouts
+//! than the default.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -29,8 +32,8 @@ use crate::{
     state::{NodePatch, NodeState},
 };
 
-/// The number of random rollouts.
-const ROLLOUTS: u64 = 10_000;
+/// The default number of random rollouts.
+const ROLLOUTS: u64 = 2_500;
 
 /// The maximum number of rounds that a rollout may take without further faults.
 const ROUNDS_MAX: usize = 1000;
@@ -703,12 +706,16 @@ impl Rollout {
 
 #[test]
 fn random_rollouts_keep_every_guarantee() {
+    let rollouts = std::env::var("REBOOT_ROLLOUTS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(ROLLOUTS);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let reboots: usize = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|first| {
                 scope.spawn(move || {
-                    (first..ROLLOUTS)
+                    (first..rollouts)
                         .step_by(threads as usize)
                         .map(|seed| Rollout::new(seed).run())
                         .sum::<usize>()
@@ -721,12 +728,12 @@ fn random_rollouts_keep_every_guarantee() {
             .sum()
     });
     assert!(
-        reboots > 2 * usize::try_from(ROLLOUTS).expect("a small number"),
+        reboots > 2 * usize::try_from(rollouts).expect("a small number"),
         "too few reboots: {reboots}"
     );
     // To stderr directly, since the test harness captures output.
     _ = writeln!(
         std::io::stderr(),
-        "{ROLLOUTS} random rollouts, {reboots} reboots"
+        "{rollouts} random rollouts, {reboots} reboots"
     );
 }

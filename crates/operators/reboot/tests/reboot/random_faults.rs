@@ -21,7 +21,7 @@ use crate::fixture::{
 };
 
 /// The default number of seeds.
-const SEEDS: u64 = 5;
+const SEEDS: u64 = 2;
 
 /// The maximum of `maxUnavailable` in all policies.
 const LIMIT: u64 = 2;

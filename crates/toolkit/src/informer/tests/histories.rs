@@ -23,6 +23,9 @@ fn start(server: &Scripted, initial_list: InitialList, seed: u64) -> (Running, [
     (Running::start(informer), [objects, keys])
 }
 
+/// The default number of random histories.
+const HISTORIES: u64 = 2_500;
+
 /// One random history. Returns the requests that the server received.
 async fn history(seed: u64) -> Vec<String> {
     let rng = Rng::seeded(seed);
@@ -73,7 +76,11 @@ async fn history(seed: u64) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn random_histories_end_with_the_objects_of_the_server() {
-    for seed in 0..10_000 {
+    let histories = std::env::var("INFORMER_HISTORIES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(HISTORIES);
+    for seed in 0..histories {
         history(seed).await;
     }
 }
