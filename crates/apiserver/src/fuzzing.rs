@@ -8,8 +8,6 @@ use std::{sync::Arc, time::Duration};
 
 #[cfg(feature = "fuzzing")]
 use http::Method;
-#[cfg(feature = "fuzzing")]
-use tokio::time::Instant;
 
 #[cfg(feature = "fuzzing")]
 use crate::{
