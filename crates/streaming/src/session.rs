@@ -44,9 +44,12 @@ impl Session {
         let is_closing = closing.clone();
         let is_closed = closed.clone();
         let task = tokio::spawn(async move {
-            let end = run(&context, read, write, is_closing).await;
-            context.mux.close(end);
-            is_closed.cancel();
+            let mut ending = Ending {
+                mux: Arc::clone(&context.mux),
+                end: InputEnd::Aborted,
+                closed: is_closed,
+            };
+            ending.end = run(&context, read, write, is_closing).await;
         });
         Self {
             mux,
@@ -80,6 +83,20 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.begin_close();
+    }
+}
+
+/// Ends all streams when the task ends, also if the runtime stops it.
+struct Ending {
+    mux: Arc<Mux>,
+    end: InputEnd,
+    closed: CancellationToken,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.mux.close(self.end);
+        self.closed.cancel();
     }
 }
 
