@@ -3,7 +3,7 @@
 //! Guarantees: a connection that is closed or dropped sends what was written, then ends; nothing of
 //! it is left after the close timeout.
 
-use std::{future::Future, io, pin::pin, sync::Arc};
+use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{task::JoinHandle, time};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,7 @@ use crate::{
 /// A running connection. Dropping it closes the connection in the background.
 pub(crate) struct Session {
     mux: Arc<Mux>,
+    close_timeout: Duration,
     closing: CancellationToken,
     closed: CancellationToken,
     task: Option<JoinHandle<()>>,
@@ -41,6 +42,7 @@ impl Session {
         let closing = CancellationToken::new();
         let closed = CancellationToken::new();
         let mux = Arc::clone(&context.mux);
+        let close_timeout = context.options.close_timeout;
         let is_closing = closing.clone();
         let is_closed = closed.clone();
         let task = tokio::spawn(async move {
@@ -53,6 +55,7 @@ impl Session {
         });
         Self {
             mux,
+            close_timeout,
             closing,
             closed,
             task: Some(task),
@@ -62,6 +65,17 @@ impl Session {
     /// Cancelled once the connection has ended, for whatever reason.
     pub(crate) fn closed(&self) -> CancellationToken {
         self.closed.clone()
+    }
+
+    /// Returns once what was written is on its way, at most after the close timeout: what is written
+    /// then arrives after it, also on another stream.
+    pub(crate) async fn drained(&self) {
+        if time::timeout(self.close_timeout, self.mux.drained())
+            .await
+            .is_err()
+        {
+            debug!("the peer does not receive its output");
+        }
     }
 
     /// Sends what was written, closes, and waits until the peer has closed too.

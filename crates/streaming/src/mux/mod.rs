@@ -98,6 +98,8 @@ struct State {
     /// The read task, waiting for space; the write task, waiting for output.
     read_task: Option<Waker>,
     write_task: Option<Waker>,
+    /// Who waits until all output was taken.
+    drain: Option<Waker>,
 }
 
 impl Mux {
@@ -113,6 +115,7 @@ impl Mux {
                 blocked: Vec::new(),
                 read_task: None,
                 write_task: None,
+                drain: None,
             }),
         })
     }
@@ -202,6 +205,20 @@ impl Mux {
     /// The next output, if there is any now.
     pub(crate) fn output_now(&self) -> Option<Output> {
         self.state().next_output()
+    }
+
+    /// Returns once all output was taken. Streams take turns, so only what is written after this
+    /// follows what was written to other streams before. At most one caller at a time.
+    pub(crate) async fn drained(&self) {
+        poll_fn(|context| {
+            let mut state = self.state();
+            if state.output_bytes == 0 {
+                return Poll::Ready(());
+            }
+            state.drain = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Ends all streams after what is written. Input is discarded from now on.
@@ -295,6 +312,11 @@ impl State {
 
     fn release_output(&mut self, bytes: usize) {
         self.output_bytes -= bytes;
+        if self.output_bytes == 0
+            && let Some(waiting) = self.drain.take()
+        {
+            waiting.wake();
+        }
         for id in std::mem::take(&mut self.blocked) {
             if let Some(writer) = self.channels.get_mut(&id).and_then(|c| c.writer.take()) {
                 writer.wake();

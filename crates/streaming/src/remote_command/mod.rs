@@ -166,6 +166,11 @@ impl RemoteCommand {
             ..
         } = self;
         drop((stdout, stderr));
+        // A client ends at the status, and loses output that comes after it.
+        match &connection {
+            Connection::Spdy(connection) => connection.drained().await,
+            Connection::WebSocket(channels) => channels.drained().await,
+        }
         status.write(&outcome).await;
         drop((stdin, sizes, held));
         match connection {

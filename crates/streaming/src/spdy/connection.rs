@@ -169,6 +169,12 @@ impl Connection {
         self.session.closed()
     }
 
+    /// Returns once what was written to all streams is on its way: what is written then arrives
+    /// after it. Streams take turns otherwise. Waits at most the close timeout.
+    pub async fn drained(&self) {
+        self.session.drained().await;
+    }
+
     /// Ends all streams after what was written, sends GOAWAY, and waits until the peer has closed
     /// the connection too, at most the close timeout.
     pub async fn close(self) {

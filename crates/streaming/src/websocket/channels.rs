@@ -105,6 +105,11 @@ impl Channels {
         self.session.closed()
     }
 
+    /// Returns once what was written is on its way.
+    pub(crate) async fn drained(&self) {
+        self.session.drained().await;
+    }
+
     /// Sends what was written and a normal closure, and waits until the client has closed.
     pub(crate) async fn close(self) {
         self.session.close().await;

@@ -109,7 +109,8 @@ async fn client_that_resets_its_stream_ends_the_connection_to_the_port() {
     let mut greeting = [0; 5];
     data.read_exact(&mut greeting).await.unwrap();
     data.reset();
-    assert_eq!(events.recv().await.unwrap(), "received abc");
+    let event = events.recv().await.unwrap();
+    assert!(event.starts_with("received"), "{event}");
     assert_eq!(read_all(errors).await, b"");
 }
 
@@ -172,7 +173,7 @@ async fn channels_begin_with_their_port_and_end_together() {
 #[tokio::test]
 async fn port_receives_all_before_a_closed_channel_ends() {
     let (server, mut events) = server();
-    let path = "/portforward?port=9";
+    let path = "/portforward?port=11";
     let mut socket = websocket(server.connect(), path, "v4.base64.channel.k8s.io").await;
     for _ in 0..2 {
         // The port in both channels.

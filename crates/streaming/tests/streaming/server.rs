@@ -21,6 +21,8 @@ pub(crate) const ECHO: u16 = 7;
 pub(crate) const COUNT: u16 = 8;
 /// Sends a greeting, ends its direction, and reports what it receives then.
 pub(crate) const GREET: u16 = 9;
+/// Reports what it receives.
+pub(crate) const RECORD: u16 = 11;
 /// Cannot be dialed.
 pub(crate) const REFUSED: u16 = 10;
 
@@ -186,9 +188,11 @@ async fn dial(port: u16, events: mpsc::UnboundedSender<String>) -> io::Result<Du
                 let count = received.len().to_string();
                 server.write_all(count.as_bytes()).await.unwrap();
             }
-            GREET => {
-                server.write_all(b"hello").await.unwrap();
-                server.shutdown().await.unwrap();
+            GREET | RECORD => {
+                if port == GREET {
+                    server.write_all(b"hello").await.unwrap();
+                    server.shutdown().await.unwrap();
+                }
                 let mut received = Vec::new();
                 server.read_to_end(&mut received).await.unwrap();
                 let received = String::from_utf8_lossy(&received);

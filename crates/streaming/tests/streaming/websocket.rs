@@ -146,10 +146,13 @@ async fn ten_megabytes_in_one_message_come_back_in_small_ones() {
     });
     let mut received = Vec::<u8>::new();
     let mut largest = 0;
+    let mut channels = Vec::new();
     while let Some(Ok(message)) = source.next().await {
-        if let Message::Binary(bytes) = message
-            && bytes[0] == 1
-        {
+        let Message::Binary(bytes) = message else {
+            continue;
+        };
+        channels.push(bytes[0]);
+        if bytes[0] == 1 {
             largest = largest.max(bytes.len());
             received.extend(&bytes[1..]);
         }
@@ -157,6 +160,9 @@ async fn ten_megabytes_in_one_message_come_back_in_small_ones() {
     drop(sending.await.unwrap());
     assert!(received == sent, "received {} bytes", received.len());
     assert!(largest <= 1 + (32 << 10), "{largest}");
+    // Clients end at the status.
+    let status = channels.iter().position(|channel| *channel == 3);
+    assert_eq!(status, Some(channels.len() - 1));
 }
 
 #[tokio::test]
