@@ -3,14 +3,14 @@
 //! Guarantees: dropping the client closes the socket, which ends the shim and its processes. When
 //! the shim ends, pending requests fail and its processes count as killed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -46,11 +46,7 @@ impl Drop for ShimClient {
 }
 
 impl ShimClient {
-    pub(crate) fn new(
-        process: ShimProcess,
-        socket: AsyncFd<UnixStream>,
-        receiver: Receiver,
-    ) -> Self {
+    pub(crate) fn new(process: ShimProcess, socket: UnixStream, receiver: Receiver) -> Self {
         let (calls, requests) = mpsc::channel(CALLS_MAX);
         let exits = Exits::default();
         let (ended_sender, ended) = watch::channel(false);
@@ -60,7 +56,7 @@ impl ShimClient {
             requests,
             exits: exits.clone(),
             pending: HashMap::new(),
-            frames: VecDeque::new(),
+            frame: None,
             next_id: 0,
         };
         let driver = tokio::spawn(async move {
@@ -169,13 +165,13 @@ fn lock(exits: &Exits) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender
 }
 
 struct Driver {
-    socket: AsyncFd<UnixStream>,
+    socket: UnixStream,
     receiver: Receiver,
     requests: mpsc::Receiver<Outgoing>,
     exits: Exits,
     pending: HashMap<u64, oneshot::Sender<Result<Vec<OwnedFd>, Failure>>>,
-    /// At most one frame: the next request is taken when it is written.
-    frames: VecDeque<Frame>,
+    /// The frame that is being written. The next request is taken when it is complete.
+    frame: Option<Frame>,
     next_id: u64,
 }
 
@@ -186,30 +182,21 @@ impl Driver {
         }
         loop {
             tokio::select! {
-                outgoing = self.requests.recv(), if self.frames.is_empty() => {
+                outgoing = self.requests.recv(), if self.frame.is_none() => {
                     let Some(outgoing) = outgoing else { return Ok(()) };
                     self.next_id += 1;
                     let call = Call { id: self.next_id, request: outgoing.request };
-                    self.frames.push_back(Frame::new(&call, outgoing.fds)?);
+                    self.frame = Some(Frame::new(&call, outgoing.fds)?);
                     self.pending.insert(self.next_id, outgoing.reply);
                 }
-                guard = self.socket.writable(), if !self.frames.is_empty() => {
-                    let mut guard = guard?;
-                    if let Some(frame) = self.frames.front_mut() {
-                        if frame.write_to(self.socket.get_ref())? {
-                            self.frames.pop_front();
-                        } else {
-                            guard.clear_ready();
-                        }
-                    }
+                ready = self.socket.writable(), if self.frame.is_some() => {
+                    ready?;
+                    self.write()?;
                 }
-                guard = self.socket.readable() => {
-                    let mut guard = guard?;
-                    let receiver = &mut self.receiver;
-                    match guard.try_io(|socket| receiver.read_from(socket.get_ref())) {
-                        Ok(Ok(0)) => return Ok(()),
-                        Ok(result) => drop(result?),
-                        Err(_) => {}
+                ready = self.socket.readable() => {
+                    ready?;
+                    if let Some(0) = self.read()? {
+                        return Ok(());
                     }
                     while let Some((message, fds)) = self.receiver.next()? {
                         self.deliver(message, fds);
@@ -217,6 +204,29 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// Writes the current frame as far as the socket takes it.
+    fn write(&mut self) -> io::Result<()> {
+        let Some(frame) = &mut self.frame else {
+            return Ok(());
+        };
+        let socket = &self.socket;
+        let written = socket.try_io(Interest::WRITABLE, || match frame.write_to(socket)? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        });
+        if ready(written)?.is_some() {
+            self.frame = None;
+        }
+        Ok(())
+    }
+
+    /// Reads once; `None` if there was nothing to read.
+    fn read(&mut self) -> io::Result<Option<usize>> {
+        let socket = &self.socket;
+        let receiver = &mut self.receiver;
+        ready(socket.try_io(Interest::READABLE, || receiver.read_from(socket)))
     }
 
     fn deliver(&mut self, message: Message, fds: Vec<OwnedFd>) {
@@ -235,5 +245,13 @@ impl Driver {
             }
             Message::Launched { .. } | Message::LaunchFailed { .. } => {}
         }
+    }
+}
+
+/// `None` if an operation would block.
+fn ready<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        result => result.map(Some),
     }
 }

@@ -82,11 +82,11 @@ impl NodeStreams {
         let Some(master) = fds.into_iter().next() else {
             return Ok(());
         };
-        let terminal = Terminal::new(master)?;
+        let (terminal, output, input) = Terminal::new(master)?;
         if streams.stdin {
-            self.stdin = Some(Box::new(terminal.clone()));
+            self.stdin = Some(Box::new(input));
         }
-        self.stdout = Some(Box::new(terminal.clone()));
+        self.stdout = Some(Box::new(output));
         self.terminal = Some(terminal);
         Ok(())
     }

@@ -1,23 +1,27 @@
-//! The master side of a terminal, as an asynchronous stream.
+//! The master side of a terminal, as asynchronous streams.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use rustix::termios::Winsize;
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::unix::pipe;
 
-/// The master side of the terminal of a process. Clones share it.
+/// The terminal of a process. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Terminal(Arc<AsyncFd<OwnedFd>>);
+pub struct Terminal(Arc<OwnedFd>);
 
 impl Terminal {
-    pub(crate) fn new(master: OwnedFd) -> io::Result<Self> {
+    /// The terminal with that master, what is displayed on it, and what is typed.
+    pub(crate) fn new(master: OwnedFd) -> io::Result<(Self, TerminalOutput, pipe::Sender)> {
         rustix::io::ioctl_fionbio(&master, true)?;
-        Ok(Self(Arc::new(AsyncFd::register(master)?)))
+        // A terminal can be read and written as a pipe; only the check would reject it.
+        let output = pipe::Receiver::from_owned_fd_unchecked(master.try_clone()?)?;
+        let input = pipe::Sender::from_owned_fd_unchecked(master.try_clone()?)?;
+        Ok((Self(Arc::new(master)), TerminalOutput(output), input))
     }
 
     /// Changes the size of the terminal, in characters. The process receives `SIGWINCH`.
@@ -28,51 +32,26 @@ impl Terminal {
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
-        Ok(rustix::termios::tcsetwinsize(self.0.get_ref(), size)?)
+        Ok(rustix::termios::tcsetwinsize(&*self.0, size)?)
     }
 }
 
-impl AsyncRead for Terminal {
+/// What is displayed on a terminal.
+pub(crate) struct TerminalOutput(pipe::Receiver);
+
+impl AsyncRead for TerminalOutput {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            let mut guard = ready!(self.0.poll_read_ready(cx))?;
-            let unfilled = buf.initialize_unfilled();
-            let result = guard.try_io(|fd| match rustix::io::read(fd.get_ref(), &mut *unfilled) {
-                // No process has the terminal open any more.
-                Err(rustix::io::Errno::IO) => Ok(0),
-                result => Ok(result?),
-            });
-            if let Ok(result) = result {
-                buf.advance(result?);
-                return Poll::Ready(Ok(()));
+        let io_error = rustix::io::Errno::IO.raw_os_error();
+        match Pin::new(&mut self.0).poll_read(cx, buf) {
+            // No process has the terminal open any more.
+            Poll::Ready(Err(error)) if error.raw_os_error() == Some(io_error) => {
+                Poll::Ready(Ok(()))
             }
+            result => result,
         }
-    }
-}
-
-impl AsyncWrite for Terminal {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            let mut guard = ready!(self.0.poll_write_ready(cx))?;
-            if let Ok(result) = guard.try_io(|fd| Ok(rustix::io::write(fd.get_ref(), buf)?)) {
-                return Poll::Ready(result);
-            }
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
     }
 }

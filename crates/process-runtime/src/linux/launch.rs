@@ -5,13 +5,14 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::mpsc;
 
 use rustix::process::{Pid, Signal, WaitOptions};
-use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 
@@ -60,8 +61,9 @@ impl Launcher {
     pub(crate) async fn launch(
         &self,
         env: &[(String, String)],
-    ) -> Result<(ShimProcess, AsyncFd<UnixStream>, Receiver), Error> {
-        let (socket, shim_socket) = UnixStream::pair()?;
+    ) -> Result<(ShimProcess, UnixStream, Receiver), Error> {
+        // The shim uses its end with blocking calls.
+        let (socket, shim_socket) = std::os::unix::net::UnixStream::pair()?;
         socket.set_nonblocking(true)?;
         let mut command = Command::new(&self.shim);
         command
@@ -84,7 +86,7 @@ impl Launcher {
         let mut child = spawned.await.map_err(|_| ended())?.map_err(|error| {
             Error::Sandbox(format!("cannot start {}: {error}", self.shim.display()))
         })?;
-        let socket = AsyncFd::register(socket)?;
+        let socket = UnixStream::from_std(socket)?;
         let mut receiver = Receiver::default();
         let message = receive(&socket, &mut receiver).await?;
         let Some((Message::Launched { pid }, mut fds)) = message else {
@@ -106,7 +108,8 @@ impl Launcher {
         let pid = pid.ok_or_else(|| Error::Sandbox("the shim sent no pidfd".to_owned()))?;
         let process = ShimProcess {
             pid,
-            pidfd: AsyncFd::register(fds.swap_remove(0))?,
+            // Only its readiness is used, which is that of any descriptor.
+            pidfd: pipe::Receiver::from_owned_fd_unchecked(fds.swap_remove(0))?,
             child: child.map(Box::new),
         };
         Ok((process, socket, receiver))
@@ -114,18 +117,19 @@ impl Launcher {
 }
 
 async fn receive(
-    socket: &AsyncFd<UnixStream>,
+    socket: &UnixStream,
     receiver: &mut Receiver,
 ) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
     loop {
         if let Some(message) = receiver.next()? {
             return Ok(Some(message));
         }
-        let mut guard = socket.readable().await?;
-        match guard.try_io(|socket| receiver.read_from(socket.get_ref())) {
-            Ok(Ok(0)) => return Ok(None),
-            Ok(result) => drop(result?),
-            Err(_) => {}
+        socket.readable().await?;
+        match socket.try_io(Interest::READABLE, || receiver.read_from(socket)) {
+            Ok(0) => return Ok(None),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
         }
     }
 }
@@ -133,7 +137,7 @@ async fn receive(
 /// A running shim.
 pub(crate) struct ShimProcess {
     pid: Pid,
-    pidfd: AsyncFd<OwnedFd>,
+    pidfd: pipe::Receiver,
     /// Tier B: the shim is a child, reaped by tokio when this is dropped.
     child: Option<Box<Child>>,
 }
@@ -146,7 +150,7 @@ impl ShimProcess {
 
     /// Waits until the shim, and in tier A every process of the sandbox, has ended.
     pub(crate) async fn ended(&self) -> io::Result<()> {
-        self.pidfd.readable().await?.retain_ready();
+        self.pidfd.readable().await?;
         if self.child.is_none() {
             // If the node is a subreaper or PID 1, it has inherited the shim and must reap it.
             let _ = rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG);
@@ -157,6 +161,6 @@ impl ShimProcess {
     /// Kills the shim. Only for shims that do not end by themselves.
     pub(crate) fn kill(&self) {
         // It may have ended.
-        let _ = rustix::process::pidfd_send_signal(self.pidfd.get_ref(), Signal::KILL);
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 }
