@@ -79,7 +79,7 @@ impl AtomicWriter {
             self.create_links(payload)?;
             return Ok(Written::Unchanged);
         }
-        let new_version = self.create_version(now)?;
+        let new_version = self.create_version(old_version.as_deref(), now)?;
         let published =
             write_files(payload, &new_version).and_then(|()| self.publish(&new_version, &data_dir));
         if let Err(error) = published {
@@ -95,9 +95,12 @@ impl AtomicWriter {
         }
     }
 
-    fn create_version(&self, now: Timestamp) -> io::Result<PathBuf> {
+    fn create_version(&self, old: Option<&Path>, now: Timestamp) -> io::Result<PathBuf> {
         let time = now.strftime("..%Y_%m_%d_%H_%M_%S");
-        for number in 0_u32.. {
+        // A name is not used again, because a slow reader may still have the old version.
+        let old_number = old.and_then(|old| old.extension()?.to_str()?.parse::<u32>().ok());
+        let first = old_number.map_or(0, |number| number.wrapping_add(1));
+        for number in first.. {
             let dir = self.target.join(format!("{time}.{number:010}"));
             match fs::create_dir(&dir) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

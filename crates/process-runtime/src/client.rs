@@ -59,13 +59,16 @@ impl ShimClient {
             frame: None,
             next_id: 0,
         };
+        let end = ConnectionEnd {
+            exits: exits.clone(),
+            ended: ended_sender,
+        };
         let driver = tokio::spawn(async move {
-            let exits = driver.exits.clone();
+            // Dropped with the task, also if it is aborted.
+            let _end = end;
             if let Err(error) = driver.run().await {
                 tracing::debug!(%error, "connection to a shim failed");
             }
-            lock(&exits).clear();
-            ended_sender.send_replace(true);
         });
         Self {
             calls,
@@ -162,6 +165,20 @@ impl From<Failure> for Error {
 
 fn lock(exits: &Exits) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<WaitStatus>>> {
     exits.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reports the end of the connection when it is dropped.
+struct ConnectionEnd {
+    exits: Exits,
+    ended: watch::Sender<bool>,
+}
+
+impl Drop for ConnectionEnd {
+    fn drop(&mut self) {
+        // A process that registers now sees the end.
+        self.ended.send_replace(true);
+        lock(&self.exits).clear();
+    }
 }
 
 struct Driver {

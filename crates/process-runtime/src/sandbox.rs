@@ -101,6 +101,8 @@ impl Sandbox {
         let Some(shim) = &self.inner.shim else {
             return Ok(TcpStream::connect(address).await?);
         };
+        // The pod itself connects without a detour.
+        let source = source.filter(|source| *source != self.ip());
         let request = Request::Socket {
             source: source.map(|ip| SocketAddr::new(ip, 0)),
             ipv6: address.is_ipv6(),

@@ -206,7 +206,7 @@ async fn leftovers_of_a_container_end_with_its_main_process() {
     for tier in tiers().await {
         let mut node = Node::start(tier).await;
         let pod = node.pod().await;
-        let other = pod.start(&["sleep 1000"]).await;
+        let other = pod.start(&["sleep", "1000"]).await;
         let data_dir = node.dir.path().join("data").canonicalize().unwrap();
         let before = marked_processes(&data_dir);
         let script = "(setsid sh -c 'trap \"\" TERM; (setsid sleep 1000 &); sleep 1000' &); exit 0";
