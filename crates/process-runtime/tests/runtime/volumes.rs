@@ -200,8 +200,8 @@ fn version(number: u32) -> Payload {
     ["a", "b", "nested/c"].into_iter().map(file).collect()
 }
 
-#[test]
-fn reader_never_sees_files_of_two_versions() {
+/// Updates a volume against a reader that checks each version.
+fn update_volume(updates: u32) {
     let dir = tempfile::tempdir().unwrap();
     let writer = AtomicWriter::new(dir.path());
     let now = jiff::Timestamp::UNIX_EPOCH;
@@ -224,10 +224,21 @@ fn reader_never_sees_files_of_two_versions() {
             }
             read
         });
-        for number in 1..=2000 {
+        for number in 1..=updates {
             writer.write(&version(number), now).unwrap();
         }
         done.store(true, Ordering::Relaxed);
         assert!(reader.join().unwrap() > 0);
     });
+}
+
+#[test]
+fn reader_never_sees_files_of_two_versions() {
+    update_volume(200);
+}
+
+#[test]
+#[ignore = "takes a minute on a slow disk"]
+fn reader_never_sees_files_of_two_of_ten_thousand_versions() {
+    update_volume(10_000);
 }
