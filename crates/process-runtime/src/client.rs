@@ -15,7 +15,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::error::Error;
-use crate::protocol::{Call, Failure, Frame, Message, Receiver, Request, WaitStatus};
+use crate::frame::{Frame, Receiver};
+use crate::protocol::{Call, Failure, Message, Request, WaitStatus};
 use crate::sys::ShimProcess;
 
 /// Requests that wait for the socket. Further callers wait.

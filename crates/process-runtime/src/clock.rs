@@ -8,6 +8,10 @@ use jiff::Timestamp;
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The clock of the system.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the clock of nodes that have none of their own"
+)]
 pub fn system_clock() -> Clock {
     Arc::new(Timestamp::now)
 }

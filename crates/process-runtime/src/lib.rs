@@ -22,6 +22,7 @@ mod config;
 mod container;
 mod error;
 mod exec;
+mod frame;
 #[cfg(target_os = "linux")]
 mod linux;
 mod protocol;

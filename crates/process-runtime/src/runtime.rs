@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use rustix::process::Resource;
 use tokio::net::TcpStream;
 
 use crate::cgroup::{CgroupParent, Cgroups};
@@ -105,8 +106,10 @@ struct Sandboxes {
 
 impl Runtime {
     /// Starts a runtime: detects the tier, and kills what is left of an earlier runtime with the
-    /// same data directory.
+    /// same data directory. Raises the soft limit of open files to the hard limit, because a pod
+    /// needs five files or more.
     pub async fn start(options: RuntimeOptions) -> Result<Self, Error> {
+        raise_open_files_limit()?;
         let _lock = lock_data_dir(&options.data_dir)?;
         let node_marker = fs::canonicalize(&options.data_dir)?
             .to_string_lossy()
@@ -217,6 +220,13 @@ impl Sandboxes {
         let inner = self.by_ip.get(ip)?.upgrade()?;
         Some(Sandbox::from_inner(inner))
     }
+}
+
+/// Sets the soft limit of open files to the hard limit.
+pub(crate) fn raise_open_files_limit() -> io::Result<()> {
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(rustix::process::setrlimit(Resource::Nofile, limit)?)
 }
 
 fn lock_data_dir(data_dir: &std::path::Path) -> Result<File, Error> {

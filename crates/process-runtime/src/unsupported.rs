@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use tokio::net::UnixStream;
 
 use crate::error::Error;
-use crate::protocol::Receiver;
+use crate::frame::Receiver;
 use crate::tier::Tier;
 
 /// There is no launcher.

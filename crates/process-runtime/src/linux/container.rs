@@ -10,12 +10,14 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
-use rustix::process::{Resource, Signal};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::{mounts, namespaces, program, take_control_socket};
 use crate::error::{StartError, StartErrorKind};
-use crate::protocol::{self, ProcessSpec, Receiver};
+use crate::frame::{self, Receiver};
+use crate::protocol::ProcessSpec;
+use crate::runtime::raise_open_files_limit;
 
 /// The namespaces that the process creates or joins.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -42,7 +44,7 @@ pub(super) fn run() -> io::Result<()> {
         return Ok(());
     };
     let error = execute(start, fds);
-    protocol::send(&control, &error, Vec::new())
+    frame::send(&control, &error, Vec::new())
 }
 
 fn setup_error(what: &str, error: &io::Error) -> StartError {
@@ -85,7 +87,9 @@ fn set_up(start: &ContainerStart, mut fds: Vec<OwnedFd>) -> Result<Command, Star
         }
     }
     set_streams(&fds, spec.tty).map_err(|error| setup_error("set up the streams", &error))?;
-    raise_open_files().map_err(|error| setup_error("raise the limit of open files", &error))?;
+    // As from container runtimes.
+    raise_open_files_limit()
+        .map_err(|error| setup_error("raise the limit of open files", &error))?;
     become_user(spec, *join)?;
     // The parent is a shim with one thread, so the signal follows the process.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -120,13 +124,6 @@ fn set_streams(fds: &[OwnedFd], tty: bool) -> io::Result<()> {
     rustix::stdio::dup2_stdout(stdout)?;
     rustix::stdio::dup2_stderr(stderr)?;
     Ok(())
-}
-
-/// Programs get the hard limit, as from container runtimes.
-fn raise_open_files() -> io::Result<()> {
-    let mut limit = rustix::process::getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    Ok(rustix::process::setrlimit(Resource::Nofile, limit)?)
 }
 
 fn become_user(spec: &ProcessSpec, join: Join) -> Result<(), StartError> {

@@ -7,19 +7,22 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::mpsc;
 
 use rustix::process::{Pid, Signal, WaitOptions};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{SUBCOMMAND, Stage};
 use crate::error::Error;
-use crate::protocol::{Message, Receiver};
+use crate::frame::Receiver;
+use crate::protocol::Message;
 use crate::tier::Tier;
+
+/// Shims that wait to be started. Further callers wait.
+const SPAWNS_MAX: usize = 64;
 
 struct Spawn {
     command: Command,
@@ -38,13 +41,13 @@ pub(crate) struct Launcher {
 impl Launcher {
     /// A launcher of shims with that environment.
     pub(crate) fn new(shim: PathBuf, tier: Tier, env: Vec<(String, String)>) -> io::Result<Self> {
-        let (spawns, requests) = mpsc::channel::<Spawn>();
+        let (spawns, mut requests) = mpsc::channel::<Spawn>(SPAWNS_MAX);
         let handle = tokio::runtime::Handle::current();
         std::thread::Builder::new()
             .name("shim-launcher".to_owned())
             .spawn(move || {
                 let _guard = handle.enter();
-                for mut spawn in requests {
+                while let Some(mut spawn) = requests.blocking_recv() {
                     // The caller may have gone; the child then ends with its socket.
                     let _ = spawn.reply.send(spawn.command.spawn());
                 }
@@ -82,6 +85,7 @@ impl Launcher {
         let ended = || Error::Sandbox("the shim launcher has ended".to_owned());
         self.spawns
             .send(Spawn { command, reply })
+            .await
             .map_err(|_| ended())?;
         let mut child = spawned.await.map_err(|_| ended())?.map_err(|error| {
             Error::Sandbox(format!("cannot start {}: {error}", self.shim.display()))

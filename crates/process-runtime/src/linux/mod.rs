@@ -30,7 +30,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use rustix::process::{PidfdFlags, Signal};
 
-use crate::protocol::{self, Message};
+use crate::frame;
+use crate::protocol::Message;
 use crate::tier::Tier;
 
 /// The hidden subcommand of the shim.
@@ -128,11 +129,11 @@ fn launch_namespaced() -> io::Result<()> {
     match launched {
         Ok((pid, pidfd)) => {
             let pid = pid.as_raw_nonzero().get();
-            protocol::send(&control, &Message::Launched { pid }, vec![pidfd])
+            frame::send(&control, &Message::Launched { pid }, vec![pidfd])
         }
         Err(error) => {
             let message = format!("cannot create the namespaces of the pod: {error}");
-            protocol::send(&control, &Message::LaunchFailed { message }, Vec::new())
+            frame::send(&control, &Message::LaunchFailed { message }, Vec::new())
         }
     }
 }
@@ -154,6 +155,6 @@ fn supervise_container() -> io::Result<()> {
     let message = Message::Launched {
         pid: pid.as_raw_nonzero().get(),
     };
-    protocol::send(&control, &message, vec![pidfd])?;
+    frame::send(&control, &message, vec![pidfd])?;
     supervisor::run(control, Tier::B)
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal as BlockedSignal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -19,8 +20,12 @@ use super::namespaces::{self, PidNamespace};
 use super::network::Network;
 use super::{Stage, devices, procfs, stage_command};
 use crate::error::{StartError, StartErrorKind};
-use crate::protocol::{self, Call, Failure, Message, ProcessSpec, Receiver, Request, WaitStatus};
+use crate::frame::{self, Receiver};
+use crate::protocol::{Call, Failure, Message, ProcessSpec, Request, WaitStatus};
 use crate::tier::Tier;
+
+/// How long a new process may take to read what it starts. Requests of the node wait for it.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The signals that are read from a descriptor.
 fn signals() -> SigSet {
@@ -187,7 +192,7 @@ impl Supervisor {
             process: id,
             status: wait_status(status),
         };
-        protocol::send(&self.control, &message, Vec::new())
+        frame::send(&self.control, &message, Vec::new())
     }
 
     fn read_requests(&mut self) -> io::Result<Next> {
@@ -206,7 +211,7 @@ impl Supervisor {
     }
 
     fn reply(&self, id: u64, result: Result<(), Failure>, fds: Vec<OwnedFd>) -> io::Result<()> {
-        protocol::send(&self.control, &Message::Reply { id, result }, fds)
+        frame::send(&self.control, &Message::Reply { id, result }, fds)
     }
 
     /// Handles a request; returns the descriptors of the reply, or `None` if it is sent later.
@@ -293,6 +298,7 @@ impl Supervisor {
         mut fds: Vec<OwnedFd>,
     ) -> io::Result<()> {
         let (socket, child_socket) = UnixStream::pair()?;
+        socket.set_write_timeout(Some(SETUP_TIMEOUT))?;
         let mut command = stage_command(Stage::Container, OwnedFd::from(child_socket));
         let main = (id != container)
             .then(|| self.processes.get(&container).map(|process| process.pid))
@@ -333,7 +339,7 @@ impl Supervisor {
         };
         self.processes.insert(id, process);
         // A child that ended early is reported by its wait status.
-        let _ = protocol::send(&socket, &start, fds);
+        let _ = frame::send(&socket, &start, fds);
         Ok(())
     }
 
