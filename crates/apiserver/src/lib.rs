@@ -4,6 +4,7 @@ mod admission; // what the cluster demands of a request
 mod api; // the state every verb works on
 mod auth; // who asks, and whether they may
 mod bootstrap; // what a fresh cluster holds
+mod connect; // requests that are passed on to kubelets, pods and Services
 mod crd; // custom resources: definitions and schemas
 mod decode; // request bodies: JSON and YAML
 mod definitions; // definitions at work: names, serving, clean-up
@@ -40,6 +41,7 @@ mod types; // the built-in types, and objects read by them
 mod verbs; // one function each, for every kind
 mod write; // the only code that changes storage
 
+pub use connect::{ByteStream, Dialer, Dialing, LoopbackDialer, TcpDialer};
 pub use http::body::Body;
 pub use limits::RequestLimits;
 pub use server::{ApiServer, Builder, StartError};

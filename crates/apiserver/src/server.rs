@@ -17,6 +17,7 @@ use crate::{
     api::Api,
     auth::{Authenticator, Tokens},
     bootstrap,
+    connect::{Connector, Dialer, LoopbackDialer},
     entropy::Entropy,
     kubeconfig::Kubeconfig,
     limits::RequestLimits,
@@ -55,6 +56,7 @@ pub struct Builder {
     start: Option<Timestamp>,
     limits: RequestLimits,
     pages: Vec<Page>,
+    dialer: Option<Arc<dyn Dialer>>,
 }
 
 impl Builder {
@@ -92,6 +94,16 @@ impl Builder {
         Self { limits, ..self }
     }
 
+    /// Reaches kubelets, pods and endpoints of Services through this dialer. Default:
+    /// [`LoopbackDialer`], which connects to no other host.
+    #[must_use]
+    pub fn dialer(self, dialer: impl Dialer) -> Self {
+        Self {
+            dialer: Some(Arc::new(dialer)),
+            ..self
+        }
+    }
+
     /// Serves a page of one's own at a path that is no resource, to those who may `get` it. The page is given the query
     /// of the request, as it was sent, and answers with pieces of text. A path that the server has already stays its own.
     #[must_use]
@@ -119,12 +131,16 @@ impl Builder {
         let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
         let store = Arc::new(MemoryStore::new());
         let api = Arc::new(Api::new(store, clock, entropy, self.limits));
+        let site = Site::with(self.pages);
+        let stop = site.stopping.clone();
+        let dialer = self.dialer.unwrap_or_else(|| Arc::new(LoopbackDialer));
+        let connector = Connector::new(dialer, stop.clone()).map_err(|e| keys(&e))?;
         let server = Arc::new(Server::new(
             api.clone(),
             Authenticator::new(&token, tokens),
-            Site::with(self.pages),
+            site,
+            connector,
         ));
-        let stop = server.site.stopping.clone();
         let bound = match self.listen {
             None => None,
             Some(address) => {
@@ -328,6 +344,7 @@ impl ApiServer {
         {
             tracing::error!(%error, "the listener did not stop by itself");
         }
+        self.server.connector.closed().await;
         for (name, task) in std::mem::take(&mut self.tasks) {
             if let Err(error) = task.await {
                 tracing::error!(name, %error, "a task of the server did not stop by itself");

@@ -19,6 +19,7 @@ use tracing::{Instrument as _, Span, field::Empty};
 use crate::{
     api::Api,
     auth::{self, Authenticator, PeerCertificate, User},
+    connect::{self, ConnectRequest, Connector, RequestBody as RequestBodyStream},
     error::ApiError,
     flow_control::{Classified, Collections, Load, Permit, Work},
     http::{
@@ -50,16 +51,24 @@ pub(crate) struct Server {
     pub(crate) authenticator: Authenticator,
     /// What is served besides resources.
     pub(crate) site: Site,
+    /// Passes on requests to kubelets, pods and Services.
+    pub(crate) connector: Connector,
     bodies: RequestBodies,
 }
 
 impl Server {
     /// A server over this state.
-    pub(crate) fn new(api: Arc<Api>, authenticator: Authenticator, site: Site) -> Self {
+    pub(crate) fn new(
+        api: Arc<Api>,
+        authenticator: Authenticator,
+        site: Site,
+        connector: Connector,
+    ) -> Self {
         Self {
             api,
             authenticator,
             site,
+            connector,
             bodies: RequestBodies::default(),
         }
     }
@@ -278,6 +287,23 @@ impl ApiService {
             query: &query,
         };
         let running = self.server.site.metrics.begin(&asked);
+        if connect::SUBRESOURCES.contains(&subresource) {
+            let connected = Arc::new(running.connect());
+            let request = ConnectRequest {
+                api: &self.server.api,
+                user: &request.user,
+                head,
+                path: &path,
+                query: &query,
+                counted: connected.clone(),
+            };
+            let outcome = self.connect(&request, connect::request_body(body)).await;
+            connected.answered(match &outcome {
+                Ok(response) => response.status().as_u16(),
+                Err(error) => error.code(),
+            });
+            return outcome;
+        }
         let warnings = found.warnings.clone();
         let outcome = running.answered(self.run(found, path, head, query, body, request).await);
         let warnings = warnings.take();
@@ -288,6 +314,20 @@ impl ApiService {
             outcome.unwrap_or_else(|error| error_response(&error, error_format(&head.headers)));
         add_warnings(response.headers_mut(), warnings);
         Ok(response)
+    }
+
+    /// Passes on a request. It has no time limit and is not compressed.
+    async fn connect(
+        &self,
+        request: &ConnectRequest<'_>,
+        body: RequestBodyStream,
+    ) -> Result<Response<Body>, ApiError> {
+        if request.path.subresource == "log" {
+            // A log is plain text whatever the client accepts, but the client must accept something.
+            let accept = negotiate::joined(&request.head.headers, &header::ACCEPT);
+            negotiate::wanted(accept.as_deref(), Offer::BuiltIn { streams: false })?;
+        }
+        self.server.connector.connect(request, body).await
     }
 
     async fn run<B>(

@@ -152,7 +152,7 @@ pub(crate) fn admin_token() -> String {
 }
 
 /// The one cryptographic provider, named so that no process-wide default is needed.
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
