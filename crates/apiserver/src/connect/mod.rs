@@ -28,10 +28,16 @@ pub(crate) use backend::RequestBody;
 pub(crate) use location::Location;
 pub(crate) use stream::Counted;
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
-use bytes::Buf as _;
+use bytes::{Buf as _, Bytes};
 use http::{Method, Request, Response};
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio_util::sync::CancellationToken;
 
@@ -173,7 +179,37 @@ where
     B::Data: Send,
     B::Error: Into<BodyError>,
 {
-    body.map_frame(|frame| frame.map_data(|mut data| data.copy_to_bytes(data.remaining())))
-        .map_err(Into::into)
-        .boxed_unsync()
+    PassedOn(Box::pin(body)).boxed_unsync()
+}
+
+/// A body of any type, with its length.
+struct PassedOn<B>(Pin<Box<B>>);
+
+impl<B> http_body::Body for PassedOn<B>
+where
+    B: http_body::Body,
+    B::Error: Into<BodyError>,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(self.0.as_mut().poll_frame(cx));
+        let in_bytes = |mut data: B::Data| data.copy_to_bytes(data.remaining());
+        Poll::Ready(frame.map(|frame| {
+            let frame = frame.map_err(Into::into)?;
+            Ok(frame.map_data(in_bytes))
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
 }

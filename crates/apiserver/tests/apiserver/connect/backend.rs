@@ -26,6 +26,9 @@ use tokio::sync::watch;
 /// No test waits longer for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What a connection to a backend holds in each direction, and the backend itself.
+const BUFFER_BYTES: usize = 16 << 10;
+
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
 
 type Answering = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>;
@@ -112,7 +115,7 @@ impl Backend {
 
 impl Dialer for Backend {
     fn dial(&self, address: SocketAddr) -> Dialing<'_> {
-        let (near, far) = tokio::io::duplex(16 << 10);
+        let (near, far) = tokio::io::duplex(BUFFER_BYTES);
         let answer = self.answer.clone();
         let open = self.open.clone();
         open.send_modify(|open| *open += 1);
@@ -122,7 +125,9 @@ impl Dialer for Backend {
                 let answering = answer(address, request);
                 async { Ok::<_, Infallible>(answering.await) }
             });
-            let serving = http1::Builder::new().serve_connection(TokioIo::new(far), service);
+            let serving = http1::Builder::new()
+                .max_buf_size(BUFFER_BYTES)
+                .serve_connection(TokioIo::new(far), service);
             // A connection that is cut is what some tests are about.
             let _cut = serving.with_upgrades().await;
         });

@@ -15,7 +15,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::LogParams};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::backend::{Backend, Cluster, get, send, text, within};
 use bellerophon_apiserver::LoopbackDialer;
@@ -195,18 +195,28 @@ async fn connection_to_the_kubelet_is_closed_when_the_client_is_gone() {
 
 #[tokio::test]
 async fn log_that_is_cut_is_an_error() {
-    let backend = Backend::new(|_, _| async {
-        let frames = stream::iter([
-            Ok(Frame::data(Bytes::from("half a li"))),
-            Err(io::Error::other("the kubelet is killed")),
-        ]);
-        Response::new(StreamBody::new(frames).boxed_unsync())
+    let kill = Arc::new(Notify::new());
+    let killed = kill.clone();
+    let backend = Backend::new(move |_, _| {
+        let killed = killed.clone();
+        let begin = stream::iter([Ok(Frame::data(Bytes::from("half a li")))]);
+        let end = stream::once(async move {
+            killed.notified().await;
+            Err(io::Error::other("the kubelet is killed"))
+        });
+        let frames = StreamBody::new(begin.chain(end));
+        async { Response::new(frames.boxed_unsync()) }
     });
     let cluster = Cluster::start(backend).await;
     for client in cluster.both() {
         let response = within(client.send(get(LOG))).await.expect("a response");
-        let body = within(response.into_body().collect()).await;
-        assert!(body.is_err());
+        let mut body = response.into_body();
+        let begin = within(body.frame()).await.expect("a frame");
+        let begin = begin.expect("it is running").into_data();
+        assert_eq!(begin.expect("a line"), "half a li");
+        kill.notify_one();
+        let rest = within(body.collect()).await;
+        assert!(rest.is_err());
     }
     cluster.server.shutdown().await;
 }

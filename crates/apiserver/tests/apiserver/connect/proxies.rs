@@ -195,7 +195,7 @@ async fn proxy_is_refused_in_the_words_of_kube_apiserver() {
 async fn simulated_pod_is_refused_immediately() {
     let cluster = Cluster::start(LoopbackDialer).await;
     cluster.set_pod_ip("p", "10.1.0.1").await;
-    let answer = send(&cluster.https, get(&format!("{PODS}/p/proxy/"))).await;
+    let answer = send(&cluster.in_process, get(&format!("{PODS}/p/proxy/"))).await;
     assert_eq!(answer.code, 503);
     let message = answer.message();
     let begin = "error trying to reach service: dial tcp 10.1.0.1:8080: ";
