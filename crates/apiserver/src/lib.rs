@@ -1,6 +1,7 @@
 //! An embedded Kubernetes API server: a tower service in-process, or HTTPS for kubectl and any other client.
 
 mod admission; // what the cluster demands of a request
+mod aggregation; // versions of groups that other servers serve
 mod api; // the state every verb works on
 mod auth; // who asks, and whether they may
 mod bootstrap; // what a fresh cluster holds

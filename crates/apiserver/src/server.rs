@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    aggregation::{Aggregator, FrontProxy},
     api::Api,
     auth::{Authenticator, Tokens},
     bootstrap,
@@ -135,11 +136,14 @@ impl Builder {
         let stop = site.stopping.clone();
         let dialer = self.dialer.unwrap_or_else(|| Arc::new(LoopbackDialer));
         let connector = Connector::new(dialer, stop.clone()).map_err(|e| keys(&e))?;
+        let front_proxy = FrontProxy::issue(api.clock.now()).map_err(|e| keys(&e))?;
+        let front_proxy_ca = front_proxy.ca_pem().to_owned();
         let server = Arc::new(Server::new(
             api.clone(),
             Authenticator::new(&token, tokens),
             site,
             connector,
+            Aggregator::new(front_proxy),
         ));
         let bound = match self.listen {
             None => None,
@@ -165,6 +169,7 @@ impl Builder {
             ca_pem: bound
                 .as_ref()
                 .map_or("", |(_, _, certificates)| &certificates.ca_pem),
+            front_proxy_ca_pem: &front_proxy_ca,
             address,
             port,
             hostname: "bellerophon",
@@ -185,10 +190,14 @@ impl Builder {
         });
         let timer = api.flow_control.clone().run_timer(stop.clone());
         let upkeep = api.clone().run_flow_control_upkeep(stop.clone());
+        let aggregated = server.clone();
+        let stopped = stop.clone();
+        let aggregation = async move { aggregated.run_aggregation(stopped).await };
         let tasks = vec![
             ("compaction", tokio::spawn(compact(api, stop.clone()))),
             ("flow control timer", tokio::spawn(timer)),
             ("flow control upkeep", tokio::spawn(upkeep)),
+            ("aggregation", tokio::spawn(aggregation)),
         ];
         Ok(ApiServer {
             server,

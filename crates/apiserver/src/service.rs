@@ -14,9 +14,11 @@ use std::{
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
+    aggregation::Aggregator,
     api::Api,
     auth::{self, Authenticator, PeerCertificate, User},
     connect::{self, ConnectRequest, Connector, RequestBody as RequestBodyStream},
@@ -35,7 +37,7 @@ use crate::{
     offload::offload,
     pages::{self, Site, Visit},
     print::IncludeObject,
-    registry::{Part, Resource},
+    registry::{Part, RemoteVersion, Resource},
     verbs::{self, Call, Target, Warnings},
 };
 
@@ -53,6 +55,8 @@ pub(crate) struct Server {
     pub(crate) site: Site,
     /// Passes on requests to kubelets, pods and Services.
     pub(crate) connector: Connector,
+    /// Passes on requests to other API servers.
+    aggregator: Aggregator,
     bodies: RequestBodies,
 }
 
@@ -63,14 +67,21 @@ impl Server {
         authenticator: Authenticator,
         site: Site,
         connector: Connector,
+        aggregator: Aggregator,
     ) -> Self {
         Self {
             api,
             authenticator,
             site,
             connector,
+            aggregator,
             bodies: RequestBodies::default(),
         }
+    }
+
+    /// Keeps what is known of other API servers up to date until `stop` is cancelled.
+    pub(crate) async fn run_aggregation(&self, stop: CancellationToken) {
+        self.aggregator.run(&self.api, &self.connector, stop).await;
     }
 
     /// How busy the server is with reads and with writes.
@@ -192,6 +203,20 @@ impl ApiService {
         *classified = flow_control.classify(&question, &user);
         let classified = classified.as_ref();
         auth::check(&question.by(&user), &*self.server.api)?;
+        let catalog = self.server.api.registry.catalog();
+        if let Some(remote) = route.served_by(&catalog) {
+            // The other server has flow control of its own: the seat is given back before it is asked.
+            drop(self.acquire(classified, Work::ONE).await?);
+            let request = ConnectRequest {
+                api: &self.server.api,
+                user: &user,
+                head,
+                path: &ResourcePath::default(),
+                query: &query,
+                counted: Arc::new(()),
+            };
+            return Ok(self.delegate(&request, remote, &question, body).await?);
+        }
         let path = match route {
             Route::Resource(path) => {
                 let request = Allowed {
@@ -203,7 +228,6 @@ impl ApiService {
             }
             Route::Discovery(asked) => {
                 let _permit = self.acquire(classified, Work::ONE).await?;
-                let catalog = self.server.api.registry.catalog();
                 return self.server.site.discover(&catalog, &asked, head);
             }
             Route::Other(path) => path,
@@ -215,6 +239,31 @@ impl ApiService {
             head,
         };
         pages::answer(&self.server, &visit)
+    }
+
+    /// Passes on a request to another API server. It has the time limit of a request of this server.
+    async fn delegate<B>(
+        &self,
+        request: &ConnectRequest<'_>,
+        remote: &RemoteVersion,
+        question: &auth::Question,
+        body: B,
+    ) -> Result<Response<Body>, ApiError>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BodyError>,
+    {
+        let body = connect::request_body(body);
+        let connector = &self.server.connector;
+        let aggregator = &self.server.aggregator;
+        let delegated = aggregator.proxy(connector, request, remote, body);
+        if question.is_long_running() {
+            return Ok(delegated.await);
+        }
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        let response = timeout_at(deadline, delegated).await;
+        response.map_err(|_| ApiError::request_timeout())
     }
 
     /// The seats of a request; `None` if it needs none.

@@ -27,7 +27,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     ByteStream, Dialer, Location,
-    location::Scheme,
+    location::{Scheme, TlsPeer},
     stream::{BackendStream, Counted},
 };
 use crate::http::request_body::BodyError;
@@ -129,9 +129,12 @@ impl Backends {
             Ok::<Box<dyn ByteStream>, io::Error>(match location.scheme {
                 Scheme::Http => Box::new(stream),
                 Scheme::Https => {
-                    let connector = TlsConnector::from(self.unverified.clone());
-                    let name = ServerName::IpAddress(location.ip.into());
-                    Box::new(connector.connect(name, stream).await?)
+                    let peer = location.tls.clone().unwrap_or_else(|| TlsPeer {
+                        name: ServerName::IpAddress(location.ip.into()),
+                        config: self.unverified.clone(),
+                    });
+                    let connector = TlsConnector::from(peer.config);
+                    Box::new(connector.connect(peer.name, stream).await?)
                 }
             })
         };

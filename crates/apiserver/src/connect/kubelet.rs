@@ -10,6 +10,7 @@ use super::{
     headers,
     location::{Locations, container},
     options::{LogOptions, port_query, stream_query},
+    proxy::passed_headers,
 };
 use crate::{
     error::{ApiError, GroupResource},
@@ -105,7 +106,8 @@ impl Connector {
         if !headers::is_upgrade(&request.head.headers) {
             return Err(ApiError::BadRequest("Upgrade request required".into()));
         }
-        self.upgrade(request, &location, body).await
+        let headers = passed_headers(request, &location);
+        self.upgrade(request, &location, headers, body).await
     }
 }
 

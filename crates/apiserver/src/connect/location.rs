@@ -10,6 +10,8 @@ use std::{
     sync::Arc,
 };
 
+use rustls::{ClientConfig, pki_types::ServerName};
+
 use crate::{
     api::Api,
     auth::{Lookup, Source},
@@ -31,7 +33,6 @@ const KUBELET_ADDRESSES: [&str; 2] = ["InternalIP", "ExternalIP"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Http,
-    /// The certificate of the backend is not verified.
     Https,
 }
 
@@ -61,8 +62,15 @@ impl fmt::Display for Scheme {
     }
 }
 
+/// Whom a TLS connection is made with.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsPeer {
+    pub(crate) name: ServerName<'static>,
+    pub(crate) config: Arc<ClientConfig>,
+}
+
 /// Where a request is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Location {
     pub(crate) scheme: Scheme,
     pub(crate) ip: IpAddr,
@@ -72,6 +80,8 @@ pub(crate) struct Location {
     pub(crate) path: String,
     /// Percent-encoded, without the question mark.
     pub(crate) query: String,
+    /// For `https`; `None` if the certificate of the backend is not verified.
+    pub(crate) tls: Option<TlsPeer>,
 }
 
 impl Location {
@@ -202,6 +212,7 @@ impl Locations<'_> {
             port: port.to_string(),
             path: String::new(),
             query: String::new(),
+            tls: None,
         })
     }
 
@@ -246,6 +257,7 @@ impl Locations<'_> {
             port,
             path: String::new(),
             query: String::new(),
+            tls: None,
         })
     }
 
@@ -292,6 +304,7 @@ impl Locations<'_> {
                     port: port.number("port").to_string(),
                     path: String::new(),
                     query: String::new(),
+                    tls: None,
                 });
             }
         }
@@ -460,6 +473,7 @@ mod tests {
             port: String::new(),
             path: "/a b/c".into(),
             query: "x=1".into(),
+            tls: None,
         };
         assert_eq!(location.to_string(), "https://[fd00::1]/a%20b/c?x=1");
         let address = "[fd00::1]:443".parse().expect("an address");

@@ -25,8 +25,9 @@ mod url; // paths and queries
 pub use dial::{ByteStream, Dialer, Dialing, LoopbackDialer, TcpDialer};
 
 pub(crate) use backend::RequestBody;
-pub(crate) use location::Location;
+pub(crate) use location::{Location, Scheme, TlsPeer};
 pub(crate) use stream::Counted;
+pub(crate) use unverified::accept_any_certificate;
 
 use std::{
     net::IpAddr,
@@ -35,10 +36,11 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::{Buf as _, Bytes};
+use bytes::{Buf as _, Bytes, BytesMut};
+use futures_util::StreamExt as _;
 use http::{Method, Request, Response};
 use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Empty};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -48,11 +50,14 @@ use crate::{
     http::{body::Body, query::Query, request_body::BodyError, route::ResourcePath},
     listen::ClientConnection,
 };
-use backend::Backends;
+use backend::{Backends, Unreachable};
 use location::Locations;
 
 /// The subresources that connect a client with something else for as long as it likes.
 pub(crate) const SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
+/// The limit of a document that the server itself fetches.
+const FETCHED_MAX_BYTES: usize = 16 << 20;
 
 /// An authorized request to a connect subresource.
 pub(crate) struct ConnectRequest<'a> {
@@ -145,6 +150,36 @@ impl Connector {
             _ => locations.node_proxy(&path.name)?,
         };
         self.proxy(request, location, body).await
+    }
+
+    /// The body of a GET request of the server itself.
+    ///
+    /// # Errors
+    /// What went wrong: no connection, no response, or one that is too large.
+    pub(crate) async fn fetch(
+        &self,
+        location: &Location,
+        headers: http::HeaderMap,
+    ) -> Result<Response<Bytes>, String> {
+        let mut request = Request::new(request_body(Empty::<Bytes>::new()));
+        *request.headers_mut() = headers;
+        let host = kubelet::host(location);
+        request.headers_mut().insert(http::header::HOST, host);
+        let sent = self.backends.send(location, request, Arc::new(())).await;
+        let (head, mut body) = sent
+            .map_err(|unreachable| match unreachable {
+                Unreachable::Dial(why) | Unreachable::Exchange(why) => why,
+            })?
+            .into_parts();
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = body.next().await {
+            let chunk = chunk.map_err(|error| error.to_string())?;
+            if bytes.len() + chunk.len() > FETCHED_MAX_BYTES {
+                return Err(format!("the response exceeds {FETCHED_MAX_BYTES} bytes"));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(Response::from_parts(head, bytes.freeze()))
     }
 
     /// Waits until every connection is closed. They are once the server stops.

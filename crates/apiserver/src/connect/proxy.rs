@@ -38,8 +38,9 @@ impl Connector {
             query: head.uri.query().unwrap_or_default().to_owned(),
             ..location
         };
+        let mut passed = passed_headers(request, &location);
         if headers::is_upgrade(&head.headers) {
-            return self.upgrade(request, &location, body).await;
+            return self.upgrade(request, &location, passed, body).await;
         }
         let requested_path = percent_decode(head.uri.path()).unwrap_or_default();
         if location.path.is_empty() && matches!(head.method, Method::GET | Method::HEAD) {
@@ -48,24 +49,62 @@ impl Connector {
         let prefix = requested_path
             .strip_suffix(&location.path)
             .unwrap_or(&requested_path);
-        let mut passed = headers::of_request(&head.headers, request.client_ip());
-        headers::remove_hop_by_hop(&mut passed);
-        let host = request_host(head, &location);
         if let Ok(uri) = HeaderValue::try_from(forwarded_uri(prefix, &location.path)) {
             passed.insert(X_FORWARDED_URI, uri);
         }
-        passed.insert(header::HOST, host.clone());
+        self.forward(request, &location, prefix, passed, body).await
+    }
+
+    /// Passes on a request to a server that serves it under the same path, with headers that state
+    /// who makes it.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or does not upgrade the connection.
+    pub(crate) async fn delegate(
+        &self,
+        request: &ConnectRequest<'_>,
+        location: &Location,
+        identity: HeaderMap,
+        body: RequestBody,
+    ) -> Result<Response<Body>, ApiError> {
+        let mut passed = passed_headers(request, location);
+        passed.insert(header::HOST, host(location));
+        for name in identity.keys() {
+            passed.remove(name);
+        }
+        for (name, value) in &identity {
+            passed.append(name, value.clone());
+        }
+        if headers::is_upgrade(&request.head.headers) {
+            return self.upgrade(request, location, passed, body).await;
+        }
+        if let Ok(uri) = HeaderValue::try_from(forwarded_uri("", &location.path)) {
+            passed.insert(X_FORWARDED_URI, uri);
+        }
+        self.forward(request, location, "", passed, body).await
+    }
+
+    /// Passes on a request whose connection is not upgraded.
+    async fn forward(
+        &self,
+        request: &ConnectRequest<'_>,
+        location: &Location,
+        prefix: &str,
+        mut passed: HeaderMap,
+        body: RequestBody,
+    ) -> Result<Response<Body>, ApiError> {
+        headers::remove_hop_by_hop(&mut passed);
+        let host = passed
+            .get(header::HOST)
+            .map_or(&b""[..], |host| host.as_bytes());
         let links = Links {
             prefix: prefix.to_owned(),
-            hosts: [
-                location.host(),
-                String::from_utf8_lossy(host.as_bytes()).into_owned(),
-            ],
+            hosts: [location.host(), String::from_utf8_lossy(host).into_owned()],
         };
         let forwarded = request.forwarded(passed, body);
         let sent = self
             .backends
-            .send(&location, forwarded, request.counted.clone())
+            .send(location, forwarded, request.counted.clone())
             .await;
         let response = sent.map_err(|unreachable| match unreachable {
             Unreachable::Dial(why) | Unreachable::Exchange(why) => {
@@ -95,11 +134,10 @@ impl Connector {
         &self,
         request: &ConnectRequest<'_>,
         location: &Location,
+        passed: HeaderMap,
         body: RequestBody,
     ) -> Result<Response<Body>, ApiError> {
         let head = request.head;
-        let mut passed = headers::of_request(&head.headers, request.client_ip());
-        passed.insert(header::HOST, request_host(head, location));
         let forwarded = request.forwarded(passed, body);
         let sent = self
             .backends
@@ -194,6 +232,13 @@ fn forwarded_uri(prefix: &str, path: &str) -> String {
         uri.push('/');
     }
     uri
+}
+
+/// The headers of a request to a backend.
+pub(super) fn passed_headers(request: &ConnectRequest<'_>, location: &Location) -> HeaderMap {
+    let mut passed = headers::of_request(&request.head.headers, request.client_ip());
+    passed.insert(header::HOST, request_host(request.head, location));
+    passed
 }
 
 /// The `Host` of the request: the backend is not told its own address.

@@ -15,22 +15,25 @@ use rustls::{
 
 use crate::tls::provider;
 
+/// Accepts every certificate whose key signs the handshake.
+pub(crate) fn accept_any_certificate() -> Arc<dyn ServerCertVerifier> {
+    Arc::new(AnyCertificate(provider()))
+}
+
 /// A client that accepts every certificate.
 ///
 /// # Errors
 /// The TLS library refuses its configuration.
 pub(super) fn client_config() -> Result<Arc<ClientConfig>, Error> {
-    let verifier = Arc::new(AnyCertificate(provider()));
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13, &TLS12])?
         .dangerous()
-        .with_custom_certificate_verifier(verifier)
+        .with_custom_certificate_verifier(accept_any_certificate())
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
-/// Accepts every certificate whose key signs the handshake.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -159,16 +159,8 @@ async fn pods_without_a_node_have_no_kubelet() {
             400,
             json!("address not allowed"),
         ),
-        (
-            "placed/log",
-            404,
-            json!("nodes \"n1\" not found"),
-        ),
-        (
-            "placed/attach",
-            404,
-            json!("nodes \"n1\" not found"),
-        ),
+        ("placed/log", 404, json!("nodes \"n1\" not found")),
+        ("placed/attach", 404, json!("nodes \"n1\" not found")),
         ("gone/log", 404, json!("pods \"gone\" not found")),
     ] {
         let (code, answer) = cluster
