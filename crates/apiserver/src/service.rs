@@ -30,14 +30,14 @@ use crate::{
         negotiate::{self, Format, Offer},
         query::Query,
         request_body::{BodyError, RequestBodies, RequestBody},
-        route::{ResourcePath, Route},
+        route::{Discovery, ResourcePath, Route},
     },
     listen::TrackedConnection,
     metrics::Asked,
     offload::offload,
     pages::{self, Site, Visit},
     print::IncludeObject,
-    registry::{Part, RemoteVersion, Resource},
+    registry::{Catalog, Part, RemoteVersion, Resource},
     verbs::{self, Call, Target, Warnings},
 };
 
@@ -204,7 +204,7 @@ impl ApiService {
         let classified = classified.as_ref();
         auth::check(&question.by(&user), &*self.server.api)?;
         let catalog = self.server.api.registry.catalog();
-        if let Some(remote) = route.served_by(&catalog) {
+        if let Some(remote) = served_by(&route, &catalog) {
             // The other server has flow control of its own: the seat is given back before it is asked.
             drop(self.acquire(classified, Work::ONE).await?);
             let request = ConnectRequest {
@@ -215,7 +215,7 @@ impl ApiService {
                 query: &query,
                 counted: Arc::new(()),
             };
-            return Ok(self.delegate(&request, remote, &question, body).await?);
+            return self.delegate(&request, remote, &question, body).await;
         }
         let path = match route {
             Route::Resource(path) => {
@@ -499,6 +499,21 @@ impl ApiService {
             None => response,
         })
     }
+}
+
+/// The version of a group that another server serves, if the path leads there.
+fn served_by<'a>(route: &Route, catalog: &'a Catalog) -> Option<&'a RemoteVersion> {
+    let (group, version) = match route {
+        Route::Resource(path) => (&path.group, &path.version),
+        Route::Discovery(Discovery::Version { group, version }) => (group, version),
+        Route::Discovery(_) => return None,
+        Route::Other(path) => {
+            let (group, version) = path.strip_prefix("/openapi/v3/apis/")?.split_once('/')?;
+            let remote = catalog.remote(group, version)?;
+            return remote.openapi_url.is_some().then_some(remote);
+        }
+    };
+    catalog.remote(group, version).map(Arc::as_ref)
 }
 
 /// The outcome of a handler; a panic in it is the failure of this request alone.

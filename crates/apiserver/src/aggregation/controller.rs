@@ -90,7 +90,7 @@ impl Aggregator {
         let availability = self.check(api, connector, remote).await;
         if availability.is_available() {
             let documents = self.documents(api, connector, remote).await;
-            api.registry.update(|catalog| {
+            api.registry.update_remotes(|catalog| {
                 let remotes = catalog.remotes().map(|known| {
                     let is_same = known.api_service() == remote.api_service();
                     let mut known = RemoteVersion::clone(known);
@@ -100,7 +100,7 @@ impl Aggregator {
                     }
                     known
                 });
-                catalog.with_remotes(remotes.collect())
+                remotes.collect()
             });
         }
         if let Err(error) = api.set_available(remote, &availability).await {

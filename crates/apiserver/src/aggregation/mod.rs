@@ -162,21 +162,22 @@ fn ready_endpoints(slice: &Object, port_name: &str) -> Vec<(std::net::IpAddr, i6
 impl Api {
     /// Serves what APIServices register from now on.
     pub(crate) fn api_services_written(&self) {
-        let range = Range::default();
         let collection = format!("{GROUP}/{PLURAL}");
-        let listing = self.store.list(&collection, &range, None);
-        let listing = listing.expect("the newest state is always kept");
-        let registered = listing
-            .objects
-            .iter()
-            .filter_map(|stored| RemoteVersion::of(&stored.encoded.decode()));
-        let registered: Vec<RemoteVersion> = registered.collect();
-        self.registry.update(|catalog| {
-            let remotes = registered.into_iter().map(|remote| {
-                let known = catalog.remote(&remote.group, &remote.version);
-                remote.with_documents_of(known.map(Arc::as_ref))
-            });
-            catalog.with_remotes(remotes.collect())
+        self.registry.update_remotes(|catalog| {
+            // Read under the lock of the catalog, so that the last of several writers reads all writes.
+            let listing = self.store.list(&collection, &Range::default(), None);
+            let listing = listing.expect("the newest state is always kept");
+            let mut registered: Vec<RemoteVersion> = listing
+                .objects
+                .iter()
+                .filter_map(|stored| RemoteVersion::of(&stored.encoded.decode()))
+                .map(|remote| {
+                    let known = catalog.remote(&remote.group, &remote.version);
+                    remote.with_documents_of(known.map(Arc::as_ref))
+                })
+                .collect();
+            registered.sort_by_key(|remote| (remote.group.clone(), remote.version.clone()));
+            registered
         });
         self.api_services_changed.notify_one();
     }

@@ -2,10 +2,6 @@
 //! In: the path of a request. Out: typed parts, each decoded once and free of slashes.
 //! Holds: nothing behind this point splits or joins path text; storage keys are built from these parts only.
 
-use std::sync::Arc;
-
-use crate::registry::{Catalog, RemoteVersion};
-
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -85,23 +81,6 @@ impl Route {
             return Self::Resource(proxied);
         }
         Self::parse_segments(&decoded).unwrap_or_else(other)
-    }
-
-    /// The version of a group that another server serves, if the path leads there.
-    pub(crate) fn served_by<'a>(&self, catalog: &'a Catalog) -> Option<&'a RemoteVersion> {
-        let (group, version) = match self {
-            Self::Resource(path) => (path.group.as_str(), path.version.as_str()),
-            Self::Discovery(Discovery::Version { group, version }) => {
-                (group.as_str(), version.as_str())
-            }
-            Self::Discovery(_) => return None,
-            Self::Other(path) => {
-                let (group, version) = path.strip_prefix("/openapi/v3/apis/")?.split_once('/')?;
-                let remote = catalog.remote(group, version)?;
-                return remote.openapi_url.is_some().then_some(remote);
-            }
-        };
-        catalog.remote(group, version).map(Arc::as_ref)
     }
 
     /// Reads a decoded path; `None` if it is neither a resource nor a discovery document.

@@ -49,7 +49,7 @@ impl Catalog {
     }
 
     /// The same catalog with these versions of other servers, instead of those it had.
-    pub(crate) fn with_remotes(&self, remotes: Vec<RemoteVersion>) -> Self {
+    fn with_remotes(&self, remotes: Vec<RemoteVersion>) -> Self {
         let remotes = remotes.into_iter().map(|remote| {
             let key = (remote.group.clone(), remote.version.clone());
             (key, Arc::new(remote))
@@ -131,6 +131,17 @@ impl Registry {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Serves these versions of other servers from now on. The catalog stays, and with it all documents
+    /// that are made of it, if nothing changes.
+    pub(crate) fn update_remotes(&self, change: impl FnOnce(&Catalog) -> Vec<RemoteVersion>) {
+        let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        let remotes = change(&slot);
+        let is_same = slot.remotes().map(Arc::as_ref).eq(remotes.iter());
+        if !is_same {
+            *slot = Arc::new(slot.with_remotes(remotes));
+        }
     }
 
     /// Serves something else from now on.
