@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::component::Component;
 use crate::identity::Identity;
-use crate::nodes::{self, Nodes};
+use crate::nodes::{self, Nodes, ProcessNodes};
 use crate::{core, scheduler, workloads};
 
 /// How much of a cluster runs.
@@ -57,6 +57,7 @@ pub struct Builder {
     client_for: Option<ClientFor>,
     level: Level,
     nodes: usize,
+    process_nodes: Option<ProcessNodes>,
     root_ca: String,
     clock: Clock,
     rng: Rng,
@@ -81,9 +82,17 @@ impl Builder {
         Self { level, ..self }
     }
 
-    /// The number of simulated nodes; default: 0. [`Level::Core`] has none.
+    /// The number of nodes; default: 0. [`Level::Core`] has none.
     pub fn nodes(self, nodes: usize) -> Self {
         Self { nodes, ..self }
+    }
+
+    /// Runs pods as local processes; default: they are simulated.
+    pub fn process_nodes(self, process_nodes: ProcessNodes) -> Self {
+        Self {
+            process_nodes: Some(process_nodes),
+            ..self
+        }
     }
 
     /// The CA certificates that clients of the server trust, in PEM. Every namespace gets them as
@@ -156,7 +165,8 @@ impl Builder {
         }
         let mut nodes = None;
         if self.level != Level::Core {
-            let (simulated, ready) = nodes::setup_kubelets(&mut mgr, self.nodes);
+            let (simulated, ready) =
+                nodes::setup_kubelets(&mut mgr, self.nodes, self.process_nodes);
             nodes = Some(simulated);
             readiness.push(ready);
         }
@@ -200,6 +210,7 @@ impl Cluster {
             client_for: None,
             level: Level::default(),
             nodes: 0,
+            process_nodes: None,
             root_ca: String::new(),
             clock: Clock::system(),
             rng: Rng::from_os(),

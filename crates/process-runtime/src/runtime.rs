@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -148,6 +148,11 @@ impl Runtime {
     /// What this runtime can do.
     pub fn capabilities(&self) -> &Capabilities {
         &self.shared.capabilities
+    }
+
+    /// The directory of the node.
+    pub fn data_dir(&self) -> &Path {
+        &self.shared.options.data_dir
     }
 
     /// The tier of this runtime.

@@ -1,4 +1,4 @@
-//! Nodes: simulated kubelets, and the controllers of node lifecycle and storage.
+//! Nodes: kubelets with simulated containers or local processes, and the controllers of node lifecycle and storage.
 //!
 //! In: pods that are bound to a node. Out: running pods and Ready nodes; taints, evictions and pod
 //! garbage collection when nodes fail; bound volumes.
@@ -10,6 +10,7 @@ mod simulated_node; // power, network and addresses of nodes
 
 mod container_simulation; // simulation annotations of pods
 mod kubelet; // pod sync and pod status
+mod process; // containers as local processes
 mod runtime; // container runtime interface
 mod simulated_runtime; // containers as timers
 
@@ -33,18 +34,38 @@ use tokio::sync::watch;
 use self::heartbeat::Heartbeat;
 use self::kubelet::Kubelet;
 use self::node_simulation::Operation;
+use self::node_status::RuntimeInfo;
+pub use self::process::ProcessNodes;
+use self::process::ProcessRuntime;
 use self::simulated_node::SimulatedNodes;
 use self::simulated_runtime::SimulatedRuntime;
 use crate::component::Component;
 use crate::index;
 
-/// Adds the controllers of `count` simulated nodes. Returns the handle to operate the nodes, and
-/// whether every node has been Ready.
-pub(crate) fn setup_kubelets(mgr: &mut Manager, count: usize) -> (Nodes, watch::Receiver<bool>) {
+/// Adds the controllers of `count` nodes, whose containers are simulated or local processes.
+/// Returns the handle to operate the nodes, and whether every node has been Ready.
+pub(crate) fn setup_kubelets(
+    mgr: &mut Manager,
+    count: usize,
+    process_nodes: Option<ProcessNodes>,
+) -> (Nodes, watch::Receiver<bool>) {
     let (all_ready, nodes_ready) = watch::channel(false);
-    let nodes = Arc::new(SimulatedNodes::new(count, mgr.rng().clone(), all_ready));
+    let info = match &process_nodes {
+        Some(nodes) => RuntimeInfo::process(nodes.runtime.capabilities()),
+        None => RuntimeInfo::simulated(),
+    };
+    let nodes = SimulatedNodes::new(count, mgr.rng().clone(), all_ready, info);
+    let nodes = Arc::new(nodes);
     let recorder = Component::Kubelet.recorder(mgr, "kubelet");
-    let pods = Kubelet::setup(mgr, nodes.clone(), SimulatedRuntime, recorder.clone());
+    let pods = match process_nodes {
+        Some(process_nodes) => {
+            let runtime = ProcessRuntime::new(mgr, process_nodes, recorder.clone());
+            let pods = Kubelet::setup(mgr, nodes.clone(), runtime.clone(), recorder.clone());
+            runtime.set_kubelet(pods.clone());
+            pods
+        }
+        None => Kubelet::setup(mgr, nodes.clone(), SimulatedRuntime, recorder.clone()),
+    };
     let pods_on_node = PodsOnNode {
         by_node_name: index::by_node_name(&index::pods(mgr)),
         kubelet: pods,

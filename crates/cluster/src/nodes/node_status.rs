@@ -1,4 +1,4 @@
-//! Node objects and leases of simulated nodes.
+//! Node objects and leases of nodes.
 //!
 //! In: a simulated node, its current Node object, the time. Out: the Node to create, the status to
 //! report, the lease to create.
@@ -17,6 +17,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference, Time};
 use kube::api::ObjectMeta;
+
+use bellerophon_process_runtime::Capabilities;
 
 use super::simulated_node::SimulatedNode;
 
@@ -37,7 +39,7 @@ const LEASE_DURATION_SECONDS: i32 = 40;
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// Capacity and allocatable of a simulated node.
-const CAPACITY: [(&str, &str); 4] = [
+pub(crate) const CAPACITY: [(&str, &str); 4] = [
     ("cpu", "32"),
     ("ephemeral-storage", "512Gi"),
     ("memory", "256Gi"),
@@ -71,6 +73,74 @@ const CONDITIONS: [(&str, &str, &str, &str); 4] = [
         "kubelet is posting ready status",
     ),
 ];
+
+/// What a node reports about its container runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RuntimeInfo {
+    version: &'static str,
+    kernel_version: &'static str,
+    os_image: &'static str,
+    /// Conditions besides those of every node.
+    conditions: Vec<RuntimeCondition>,
+}
+
+/// A condition of a container runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RuntimeCondition {
+    type_: &'static str,
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+impl RuntimeInfo {
+    pub(crate) fn simulated() -> Self {
+        Self {
+            version: "sim://0.1.0",
+            kernel_version: "6.12.0-sim",
+            os_image: "Bellerophon simulated node",
+            conditions: Vec::new(),
+        }
+    }
+
+    /// The runtime of local processes.
+    pub(crate) fn process(capabilities: &Capabilities) -> Self {
+        let tier = match &capabilities.tier.reason {
+            None => RuntimeCondition {
+                type_: "PodIsolation",
+                status: "True",
+                reason: "TierA",
+                message: "pods have their own network, mounts and process IDs".to_owned(),
+            },
+            Some(reason) => RuntimeCondition {
+                type_: "PodIsolation",
+                status: "False",
+                reason: "TierB",
+                message: reason.clone(),
+            },
+        };
+        let limits = match &capabilities.limits {
+            Ok(()) => RuntimeCondition {
+                type_: "ResourceLimits",
+                status: "True",
+                reason: "CgroupDelegated",
+                message: "limits of containers are enforced".to_owned(),
+            },
+            Err(reason) => RuntimeCondition {
+                type_: "ResourceLimits",
+                status: "False",
+                reason: "NoCgroup",
+                message: reason.clone(),
+            },
+        };
+        Self {
+            version: concat!("process://", env!("CARGO_PKG_VERSION")),
+            kernel_version: "",
+            os_image: "Bellerophon node with local processes",
+            conditions: vec![tier, limits],
+        }
+    }
+}
 
 /// The Node object that a kubelet registers. Mirrors `initialNode`.
 pub(crate) fn initial_node(simulated: &SimulatedNode, now: Timestamp) -> Node {
@@ -112,7 +182,13 @@ pub(crate) fn node_status(
     now: Timestamp,
 ) -> NodeStatus {
     let current_condition = |type_: &str| current.and_then(|current| condition(current, type_));
-    let conditions = CONDITIONS.map(|(type_, status, reason, message)| {
+    let runtime = &simulated.runtime;
+    let of_runtime = runtime.conditions.iter().map(|condition| {
+        let message = condition.message.as_str();
+        (condition.type_, condition.status, condition.reason, message)
+    });
+    let conditions = of_runtime.chain(CONDITIONS);
+    let conditions = conditions.map(|(type_, status, reason, message)| {
         let last_transition = current_condition(type_)
             .filter(|current| current.status == status)
             .and_then(|current| current.last_transition_time.clone());
@@ -139,20 +215,20 @@ pub(crate) fn node_status(
         ]),
         allocatable: Some(capacity.clone()),
         capacity: Some(capacity),
-        conditions: Some(conditions.into()),
+        conditions: Some(conditions.collect()),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: 10250 }),
         }),
         node_info: Some(NodeSystemInfo {
             architecture: "amd64".into(),
             boot_id: simulated.boot_id.clone(),
-            container_runtime_version: "sim://0.1.0".into(),
-            kernel_version: "6.12.0-sim".into(),
+            container_runtime_version: runtime.version.into(),
+            kernel_version: runtime.kernel_version.into(),
             kube_proxy_version: String::new(),
             kubelet_version: KUBELET_VERSION.into(),
             machine_id: simulated.name.clone(),
             operating_system: "linux".into(),
-            os_image: "Bellerophon simulated node".into(),
+            os_image: runtime.os_image.into(),
             system_uuid: simulated.name.clone(),
             swap: None,
         }),

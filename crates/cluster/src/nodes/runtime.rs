@@ -4,8 +4,10 @@
 //! Guarantees: a runtime never restarts a container; restart policy and back-off belong to the
 //! kubelet.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bellerophon::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -50,10 +52,22 @@ pub(crate) enum InstanceState {
         started: bool,
         ready: bool,
     },
-    /// Running with a failed liveness probe. It runs until it is stopped.
-    LivenessFailed { since: Timestamp },
+    /// Running with a failed liveness or startup probe. It runs until it is stopped.
+    Unhealthy {
+        since: Timestamp,
+        probe: ProbeType,
+        /// The output of the probe.
+        message: String,
+    },
     /// The instance has ended.
     Exited(Exit),
+}
+
+/// The probes that restart a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeType {
+    Liveness,
+    Startup,
 }
 
 /// How a container instance ended; the fields of `v1.ContainerStateTerminated`.
@@ -64,6 +78,8 @@ pub(crate) struct Exit {
     pub(crate) finished_at: Timestamp,
     pub(crate) exit_code: i32,
     pub(crate) reason: String,
+    /// The termination message.
+    pub(crate) message: Option<String>,
 }
 
 /// The status of a container instance.
@@ -73,6 +89,15 @@ pub(crate) struct InstanceStatus {
     /// When the state changes next without a request; `None` if it does not, or if the runtime
     /// triggers the kubelet itself.
     pub(crate) next_change: Option<Timestamp>,
+}
+
+/// Where a pod runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodNode {
+    pub(crate) name: String,
+    pub(crate) host_ip: String,
+    /// The IP address of the pod; `None` if the pod CIDR of the node is exhausted.
+    pub(crate) pod_ip: Option<String>,
 }
 
 /// A container runtime. The methods correspond to the calls of the Container Runtime Interface
@@ -85,6 +110,33 @@ pub(crate) trait Runtime: Send + Sync + 'static {
     /// A container instance; every restart of a container is a new one. Dropping it kills the
     /// container without a status, as a power loss does.
     type Instance: Send + 'static;
+
+    /// The scheme of container and image IDs.
+    const SCHEME: &'static str;
+
+    /// Whether pods have a network: their IP addresses are allocated before the first container
+    /// starts, and pods with `hostNetwork` have their own as well.
+    const HAS_POD_NETWORK: bool = false;
+
+    /// Messages about annotations of the pod that the runtime cannot use.
+    fn validate(&self, _pod: &Pod) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The IP address of a pod if the runtime allocates it; otherwise it is of the pod CIDR of the
+    /// node.
+    fn allocate_pod_ip(&self, _key: &ObjectKey, _uid: &str) -> Option<String> {
+        None
+    }
+
+    /// Observes a pod, before each of its syncs.
+    fn update_pod(&self, _pod: &Arc<Pod>, _node: &PodNode) {}
+
+    /// Removes the sandbox of a pod whose containers have ended (`StopPodSandbox`). Its logs stay.
+    fn terminate_pod(&self, _key: &ObjectKey) {}
+
+    /// Removes what is left of a pod that is not in the API any more (`RemovePodSandbox`).
+    fn remove_pod(&self, _key: &ObjectKey) {}
 
     /// Starts a container (`CreateContainer` and `StartContainer`).
     fn start(&self, config: &ContainerConfig<'_>, now: Timestamp) -> Self::Instance;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellerophon::clock::Rng;
@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::node_simulation::{NodeSimulation, Operation};
+use super::node_status::RuntimeInfo;
 use super::time::after;
 
 /// How long a reboot takes.
@@ -50,6 +51,7 @@ pub(crate) struct SimulatedNode {
     pub(crate) status_reported_at: Option<Timestamp>,
     /// `spec.unschedulable` at the last status report.
     pub(crate) unschedulable: bool,
+    pub(crate) runtime: Arc<RuntimeInfo>,
 }
 
 impl SimulatedNode {
@@ -121,7 +123,13 @@ pub(crate) struct SimulatedNodes {
 impl SimulatedNodes {
     /// Creates `count` nodes that are powered on and connected. `all_ready` becomes `true` once
     /// every node has been Ready.
-    pub(crate) fn new(count: usize, rng: Rng, all_ready: watch::Sender<bool>) -> Self {
+    pub(crate) fn new(
+        count: usize,
+        rng: Rng,
+        all_ready: watch::Sender<bool>,
+        runtime: RuntimeInfo,
+    ) -> Self {
+        let runtime = Arc::new(runtime);
         let node = |number: u32| SimulatedNode {
             name: format!("node-{number}"),
             number,
@@ -134,6 +142,7 @@ impl SimulatedNodes {
             lease_renewed_at: None,
             status_reported_at: None,
             unschedulable: false,
+            runtime: runtime.clone(),
         };
         let nodes = (1..=u32::try_from(count).unwrap_or(u32::MAX)).map(node);
         let entries: BTreeMap<_, _> = nodes
@@ -287,7 +296,8 @@ mod tests {
     use super::*;
 
     fn nodes(count: usize) -> SimulatedNodes {
-        SimulatedNodes::new(count, Rng::seeded(7), watch::Sender::new(false))
+        let all_ready = watch::Sender::new(false);
+        SimulatedNodes::new(count, Rng::seeded(7), all_ready, RuntimeInfo::simulated())
     }
 
     #[test]

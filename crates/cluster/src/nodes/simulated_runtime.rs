@@ -7,9 +7,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 
-use super::container_simulation::{ContainerSimulation, StartFailure};
-use super::runtime::{ContainerConfig, Exit, InstanceState, InstanceStatus, Runtime};
+use super::container_simulation::{self, ContainerSimulation, StartFailure};
+use super::runtime::{ContainerConfig, Exit, InstanceState, InstanceStatus, ProbeType, Runtime};
 use super::time::after;
 
 /// The exit code of a process that was killed with SIGKILL.
@@ -43,6 +44,12 @@ struct Stop {
 
 impl Runtime for SimulatedRuntime {
     type Instance = SimulatedInstance;
+
+    const SCHEME: &'static str = "sim";
+
+    fn validate(&self, pod: &Pod) -> Vec<String> {
+        container_simulation::validate(pod.metadata.annotations.as_ref())
+    }
 
     fn start(&self, _: &ContainerConfig<'_>, now: Timestamp) -> SimulatedInstance {
         SimulatedInstance {
@@ -89,6 +96,7 @@ impl Runtime for SimulatedRuntime {
                 finished_at: stop.requested_at,
                 exit_code: SIGKILL_EXIT_CODE,
                 reason: "ContainerStatusUnknown".into(),
+                message: None,
             };
             return ended(InstanceState::Exited(exit));
         }
@@ -146,7 +154,11 @@ fn running(
     let next_change = changes.into_iter().flatten().filter(|at| *at > now).min();
     if liveness_fails_at.is_some_and(|at| at <= now) {
         return InstanceStatus {
-            state: InstanceState::LivenessFailed { since },
+            state: InstanceState::Unhealthy {
+                since,
+                probe: ProbeType::Liveness,
+                message: "simulated failure".into(),
+            },
             next_change,
         };
     }
@@ -194,6 +206,7 @@ fn exit(simulation: &ContainerSimulation, since: Timestamp, stop: Option<Stop>) 
             finished_at: after(since, run_for),
             exit_code,
             reason: reason.unwrap_or_else(|| default_reason(exit_code)),
+            message: None,
         }
     });
     let stopped = stop.map(|stop| {
@@ -208,6 +221,7 @@ fn exit(simulation: &ContainerSimulation, since: Timestamp, stop: Option<Stop>) 
             finished_at: exits_at.min(stop.deadline).max(stop.requested_at),
             exit_code,
             reason: default_reason(exit_code),
+            message: None,
         }
     });
     // Whichever comes first.
@@ -219,7 +233,6 @@ fn exit(simulation: &ContainerSimulation, since: Timestamp, stop: Option<Stop>) 
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Pod;
     use serde_json::json;
 
     use super::super::runtime::ContainerType;
@@ -261,7 +274,7 @@ mod tests {
                 InstanceState::Running { ready: true, .. } => "ready".to_owned(),
                 InstanceState::Running { started: true, .. } => "started".to_owned(),
                 InstanceState::Running { .. } => "running".to_owned(),
-                InstanceState::LivenessFailed { .. } => "unhealthy".to_owned(),
+                InstanceState::Unhealthy { .. } => "unhealthy".to_owned(),
                 InstanceState::Exited(exit) => format!("{} {}", exit.reason, exit.exit_code),
             };
             lines.push(format!("{} {state}", now.as_second()));

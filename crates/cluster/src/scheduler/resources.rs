@@ -190,7 +190,7 @@ pub(crate) fn value(quantity: &Quantity) -> i64 {
 }
 
 /// A quantity in thousandths, rounded up. Mirrors `Quantity.MilliValue`.
-fn milli_value(quantity: &Quantity) -> i64 {
+pub(crate) fn milli_value(quantity: &Quantity) -> i64 {
     scaled_value(quantity, 1000)
 }
 

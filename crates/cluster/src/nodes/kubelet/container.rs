@@ -11,10 +11,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::super::runtime::{ContainerConfig, ContainerType, Exit, InstanceState, Runtime};
+use super::super::runtime::{
+    ContainerConfig, ContainerType, Exit, InstanceState, ProbeType, Runtime,
+};
 use super::super::time::after;
 use super::backoff::Backoff;
-use super::events;
+use super::events::{self, PodEvent};
 use super::pod_worker::SyncResult;
 
 /// The default of `terminationGracePeriodSeconds`.
@@ -26,6 +28,9 @@ pub(super) const PULL_ERROR_SHOWN: Duration = Duration::from_secs(2);
 /// Exit code and reason of containers that were lost with their node.
 const LOST_EXIT_CODE: i32 = 255;
 const LOST_REASON: &str = "Unknown";
+
+/// The reason of containers whose program could not be started, as container runtimes report it.
+const START_ERROR: &str = "StartError";
 
 /// One container of a pod.
 pub(crate) struct PodContainer<I> {
@@ -136,6 +141,7 @@ impl<I: Send + 'static> PodContainer<I> {
                     finished_at: now,
                     exit_code: LOST_EXIT_CODE,
                     reason: LOST_REASON.into(),
+                    message: None,
                 }),
             };
         } else if let Some(terminated) = state.and_then(|state| state.terminated.as_ref()) {
@@ -303,6 +309,11 @@ impl<I: Send + 'static> PodContainer<I> {
         match status.state {
             InstanceState::Exited(exit) => {
                 let was_stopped = *stopping;
+                // It ended before it was observed running.
+                if *observed == InstanceState::Creating && exit.started_at.is_some() {
+                    result.events.extend(start_events(container, &exit));
+                    self.restart_count += i32::from(self.last_exit.is_some());
+                }
                 // A container that was stopped on request did not fail.
                 self.failures += i32::from(exit.exit_code != 0 && !was_stopped);
                 if !was_stopped
@@ -332,10 +343,15 @@ impl<I: Send + 'static> PodContainer<I> {
                 };
                 true
             }
-            InstanceState::LivenessFailed { .. } if !*stopping => {
-                result.events.extend(events::liveness_failed(container));
-                // Mirrors killContainer with the pod's grace period.
-                runtime.stop(instance, now, termination_grace_period(pod));
+            InstanceState::Unhealthy {
+                probe, ref message, ..
+            } if !*stopping => {
+                let unhealthy = events::unhealthy(container, probe, message);
+                result.events.extend(unhealthy);
+                // Mirrors killContainer with the grace period of the probe or the pod.
+                let grace_period = probe_grace_period(container, probe);
+                let grace_period = grace_period.unwrap_or_else(|| termination_grace_period(pod));
+                runtime.stop(instance, now, grace_period);
                 *observed = status.state;
                 *stopping = true;
                 true
@@ -423,6 +439,26 @@ impl<I: Send + 'static> PodContainer<I> {
     }
 }
 
+/// The events of a container that was started and has ended.
+fn start_events(container: &Container, exit: &Exit) -> [PodEvent; 3] {
+    let started = if exit.reason == START_ERROR {
+        events::failed(exit.message.as_deref().unwrap_or_default())
+    } else {
+        events::started()
+    };
+    [events::pulled(container), events::created(), started]
+}
+
+/// The `terminationGracePeriodSeconds` of a probe, which precedes that of the pod.
+fn probe_grace_period(container: &Container, probe: ProbeType) -> Option<Duration> {
+    let probe = match probe {
+        ProbeType::Liveness => container.liveness_probe.as_ref(),
+        ProbeType::Startup => container.startup_probe.as_ref(),
+    };
+    let seconds = probe.and_then(|probe| probe.termination_grace_period_seconds)?;
+    u64::try_from(seconds).ok().map(Duration::from_secs)
+}
+
 /// The pod's `terminationGracePeriodSeconds`.
 pub(super) fn termination_grace_period(pod: &Pod) -> Duration {
     let seconds = pod
@@ -441,5 +477,6 @@ fn exit_of(terminated: &ContainerStateTerminated, now: Timestamp) -> Exit {
         finished_at: timestamp(&terminated.finished_at).unwrap_or(now),
         exit_code: terminated.exit_code,
         reason: terminated.reason.clone().unwrap_or_default(),
+        message: terminated.message.clone(),
     }
 }

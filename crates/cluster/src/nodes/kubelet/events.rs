@@ -3,6 +3,8 @@
 use bellerophon::events::{Event, EventType};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
+use super::super::runtime::ProbeType;
+
 /// An event of a pod.
 pub(crate) type PodEvent = Event;
 
@@ -50,27 +52,45 @@ pub(crate) fn stopping(container: &Container) -> PodEvent {
     )
 }
 
-pub(crate) fn liveness_failed(container: &Container) -> [PodEvent; 2] {
-    let failed = "Liveness probe failed: simulated failure".to_owned();
+pub(crate) fn unhealthy(container: &Container, probe: ProbeType, message: &str) -> [PodEvent; 2] {
+    let (name, lower_name) = match probe {
+        ProbeType::Liveness => ("Liveness", "liveness"),
+        ProbeType::Startup => ("Startup", "startup"),
+    };
     let killed = format!(
-        "Container {} failed liveness probe, will be restarted",
+        "Container {} failed {lower_name} probe, will be restarted",
         container.name
     );
     [
-        event(EventType::Warning, "Unhealthy", "Probing", failed),
+        probe_failed(name, message),
         event(EventType::Normal, "Killing", "Killing", killed),
     ]
+}
+
+/// A failed probe; `probe` is `Liveness`, `Readiness` or `Startup`.
+pub(crate) fn probe_failed(probe: &str, output: &str) -> PodEvent {
+    let message = format!("{probe} probe failed: {output}");
+    event(EventType::Warning, "Unhealthy", "Probing", message)
+}
+
+pub(crate) fn failed(message: &str) -> PodEvent {
+    let message = format!("Error: {message}");
+    event(EventType::Warning, "Failed", "Creating", message)
+}
+
+pub(crate) fn failed_mount(message: String) -> PodEvent {
+    event(EventType::Warning, "FailedMount", "Mounting", message)
+}
+
+/// A failed lifecycle hook; `reason` is `FailedPostStartHook` or `FailedPreStopHook`.
+pub(crate) fn hook_failed(reason: &str, message: String) -> PodEvent {
+    event(EventType::Warning, reason, "Running", message)
 }
 
 pub(crate) fn start_failed(container: &Container, reason: &str, message: &str) -> Vec<PodEvent> {
     let image = container.image.as_deref().unwrap_or_default();
     if reason != "ErrImagePull" {
-        return vec![event(
-            EventType::Warning,
-            "Failed",
-            "Creating",
-            format!("Error: {message}"),
-        )];
+        return vec![failed(message)];
     }
     vec![
         event(

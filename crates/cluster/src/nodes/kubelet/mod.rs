@@ -9,7 +9,7 @@
 mod backoff; // restart back-off of containers
 mod conditions; // pod conditions
 mod container; // one container of a pod
-mod events; // events of pods
+pub(super) mod events; // events of pods
 mod pod_worker; // the sync of one pod
 mod status; // pod status from container states
 mod status_patch; // changed fields of a pod status
@@ -33,8 +33,7 @@ use self::events::PodEvent;
 use self::pod_worker::PodWorker;
 use self::status::{StatusInputs, generate_pod_status, is_terminal_phase};
 use self::status_patch::{changed_fields, strategic_merge_patch};
-use super::container_simulation;
-use super::runtime::Runtime;
+use super::runtime::{PodNode, Runtime};
 use super::simulated_node::{SimulatedNode, SimulatedNodes};
 use super::time::remaining;
 use crate::api_errors::is_gone_or_conflict;
@@ -105,10 +104,18 @@ impl<R: Runtime> Kubelet<R> {
     fn sync_pod(
         &self,
         key: &ObjectKey,
-        pod: &Pod,
+        pod: &Arc<Pod>,
         node: &SimulatedNode,
         now: Timestamp,
     ) -> SyncOutcome {
+        if R::HAS_POD_NETWORK {
+            let pod_node = PodNode {
+                name: node.name.clone(),
+                host_ip: node.host_ip().to_string(),
+                pod_ip: self.pod_ip(key, pod, node, true),
+            };
+            self.runtime.update_pod(pod, &pod_node);
+        }
         let uid = pod.uid().unwrap_or_default();
         let mut workers = self.lock_workers();
         let is_known = workers
@@ -131,15 +138,17 @@ impl<R: Runtime> Kubelet<R> {
         let mut result = worker.sync(&self.runtime, pod, now);
         if !is_known {
             result.events.extend(
-                container_simulation::validate(pod.metadata.annotations.as_ref())
+                self.runtime
+                    .validate(pod)
                     .into_iter()
                     .map(events::invalid_simulation),
             );
         }
         let inputs = StatusInputs {
             host_ip: node.host_ip().to_string(),
-            pod_ip: self.pod_ip(pod, node, worker.has_sandbox()),
+            pod_ip: self.pod_ip(key, pod, node, worker.has_sandbox()),
             now,
+            scheme: R::SCHEME,
         };
         SyncOutcome {
             events: result.events,
@@ -149,20 +158,29 @@ impl<R: Runtime> Kubelet<R> {
         }
     }
 
-    fn pod_ip(&self, pod: &Pod, node: &SimulatedNode, has_sandbox: bool) -> Option<String> {
+    fn pod_ip(
+        &self,
+        key: &ObjectKey,
+        pod: &Pod,
+        node: &SimulatedNode,
+        has_sandbox: bool,
+    ) -> Option<String> {
         let status_ip = pod
             .status
             .as_ref()
             .and_then(|status| status.pod_ip.as_deref());
         // Pods on the host network have the IP of the node.
-        if pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true) {
+        let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network);
+        if host_network == Some(true) && !R::HAS_POD_NETWORK {
             return Some(node.host_ip().to_string());
         }
         if !has_sandbox && status_ip.is_none() {
             return None;
         }
-        self.nodes
-            .allocate_pod_ip(&node.name, &pod.uid().unwrap_or_default(), status_ip)
+        let uid = pod.uid().unwrap_or_default();
+        self.runtime
+            .allocate_pod_ip(key, &uid)
+            .or_else(|| self.nodes.allocate_pod_ip(&node.name, &uid, status_ip))
     }
 
     async fn write_status(
@@ -183,6 +201,7 @@ impl<R: Runtime> Kubelet<R> {
     /// is terminating. Mirrors `SyncTerminatedPod` and the status manager's final delete.
     async fn finish_pod(&self, req: &Request<Pod>, pod: &Pod) -> Result<Action, Error> {
         self.remove_worker(req.key(), pod.metadata.uid.as_deref());
+        self.runtime.terminate_pod(req.key());
         if pod.metadata.deletion_timestamp.is_none() {
             return Ok(Action::await_change());
         }
@@ -219,8 +238,9 @@ impl<R: Runtime> Kubelet<R> {
 
 impl<R: Runtime> Reconciler<Pod> for Kubelet<R> {
     async fn reconcile(&self, req: Request<Pod>) -> Result<Action, Error> {
-        let Some(pod) = req.object() else {
+        let Some(pod) = req.arc() else {
             self.remove_worker(req.key(), None);
+            self.runtime.remove_pod(req.key());
             return Ok(Action::await_change());
         };
         let node = node_name(pod)
@@ -242,7 +262,7 @@ impl<R: Runtime> Reconciler<Pod> for Kubelet<R> {
         if !outcome.events.is_empty() {
             let recorder = self.recorder.with_instance(node.name.as_str());
             for event in outcome.events {
-                recorder.event(pod, event);
+                recorder.event(pod.as_ref(), event);
             }
         }
         if let Some(status) = outcome.status {

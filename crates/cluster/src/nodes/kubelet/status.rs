@@ -27,6 +27,8 @@ pub(crate) struct StatusInputs {
     /// `None` before the pod sandbox exists.
     pub(crate) pod_ip: Option<String>,
     pub(crate) now: Timestamp,
+    /// The scheme of container and image IDs.
+    pub(crate) scheme: &'static str,
 }
 
 pub(crate) fn is_terminal_phase(phase: Option<&str>) -> bool {
@@ -59,7 +61,7 @@ pub(crate) fn generate_pod_status<I: Send + 'static>(
     let statuses = |containers: Vec<&PodContainer<I>>| {
         containers
             .into_iter()
-            .map(|container| container_status(pod, worker, container, inputs.now))
+            .map(|container| container_status(pod, worker, container, inputs))
             .collect::<Vec<_>>()
     };
     let deadline_exceeded = worker.is_terminated() && exceeded_deadline(worker);
@@ -124,11 +126,11 @@ fn container_status<I: Send + 'static>(
     pod: &Pod,
     worker: &PodWorker<I>,
     container: &PodContainer<I>,
-    now: Timestamp,
+    inputs: &StatusInputs,
 ) -> ContainerStatus {
     let spec = container.spec(pod);
     let image = spec.image.clone().unwrap_or_default();
-    let (state, last_state) = container_states(pod, worker, container, now);
+    let (state, last_state) = container_states(pod, worker, container, inputs);
     let (started, ready) = match &container.phase {
         ContainerPhase::Active {
             observed: InstanceState::Running { started, ready, .. },
@@ -138,7 +140,7 @@ fn container_status<I: Send + 'static>(
             (*started, is_ready)
         }
         ContainerPhase::Active {
-            observed: InstanceState::LivenessFailed { .. },
+            observed: InstanceState::Unhealthy { .. },
             ..
         } => (true, false),
         // A completed init container is ready.
@@ -151,12 +153,13 @@ fn container_status<I: Send + 'static>(
     ContainerStatus {
         name: spec.name.clone(),
         image_id: if has_run {
-            format!("sim://{image}")
+            format!("{}://{image}", inputs.scheme)
         } else {
             String::new()
         },
         image,
-        container_id: has_run.then(|| container_id(pod, &spec.name, container.restart_count)),
+        container_id: has_run
+            .then(|| container_id(pod, &spec.name, container.restart_count, inputs)),
         ready,
         started: Some(started),
         restart_count: container.restart_count,
@@ -171,7 +174,7 @@ fn container_states<I: Send + 'static>(
     pod: &Pod,
     worker: &PodWorker<I>,
     container: &PodContainer<I>,
-    now: Timestamp,
+    inputs: &StatusInputs,
 ) -> (ContainerState, Option<ContainerState>) {
     let spec = container.spec(pod);
     let has_init_containers = worker
@@ -183,8 +186,10 @@ fn container_states<I: Send + 'static>(
     } else {
         "ContainerCreating"
     };
-    let terminated_as =
-        |exit: &Exit, restarts: i32| terminated(exit, container_id(pod, &spec.name, restarts));
+    let now = inputs.now;
+    let terminated_as = |exit: &Exit, restarts: i32| {
+        terminated(exit, container_id(pod, &spec.name, restarts, inputs))
+    };
     let last_state = container
         .last_exit
         .as_ref()
@@ -192,7 +197,7 @@ fn container_states<I: Send + 'static>(
     match &container.phase {
         ContainerPhase::Waiting => (waiting(waiting_reason, None), last_state),
         ContainerPhase::Active {
-            observed: InstanceState::Running { since, .. } | InstanceState::LivenessFailed { since },
+            observed: InstanceState::Running { since, .. } | InstanceState::Unhealthy { since, .. },
             ..
         } => (running(*since), last_state),
         ContainerPhase::Active { .. } => match &container.last_exit {
@@ -261,6 +266,7 @@ fn terminated(exit: &Exit, container_id: String) -> ContainerState {
         finished_at: has_run.then_some(Time(exit.finished_at)),
         started_at: exit.started_at.map(Time),
         reason: Some(exit.reason.clone()),
+        message: exit.message.clone(),
         ..ContainerStateTerminated::default()
     };
     ContainerState {
@@ -269,9 +275,10 @@ fn terminated(exit: &Exit, container_id: String) -> ContainerState {
     }
 }
 
-fn container_id(pod: &Pod, container: &str, restarts: i32) -> String {
+fn container_id(pod: &Pod, container: &str, restarts: i32, inputs: &StatusInputs) -> String {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    format!("sim://{uid}-{container}-{restarts}")
+    let scheme = inputs.scheme;
+    format!("{scheme}://{uid}-{container}-{restarts}")
 }
 
 /// Formats a duration of whole seconds as Go's `Duration.String` does.

@@ -89,6 +89,7 @@ impl Timeline {
                 host_ip: "172.16.0.1".into(),
                 pod_ip,
                 now,
+                scheme: "sim",
             };
             let status = generate_pod_status(&self.pod, &self.worker, &inputs);
             if changed_fields(&self.pod, status.clone()).is_some() {

@@ -1,0 +1,584 @@
+//! One run of a container: create, postStart, probes, preStop, exit.
+//!
+//! In: the container's spec, a stop request. Out: the state of the instance.
+//! Guarantees: every change of the state enqueues the pod; dropping the instance kills the
+//! container.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bellerophon::ObjectKey;
+use bellerophon_process_runtime::expansion::expand;
+use bellerophon_process_runtime::images::Image;
+use bellerophon_process_runtime::logs::{LogReader, ReadOptions};
+use bellerophon_process_runtime::{
+    Container, ContainerConfig, ContainerExit, Error, Limits, Mount, Sandbox, StartError, Streams,
+    Tier, User,
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{self, ConfigMap, Pod, Secret};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::super::kubelet::events::{self, PodEvent};
+use super::super::runtime::{Exit, InstanceState, ProbeType};
+use super::environment::{EnvironmentInputs, environment, references};
+use super::pod::ProcessPod;
+use super::probes::{self, ProbeTarget};
+use super::service_environment::service_environment;
+use super::{Shared, hooks, volumes};
+use crate::scheduler::{quantity_milli_value, quantity_value};
+
+const SIGTERM: i32 = 15;
+/// The exit code of a container that was stopped before it was running.
+const SIGKILL_EXIT_CODE: i32 = 137;
+/// Mirrors `minimumGracePeriodInSeconds`.
+const MINIMUM_GRACE_PERIOD: Duration = Duration::from_secs(2);
+
+/// The delays between attempts to set up volumes.
+const MOUNT_RETRY_FIRST: Duration = Duration::from_millis(500);
+const MOUNT_RETRY_MAX: Duration = Duration::from_secs(122);
+
+/// The limits of a termination message, and of one from the log.
+const MESSAGE_MAX: usize = 4096;
+const LOG_MESSAGE_MAX: usize = 2048;
+const LOG_MESSAGE_LINES: i64 = 80;
+const MESSAGE_PATH_DEFAULT: &str = "/dev/termination-log";
+
+/// A container instance.
+pub(crate) struct ProcessInstance {
+    state: Arc<Mutex<InstanceState>>,
+    /// The end of the grace period, once it is stopped.
+    stop: watch::Sender<Option<Instant>>,
+    task: AbortHandle,
+}
+
+impl Drop for ProcessInstance {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ProcessInstance {
+    pub(super) fn start(shared: Arc<Shared>, pod: Arc<ProcessPod>, name: String) -> Self {
+        let state = Arc::new(Mutex::new(InstanceState::Creating));
+        let (stop, stop_receiver) = watch::channel(None);
+        let run = Run {
+            shared,
+            pod,
+            name,
+            state: state.clone(),
+            stop: stop_receiver,
+        };
+        let task = tokio::spawn(run.run()).abort_handle();
+        Self { state, stop, task }
+    }
+
+    pub(super) fn state(&self) -> InstanceState {
+        lock(&self.state).clone()
+    }
+
+    /// Stops it until the deadline. A later deadline than that of an earlier call has no effect.
+    pub(super) fn stop(&self, deadline: Instant) {
+        self.stop.send_if_modified(|current| {
+            let is_earlier = current.is_none_or(|current| deadline < current);
+            if is_earlier {
+                *current = Some(deadline);
+            }
+            is_earlier
+        });
+    }
+}
+
+fn lock(state: &Mutex<InstanceState>) -> std::sync::MutexGuard<'_, InstanceState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The task of an instance.
+struct Run {
+    shared: Arc<Shared>,
+    pod: Arc<ProcessPod>,
+    name: String,
+    state: Arc<Mutex<InstanceState>>,
+    stop: watch::Receiver<Option<Instant>>,
+}
+
+/// A started container.
+struct Started {
+    spec: v1::Container,
+    sandbox: Sandbox,
+    container: Arc<Container>,
+    log_path: PathBuf,
+    /// The file of the termination message on the node.
+    message_path: PathBuf,
+}
+
+impl Run {
+    async fn run(self) {
+        let stopped = deadline(self.stop.clone());
+        let created = tokio::select! {
+            created = self.create() => created,
+            _ = stopped => Err(InstanceState::Exited(Exit {
+                started_at: None,
+                finished_at: self.now(),
+                exit_code: SIGKILL_EXIT_CODE,
+                reason: "ContainerStatusUnknown".to_owned(),
+                message: None,
+            })),
+        };
+        let started = match created {
+            Ok(started) => started,
+            Err(state) => return self.set_state(state),
+        };
+        let exit = self.supervise(&started).await;
+        let exit = Exit {
+            started_at: Some(exit.started_at),
+            finished_at: exit.finished_at,
+            exit_code: exit.exit_code,
+            reason: exit.reason().to_owned(),
+            message: started.termination_message(&exit).await,
+        };
+        self.set_state(InstanceState::Exited(exit));
+    }
+
+    fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    fn set_state(&self, state: InstanceState) {
+        *lock(&self.state) = state;
+        self.shared
+            .enqueue(&self.pod.key, "the state of a container changed");
+    }
+
+    /// Changes the results of probes of the running container.
+    fn set_health(&self, change: impl FnOnce(&mut bool, &mut bool)) {
+        {
+            let mut state = lock(&self.state);
+            if let InstanceState::Running { started, ready, .. } = &mut *state {
+                change(started, ready);
+            }
+        }
+        self.shared
+            .enqueue(&self.pod.key, "the result of a probe changed");
+    }
+
+    fn record(&self, event: PodEvent) {
+        let node = self.pod.node.name.as_str();
+        let recorder = self.shared.recorder.with_instance(node);
+        recorder.event(self.pod.latest().as_ref(), event);
+    }
+
+    fn start_failed(&self, reason: &'static str, message: impl ToString) -> InstanceState {
+        InstanceState::StartFailed {
+            at: self.now(),
+            reason,
+            message: message.to_string(),
+        }
+    }
+
+    /// Starts the container. The error is the state of the instance.
+    async fn create(&self) -> Result<Started, InstanceState> {
+        let failed = |reason| move |message: String| self.start_failed(reason, message);
+        let complete = self.pod.complete(&self.shared).await;
+        let complete = complete.map_err(failed("CreateContainerError"))?;
+        let spec = container_spec(&complete, &self.name);
+        let spec = spec.ok_or_else(|| {
+            self.start_failed("CreateContainerError", "the container is not in the pod")
+        })?;
+        let sandbox = self.pod.sandbox(&self.shared).await;
+        let sandbox = sandbox.map_err(failed("CreatePodSandboxError"))?;
+        self.set_up_volumes().await;
+        let image = spec.image.as_deref().unwrap_or_default();
+        let image = self.shared.images.find(image);
+        let image = image.map_err(|error| self.start_failed("ErrImagePull", error))?;
+        let env = self.environment(&complete, spec, image).await;
+        let env = env.map_err(failed("CreateContainerConfigError"))?;
+        let mounts = volumes::mounts(&self.shared, &self.pod, spec, &env).await;
+        let mounts = mounts.map_err(failed("CreateContainerConfigError"))?;
+        let attempt = self.pod.next_attempt(&self.name);
+        let message_path = self
+            .pod
+            .dir
+            .join("termination-log")
+            .join(format!("{}-{attempt}", self.name));
+        let mut started = ContainerConfig {
+            name: self.name.clone(),
+            argv: argv(spec, image, &env),
+            env: env.into_iter().collect(),
+            working_dir: spec
+                .working_dir
+                .as_ref()
+                .or(image.working_dir.as_ref())
+                .map(PathBuf::from),
+            user: user(&complete, spec),
+            streams: Streams {
+                stdin: spec.stdin == Some(true),
+                stdin_once: spec.stdin_once == Some(true),
+                tty: spec.tty == Some(true),
+            },
+            mounts,
+            log_path: self.pod.log_path(&self.name, attempt),
+            limits: limits(spec),
+        };
+        started.mounts.push(
+            message_mount(spec, &message_path)
+                .map_err(|error| self.start_failed("CreateContainerError", error))?,
+        );
+        let log_path = started.log_path.clone();
+        let container = match sandbox.start_container(started).await {
+            Ok(container) => Arc::new(container),
+            Err(Error::Start(error)) => return Err(InstanceState::Exited(self.start_error(error))),
+            Err(error) => return Err(self.start_failed("RunContainerError", error)),
+        };
+        self.pod.set_running(&self.name, &container);
+        Ok(Started {
+            spec: spec.clone(),
+            sandbox,
+            container,
+            log_path,
+            message_path,
+        })
+    }
+
+    fn start_error(&self, error: StartError) -> Exit {
+        let now = self.now();
+        Exit {
+            started_at: Some(now),
+            finished_at: now,
+            exit_code: StartError::EXIT_CODE,
+            reason: StartError::REASON.to_owned(),
+            message: Some(error.message),
+        }
+    }
+
+    /// Sets up the volumes; tries again until it succeeds.
+    async fn set_up_volumes(&self) {
+        let mut delay = MOUNT_RETRY_FIRST;
+        while let Err(error) = self.pod.set_up_volumes(&self.shared).await {
+            self.record(events::failed_mount(error.to_string()));
+            // A source that was missing may be created before; an error is the timeout.
+            let _ = timeout(delay, self.pod.changed.notified()).await;
+            delay = (delay * 2).min(MOUNT_RETRY_MAX);
+        }
+    }
+
+    async fn environment(
+        &self,
+        complete: &Pod,
+        spec: &v1::Container,
+        image: &Image,
+    ) -> Result<BTreeMap<String, String>, String> {
+        let namespace = self.pod.key.namespace();
+        let (config_map_names, secret_names) = references(spec);
+        let mut config_maps = BTreeMap::new();
+        for name in config_map_names {
+            let key = ObjectKey::new(namespace, name);
+            let found = self.shared.client.get::<ConfigMap>(&key).await;
+            if let Some(found) = found.map_err(|error| error.to_string())? {
+                config_maps.insert(name.to_owned(), found);
+            }
+        }
+        let mut secrets = BTreeMap::new();
+        for name in secret_names {
+            let key = ObjectKey::new(namespace, name);
+            let found = self.shared.client.get::<Secret>(&key).await;
+            if let Some(found) = found.map_err(|error| error.to_string())? {
+                secrets.insert(name.to_owned(), found);
+            }
+        }
+        let latest = self.pod.latest();
+        let mut env = environment(&EnvironmentInputs {
+            pod: &latest,
+            node: &self.pod.node,
+            container: spec,
+            services: service_environment(complete, &self.shared.services.list()),
+            config_maps,
+            secrets,
+        })?;
+        let mut add = |name: &str, value: &str| {
+            env.entry(name.to_owned())
+                .or_insert_with(|| value.to_owned());
+        };
+        for (name, value) in &image.env {
+            add(name, value);
+        }
+        // Without namespaces, a program must bind to the address of its pod.
+        if self.shared.runtime.tier() == Tier::B
+            && let Some(ip) = &self.pod.node.pod_ip
+        {
+            add("POD_IP", ip);
+            add("HOST", ip);
+        }
+        Ok(env)
+    }
+
+    /// Runs hooks and probes until the container has ended.
+    async fn supervise(&self, started: &Started) -> ContainerExit {
+        let container = &started.container;
+        let lifecycle = started.spec.lifecycle.as_ref();
+        let post_start = lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref());
+        if let Some(handler) = post_start {
+            let hook = hooks::run(handler, &started.spec, container, &started.sandbox);
+            let result = tokio::select! {
+                result = hook => result,
+                exit = container.wait() => return exit,
+            };
+            if let Err(message) = result {
+                let message = format!("PostStartHook failed: {message}");
+                self.record(events::hook_failed("FailedPostStartHook", message));
+                return container.stop(MINIMUM_GRACE_PERIOD).await;
+            }
+        }
+        let is_startup_probed = started.spec.startup_probe.is_some();
+        let is_readiness_probed = started.spec.readiness_probe.is_some();
+        let bellerophon_process_runtime::ContainerState::Running { since } = container.state()
+        else {
+            return container.wait().await;
+        };
+        self.set_state(InstanceState::Running {
+            since,
+            started: !is_startup_probed,
+            ready: !is_startup_probed && !is_readiness_probed,
+        });
+        tokio::select! {
+            exit = container.wait() => exit,
+            () = self.probe(started, since) => container.wait().await,
+            _ = deadline(self.stop.clone()) => self.stop(started).await,
+        }
+    }
+
+    /// Probes the container. Never ends, because a container without probes may run forever.
+    async fn probe(&self, started: &Started, since: Timestamp) {
+        let spec = &started.spec;
+        let target = ProbeTarget {
+            spec,
+            container: &started.container,
+            sandbox: &started.sandbox,
+        };
+        let unhealthy = |probe: ProbeType, message: &str| {
+            self.set_state(InstanceState::Unhealthy {
+                since,
+                probe,
+                message: message.to_owned(),
+            });
+        };
+        let failed = |probe: &'static str| {
+            move |output: &str| self.record(events::probe_failed(probe, output))
+        };
+        if let Some(probe) = &spec.startup_probe {
+            let mut has_started = false;
+            let changed = |result: &Result<(), String>| {
+                match result {
+                    Ok(()) => {
+                        has_started = true;
+                        let is_ready = spec.readiness_probe.is_none();
+                        self.set_health(|started, ready| {
+                            *started = true;
+                            *ready = is_ready;
+                        });
+                    }
+                    Err(output) => unhealthy(ProbeType::Startup, output),
+                }
+                false
+            };
+            probes::run(probe, &target, None, failed("Startup"), changed).await;
+            if !has_started {
+                return std::future::pending().await;
+            }
+        }
+        let readiness = async {
+            let Some(probe) = &spec.readiness_probe else {
+                return;
+            };
+            let changed = |result: &Result<(), String>| {
+                if let Err(output) = result {
+                    self.record(events::probe_failed("Readiness", output));
+                }
+                self.set_health(|_, ready| *ready = result.is_ok());
+                true
+            };
+            probes::run(probe, &target, Some(false), failed("Readiness"), changed).await;
+        };
+        let liveness = async {
+            let Some(probe) = &spec.liveness_probe else {
+                return;
+            };
+            let changed = |result: &Result<(), String>| match result {
+                Ok(()) => true,
+                Err(output) => {
+                    unhealthy(ProbeType::Liveness, output);
+                    false
+                }
+            };
+            probes::run(probe, &target, Some(true), failed("Liveness"), changed).await;
+        };
+        tokio::join!(readiness, liveness);
+        std::future::pending().await
+    }
+
+    /// Stops the container: preStop, SIGTERM, SIGKILL. Mirrors `killContainer`.
+    async fn stop(&self, started: &Started) -> ContainerExit {
+        let container = &started.container;
+        let lifecycle = started.spec.lifecycle.as_ref();
+        let pre_stop = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref());
+        if let Some(handler) = pre_stop {
+            let hook = hooks::run(handler, &started.spec, container, &started.sandbox);
+            let result = tokio::select! {
+                result = hook => result,
+                exit = container.wait() => return exit,
+                () = deadline_passed(self.stop.clone(), None) => {
+                    Err("it did not end in the grace period".to_owned())
+                }
+            };
+            if let Err(message) = result {
+                let message = format!("PreStopHook failed: {message}");
+                self.record(events::hook_failed("FailedPreStopHook", message));
+            }
+        }
+        let minimum = Instant::now() + MINIMUM_GRACE_PERIOD;
+        container.signal(SIGTERM).await;
+        tokio::select! {
+            exit = container.wait() => exit,
+            () = deadline_passed(self.stop.clone(), Some(minimum)) => {
+                container.kill().await;
+                container.wait().await
+            }
+        }
+    }
+}
+
+impl Started {
+    /// The termination message of a container. Mirrors `getTerminationMessage`.
+    async fn termination_message(&self, exit: &ContainerExit) -> Option<String> {
+        let mut message = fs::read(&self.message_path).unwrap_or_default();
+        message.truncate(MESSAGE_MAX);
+        let policy = self.spec.termination_message_policy.as_deref();
+        let falls_back = policy == Some("FallbackToLogsOnError") && exit.exit_code != 0;
+        if message.is_empty() && falls_back {
+            message = last_lines(&self.log_path).await;
+        }
+        let message = String::from_utf8_lossy(&message).into_owned();
+        Some(message).filter(|message| !message.is_empty())
+    }
+}
+
+/// The end of a log.
+async fn last_lines(path: &Path) -> Vec<u8> {
+    let options = ReadOptions {
+        tail_lines: Some(LOG_MESSAGE_LINES),
+        ..ReadOptions::default()
+    };
+    let mut text = Vec::new();
+    let Ok(mut reader) = LogReader::open(path, options) else {
+        return text;
+    };
+    while let Ok(Some(chunk)) = reader.next_chunk().await {
+        text.extend(chunk);
+        let start = text.len().saturating_sub(LOG_MESSAGE_MAX);
+        text.drain(..start);
+    }
+    text
+}
+
+/// Waits for a stop request.
+async fn deadline(mut stop: watch::Receiver<Option<Instant>>) -> Instant {
+    loop {
+        let requested = *stop.borrow_and_update();
+        if let Some(deadline) = requested {
+            return deadline;
+        }
+        if stop.changed().await.is_err() {
+            // The instance was dropped, so this task is aborted.
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// Waits for the end of the grace period, which may become shorter meanwhile.
+async fn deadline_passed(mut stop: watch::Receiver<Option<Instant>>, minimum: Option<Instant>) {
+    loop {
+        let requested = *stop.borrow_and_update();
+        let end = requested.into_iter().chain(minimum).max();
+        let end = end.unwrap_or_else(Instant::now);
+        tokio::select! {
+            () = sleep_until(end) => return,
+            changed = stop.changed() => {
+                if changed.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+}
+
+fn container_spec<'a>(pod: &'a Pod, name: &str) -> Option<&'a v1::Container> {
+    let spec = pod.spec.as_ref()?;
+    let init_containers = spec.init_containers.iter().flatten();
+    let mut containers = spec.containers.iter().chain(init_containers);
+    containers.find(|container| container.name == name)
+}
+
+/// The program and its arguments. Mirrors `ExpandContainerCommandAndArgs`.
+fn argv(spec: &v1::Container, image: &Image, env: &BTreeMap<String, String>) -> Vec<String> {
+    let expand_all = |list: &Option<Vec<String>>| -> Vec<String> {
+        let list = list.iter().flatten();
+        list.map(|text| expand(text, |name| env.get(name)))
+            .collect()
+    };
+    image.argv(&expand_all(&spec.command), &expand_all(&spec.args))
+}
+
+fn user(pod: &Pod, spec: &v1::Container) -> Option<User> {
+    let of_container = spec.security_context.as_ref();
+    let of_pod = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.security_context.as_ref());
+    let uid = of_container
+        .and_then(|context| context.run_as_user)
+        .or(of_pod.and_then(|context| context.run_as_user))?;
+    let gid = of_container
+        .and_then(|context| context.run_as_group)
+        .or(of_pod.and_then(|context| context.run_as_group))
+        .unwrap_or_default();
+    Some(User {
+        uid: u32::try_from(uid).ok()?,
+        gid: u32::try_from(gid).ok()?,
+    })
+}
+
+fn limits(spec: &v1::Container) -> Limits {
+    let limits = spec
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.limits.as_ref());
+    let limit = |name: &str| limits.and_then(|limits| limits.get(name));
+    let positive = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
+    Limits {
+        memory_bytes: limit("memory").map(quantity_value).and_then(positive),
+        cpu_millis: limit("cpu").map(quantity_milli_value).and_then(positive),
+        pids: None,
+    }
+}
+
+/// The mount of the file for the termination message.
+fn message_mount(spec: &v1::Container, source: &Path) -> std::io::Result<Mount> {
+    if let Some(dir) = source.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    fs::File::create(source)?;
+    let target = spec.termination_message_path.as_deref();
+    let target = target.filter(|path| !path.is_empty());
+    Ok(Mount {
+        name: "termination-log".to_owned(),
+        source: source.to_owned(),
+        target: Path::new("/").join(target.unwrap_or(MESSAGE_PATH_DEFAULT)),
+        sub_path: None,
+        read_only: false,
+    })
+}

@@ -1,0 +1,243 @@
+//! A pod of the process runtime: its sandbox, directory and containers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bellerophon::ObjectKey;
+use bellerophon_process_runtime::{Container, Sandbox, SandboxConfig};
+use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::{Notify, OnceCell};
+use tokio::task::AbortHandle;
+use tracing::warn;
+
+use super::super::runtime::PodNode;
+use super::tokens::Tokens;
+use super::{Shared, volumes};
+
+/// A pod on its node.
+pub(super) struct ProcessPod {
+    pub(super) key: ObjectKey,
+    pub(super) uid: String,
+    pub(super) node: PodNode,
+    /// Its volumes and logs.
+    pub(super) dir: PathBuf,
+    /// What its volumes are made from has changed.
+    pub(super) changed: Arc<Notify>,
+    pub(super) tokens: Tokens,
+    /// The pod of the last sync. Informers do not keep all fields of its spec.
+    latest: Mutex<Arc<Pod>>,
+    /// The pod with all fields, of which the spec is immutable where it matters here.
+    complete: OnceCell<Arc<Pod>>,
+    sandbox: OnceCell<Sandbox>,
+    volumes: OnceCell<()>,
+    /// Updates the volumes.
+    volume_task: Mutex<Option<AbortHandle>>,
+    containers: Mutex<BTreeMap<String, ContainerRecord>>,
+}
+
+/// The runs of a container.
+#[derive(Clone, Default)]
+pub(super) struct ContainerRecord {
+    /// The number of the current or last run; its log has this name.
+    pub(super) attempt: u32,
+    /// The running container.
+    pub(super) container: Weak<Container>,
+}
+
+impl Drop for ProcessPod {
+    fn drop(&mut self) {
+        if let Some(task) = self.lock_volume_task().take() {
+            task.abort();
+        }
+    }
+}
+
+impl ProcessPod {
+    pub(super) fn new(
+        key: ObjectKey,
+        uid: String,
+        node: PodNode,
+        dir: PathBuf,
+        pod: Arc<Pod>,
+    ) -> Self {
+        Self {
+            key,
+            uid,
+            node,
+            dir,
+            changed: Arc::default(),
+            tokens: Tokens::default(),
+            latest: Mutex::new(pod),
+            complete: OnceCell::new(),
+            sandbox: OnceCell::new(),
+            volumes: OnceCell::new(),
+            volume_task: Mutex::default(),
+            containers: Mutex::default(),
+        }
+    }
+
+    /// The pod of the last sync.
+    pub(super) fn latest(&self) -> Arc<Pod> {
+        self.lock_latest().clone()
+    }
+
+    /// The pod with all fields of its spec, if it was read.
+    pub(super) fn spec(&self) -> Option<&Arc<Pod>> {
+        self.complete.get()
+    }
+
+    pub(super) fn update(&self, pod: &Arc<Pod>) {
+        let previous = std::mem::replace(&mut *self.lock_latest(), pod.clone());
+        // The downward API has labels and annotations.
+        if previous.metadata.labels != pod.metadata.labels
+            || previous.metadata.annotations != pod.metadata.annotations
+        {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Reads the pod with all fields of its spec.
+    pub(super) async fn complete(&self, shared: &Shared) -> Result<Arc<Pod>, String> {
+        let read = || async {
+            let pod = shared.client.get::<Pod>(&self.key).await;
+            let pod = pod.map_err(|error| error.to_string())?;
+            pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&self.uid))
+                .ok_or_else(|| "the pod was deleted".to_owned())
+        };
+        self.complete.get_or_try_init(read).await.cloned()
+    }
+
+    /// The sandbox; creates it if it does not exist.
+    pub(super) async fn sandbox(&self, shared: &Shared) -> Result<Sandbox, String> {
+        let create = || async {
+            let ip = self
+                .node
+                .pod_ip
+                .as_deref()
+                .and_then(|ip| ip.parse().ok())
+                .ok_or("the node has no free pod IP address")?;
+            let config = SandboxConfig {
+                id: self.uid.clone(),
+                hostname: self.hostname(),
+                ip,
+            };
+            let sandbox = shared.runtime.create_sandbox(config).await;
+            sandbox.map_err(|error| error.to_string())
+        };
+        self.sandbox.get_or_try_init(create).await.cloned()
+    }
+
+    /// The sandbox, if it was created.
+    pub(super) fn created_sandbox(&self) -> Option<Sandbox> {
+        self.sandbox.get().cloned()
+    }
+
+    fn hostname(&self) -> String {
+        let latest = self.latest();
+        let hostname = latest.spec.as_ref().and_then(|spec| spec.hostname.clone());
+        // The limit of the kernel; mirrors truncatePodHostnameIfNeeded.
+        let mut hostname = hostname.unwrap_or_else(|| self.key.name().to_owned());
+        hostname.truncate(63);
+        hostname.trim_end_matches(['-', '.']).to_owned()
+    }
+
+    /// Sets up the volumes, which follow their sources from then on.
+    pub(super) async fn set_up_volumes(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+    ) -> Result<(), volumes::VolumeError> {
+        let set_up = || async {
+            let renewal = volumes::set_up(shared, self).await?;
+            let follow = volumes::follow(Arc::downgrade(shared), Arc::downgrade(self), renewal);
+            let task = tokio::spawn(follow).abort_handle();
+            *self.lock_volume_task() = Some(task);
+            Ok(())
+        };
+        self.volumes.get_or_try_init(set_up).await.copied()
+    }
+
+    /// The directory of a volume.
+    pub(super) fn volume_dir(&self, volume: &str) -> PathBuf {
+        self.dir.join("volumes").join(volume)
+    }
+
+    /// The log of a run of a container.
+    pub(super) fn log_path(&self, container: &str, attempt: u32) -> PathBuf {
+        self.dir
+            .join("logs")
+            .join(container)
+            .join(format!("{attempt}.log"))
+    }
+
+    /// The number of the next run of a container. Only the logs of this and the previous run stay.
+    pub(super) fn next_attempt(&self, container: &str) -> u32 {
+        let mut containers = self.lock_containers();
+        let attempt = match containers.get(container) {
+            Some(record) => record.attempt + 1,
+            None => 0,
+        };
+        let record = ContainerRecord {
+            attempt,
+            container: Weak::new(),
+        };
+        containers.insert(container.to_owned(), record);
+        attempt
+    }
+
+    pub(super) fn set_running(&self, name: &str, container: &Arc<Container>) {
+        if let Some(record) = self.lock_containers().get_mut(name) {
+            record.container = Arc::downgrade(container);
+        }
+    }
+
+    /// The runs of a container; `None` if it was not started.
+    pub(super) fn record(&self, container: &str) -> Option<ContainerRecord> {
+        self.lock_containers().get(container).cloned()
+    }
+
+    /// Stops the sandbox and removes volumes. Logs stay.
+    pub(super) async fn terminate(&self) {
+        if let Some(task) = self.lock_volume_task().take() {
+            task.abort();
+        }
+        if let Some(sandbox) = self.sandbox.get()
+            && let Err(error) = sandbox.stop().await
+        {
+            warn!(pod = %self.key, %error, "pod sandbox was not stopped");
+        }
+        self.remove_dir(self.dir.join("volumes")).await;
+    }
+
+    /// Stops the sandbox and removes volumes and logs.
+    pub(super) async fn remove(&self) {
+        self.terminate().await;
+        self.remove_dir(self.dir.clone()).await;
+    }
+
+    async fn remove_dir(&self, dir: PathBuf) {
+        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(dir)).await;
+        match removed {
+            Ok(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
+                warn!(pod = %self.key, %error, "directory of the pod was not removed");
+            }
+            _ => {}
+        }
+    }
+
+    fn lock_latest(&self) -> MutexGuard<'_, Arc<Pod>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_volume_task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
+        self.volume_task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_containers(&self) -> MutexGuard<'_, BTreeMap<String, ContainerRecord>> {
+        self.containers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
