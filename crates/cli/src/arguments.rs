@@ -100,9 +100,23 @@ pub(crate) struct UpOptions {
     #[arg(long, value_name = "WHAT", default_value = "full")]
     cluster: ClusterMode,
 
-    /// The number of simulated nodes; default: 3
+    /// The number of nodes; default: 3
     #[arg(long, value_name = "N")]
     nodes: Option<u16>,
+
+    /// How nodes run pods: simulated by timers, or as local processes
+    #[arg(long, value_name = "RUNTIME", default_value = "simulated")]
+    pub(crate) runtime: NodeRuntime,
+
+    /// The program that runs as the images of a pattern, such as 'busybox*=/bin/busybox'; needs
+    /// --runtime process
+    #[arg(long = "image", value_name = "PATTERN=PROGRAM")]
+    pub(crate) images: Vec<String>,
+
+    /// A YAML file with the programs of images, their arguments and environment; needs --runtime
+    /// process
+    #[arg(long = "images", value_name = "FILE")]
+    pub(crate) images_file: Option<PathBuf>,
 
     /// The operators to run: all, none, or a comma-separated list; default: all with --cluster
     /// full, otherwise none
@@ -179,10 +193,19 @@ pub(crate) enum OutputFormat {
     Json,
 }
 
+/// How nodes run pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NodeRuntime {
+    /// Containers are timers; no process runs
+    Simulated,
+    /// Containers are local processes
+    Process,
+}
+
 /// The components of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ClusterMode {
-    /// All built-in controllers, the scheduler, and simulated nodes
+    /// All built-in controllers, the scheduler, and nodes
     Full,
     /// The core controllers: garbage collector, namespaces, service accounts, endpoints and others
     Core,
@@ -215,6 +238,28 @@ impl UpOptions {
                     .with_hint("see `bellerophon up --help`"))
             }
         }
+    }
+
+    /// Whether nodes run local processes.
+    ///
+    /// # Errors
+    /// Options that need another runtime or mode.
+    pub(crate) fn runs_processes(&self) -> Result<bool, CliError> {
+        let runs_processes = self.runtime == NodeRuntime::Process;
+        if runs_processes && self.cluster != ClusterMode::Full {
+            return Err(
+                CliError::Usage("--runtime process needs --cluster full".to_owned())
+                    .with_hint("see `bellerophon up --help`"),
+            );
+        }
+        let has_images = !self.images.is_empty() || self.images_file.is_some();
+        if has_images && !runs_processes {
+            return Err(
+                CliError::Usage("--image and --images need --runtime process".to_owned())
+                    .with_hint("add --runtime process"),
+            );
+        }
+        Ok(runs_processes)
     }
 
     /// The operators to run.
@@ -317,6 +362,27 @@ mod tests {
                 panic!("not `up`")
             };
             assert_eq!(options.cluster().map_err(|_| ()), *expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn images_need_the_process_runtime() {
+        let cases: &[(&[&str], Result<bool, ()>)] = &[
+            (&[], Ok(false)),
+            (&["--runtime", "process"], Ok(true)),
+            (&["--runtime", "process", "--image", "a=b"], Ok(true)),
+            (&["--image", "a=b"], Err(())),
+            (&["--images", "images.yaml"], Err(())),
+            (&["--runtime", "process", "--cluster", "core"], Err(())),
+        ];
+        for (line, expected) in cases {
+            let parsed = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat())
+                .expect("a command line");
+            let Command::Up(options) = parsed.command else {
+                panic!("not `up`")
+            };
+            let found = options.runs_processes().map_err(|_| ());
+            assert_eq!(found, *expected, "{line:?}");
         }
     }
 

@@ -12,6 +12,7 @@ mod logs; // logs on stderr
 mod manifests; // `bellerophon manifests`
 mod memory; // freed memory is returned
 mod operators; // the operators of this binary
+mod process_nodes; // nodes that run local processes
 mod ready; // the message of a ready cluster
 mod reboot; // `bellerophon reboot`
 mod run; // `bellerophon run`
@@ -36,6 +37,10 @@ use crate::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Before anything else: a sandbox is created by a process with one thread.
+    if let Some(code) = bellerophon_process_runtime::shim::main(std::env::args_os()) {
+        return code;
+    }
     let started = Instant::now();
     match Arguments::parse_or_exit().and_then(|arguments| run(arguments, started)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -27,7 +27,13 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::{
-    arguments::UpOptions, demo, error::CliError, memory, ready::ReadyMessage, signals::Signals,
+    arguments::UpOptions,
+    demo,
+    error::CliError,
+    memory,
+    process_nodes::{self, PodDialer},
+    ready::ReadyMessage,
+    signals::Signals,
     trace,
 };
 
@@ -73,9 +79,13 @@ struct RunningCluster {
 impl RunningCluster {
     async fn start(options: &UpOptions) -> Result<Self, CliError> {
         let size = options.cluster()?;
+        let process_nodes = process_nodes::start(options).await?;
         let trace = Trace::new(trace::RECORDS_MAX);
         let clock = Clock::system();
-        let builder = ApiServer::builder().listen(options.listen);
+        let mut builder = ApiServer::builder().listen(options.listen);
+        if let Some(nodes) = &process_nodes {
+            builder = builder.dialer(PodDialer(nodes.runtime.clone()));
+        }
         // Without controllers there is nothing to trace, and `bellerophon trace` says so by its
         // 404.
         let builder = if size.is_some() {
@@ -93,12 +103,15 @@ impl RunningCluster {
                 let groups = identity.groups.iter().map(String::as_str);
                 client(service.as_user(&identity.user, groups))
             };
-            let builder = Cluster::builder(admin_client(&server))
+            let mut builder = Cluster::builder(admin_client(&server))
                 .client_for(client_for)
                 .level(level)
                 .nodes(nodes)
                 .clock(clock)
                 .trace(trace.clone());
+            if let Some(nodes) = process_nodes {
+                builder = builder.process_nodes(nodes);
+            }
             let root_ca = server.root_ca().unwrap_or_default();
             cluster = Some(builder.root_ca(root_ca).start());
         }

@@ -2,5 +2,7 @@
 
 mod charts; // Helm charts
 mod kube_rs; // kube-rs
+#[cfg(target_os = "linux")]
+mod process_nodes; // pods as local processes
 mod running; // a `bellerophon up` process for one test
 mod up; // output, files, signals and exit codes

@@ -60,10 +60,16 @@ pub(crate) struct RunningServer {
 impl RunningServer {
     /// Starts `bellerophon up` with these options, and waits until it is ready.
     pub(crate) fn start(options: &[&str]) -> Self {
+        Self::start_with(options, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub(crate) fn start_with(options: &[&str], env: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut process = command(&directory)
             .args(["up", "--output", "json"])
             .args(options)
+            .envs(env.iter().copied())
             .spawn()
             .expect("the binary starts");
         let lines = Lines::new(process.stdout.take().expect("stdout is piped"));

@@ -1,0 +1,114 @@
+//! Nodes that run pods as local processes (`bellerophon up --runtime process`).
+//!
+//! Input: the image table of the command line. Output: the container runtime of the nodes, and a
+//! dialer that reaches pods.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use bellerophon_apiserver::{ByteStream, Dialer, Dialing, LoopbackDialer};
+use bellerophon_cluster::ProcessNodes;
+use bellerophon_process_runtime::images::ImageTable;
+use bellerophon_process_runtime::{Runtime, RuntimeOptions, Tier};
+use tracing::warn;
+
+use crate::{arguments::UpOptions, error::CliError};
+
+/// Set to `B`, it makes nodes do without namespaces.
+const TIER_VARIABLE: &str = "BELLEROPHON_TIER";
+
+/// What is left in the data directory of a cluster whose state was in memory.
+const LEFT_OVER: [&str; 2] = ["pods", "persistent-volumes"];
+
+/// Starts the container runtime; `None` if the nodes are simulated.
+///
+/// # Errors
+/// The image table is invalid, or another cluster uses the data directory.
+pub(crate) async fn start(options: &UpOptions) -> Result<Option<ProcessNodes>, CliError> {
+    if !options.runs_processes()? {
+        return Ok(None);
+    }
+    let images = image_table(options)?;
+    let data_dir = data_dir(&options.kubeconfig).map_err(CliError::new)?;
+    let runtime_options = RuntimeOptions {
+        force_tier_b: std::env::var_os(TIER_VARIABLE).is_some_and(|tier| tier == "B"),
+        ..RuntimeOptions::new(&data_dir)
+    };
+    let runtime = Runtime::start(runtime_options)
+        .await
+        .map_err(CliError::context("cannot start --runtime process"))?;
+    for name in LEFT_OVER {
+        remove_dir(&data_dir.join(name)).map_err(CliError::new)?;
+    }
+    let capabilities = runtime.capabilities();
+    if capabilities.tier.tier == Tier::B {
+        let reason = capabilities.tier.reason.as_deref().unwrap_or_default();
+        warn!(
+            reason,
+            "pods have no namespaces: a program must listen on $POD_IP"
+        );
+    }
+    Ok(Some(ProcessNodes { runtime, images }))
+}
+
+/// Entries of `--image` precede those of the file.
+fn image_table(options: &UpOptions) -> Result<ImageTable, CliError> {
+    let own_program = std::env::current_exe().map_err(CliError::new)?;
+    let mut images = ImageTable::new(&own_program);
+    if let Some(path) = &options.images_file {
+        let name = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| CliError::Usage(format!("cannot read --images {name}: {error}")))?;
+        images
+            .add_yaml(&text)
+            .map_err(|error| CliError::Usage(format!("--images {name}: {error}")))?;
+    }
+    for flag in &options.images {
+        images
+            .add_flag(flag)
+            .map_err(|error| CliError::Usage(error.to_string()))?;
+    }
+    Ok(images)
+}
+
+/// The directory of volumes and logs, next to the kubeconfig.
+fn data_dir(kubeconfig: &Path) -> io::Result<PathBuf> {
+    let mut name = kubeconfig.as_os_str().to_owned();
+    name.push(".nodes");
+    std::path::absolute(name)
+}
+
+fn remove_dir(path: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Dials pods in their networks, and other loopback addresses.
+pub(crate) struct PodDialer(pub(crate) Runtime);
+
+impl std::fmt::Debug for PodDialer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PodDialer").finish_non_exhaustive()
+    }
+}
+
+impl Dialer for PodDialer {
+    fn dial(&self, address: SocketAddr) -> Dialing<'_> {
+        let Some(sandbox) = self.0.sandbox_by_ip(address.ip()) else {
+            return LoopbackDialer.dial(address);
+        };
+        Box::pin(async move {
+            let stream = sandbox.dial(address, None).await;
+            let stream = stream.map_err(io::Error::other)?;
+            Ok(Box::new(stream) as Box<dyn ByteStream>)
+        })
+    }
+
+    /// The loopback address of a pod of tier B is its own.
+    fn may_proxy_to(&self, ip: IpAddr) -> bool {
+        self.0.sandbox_by_ip(ip).is_some() || LoopbackDialer.may_proxy_to(ip)
+    }
+}

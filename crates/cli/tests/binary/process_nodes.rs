@@ -1,0 +1,220 @@
+//! `bellerophon up --runtime process`: pods as local processes.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Api, Client, Config, api::PostParams, config::KubeConfigOptions};
+use serde_json::{Value, json};
+
+use crate::running::{RunningServer, TIMEOUT};
+
+/// A Python program that serves HTTP.
+const SERVER: &str = "
+import http.server, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = os.environ['GREETING'] + ' ' + open(os.environ['SETTINGS'] + '/color').read()
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+http.server.HTTPServer((os.environ.get('POD_IP', ''), 8080), Handler).serve_forever()
+";
+
+async fn client(server: &RunningServer) -> Client {
+    let kubeconfig = kube::config::Kubeconfig::read_from(server.kubeconfig());
+    let kubeconfig = kubeconfig.expect("a kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Client::try_from(config.expect("a configuration")).expect("a client")
+}
+
+async fn create(client: &Client, path: &str, object: Value) {
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(object.to_string().into_bytes())
+        .expect("a request");
+    let created: Value = client.request(request).await.expect("it is created");
+    assert!(created["metadata"]["uid"].is_string(), "{created}");
+}
+
+/// Waits until a pod of the namespace fulfills the condition.
+async fn wait_for_pod(client: &Client, condition: impl Fn(&Pod) -> bool) -> Pod {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
+    loop {
+        let list = pods.list(&Default::default()).await.expect("a list");
+        let version = list.metadata.resource_version.clone().unwrap_or_default();
+        if let Some(pod) = list.items.iter().find(|pod| condition(pod)) {
+            return pod.clone();
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "no such pod: {:?}",
+            list.items
+        );
+        // The next event may be what is waited for; an error is the timeout of the watch.
+        let params = kube::api::WatchParams::default().timeout(5);
+        let events = pods.watch(&params, &version).await.expect("a watch");
+        let mut events = std::pin::pin!(events);
+        let _ = futures_util::StreamExt::next(&mut events).await;
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let mut conditions = status
+        .into_iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Starts a Deployment of an HTTP server and requests its page through the API server.
+async fn serve_in_a_pod(server: &RunningServer) -> Node {
+    let client = client(server).await;
+    create(
+        &client,
+        "/api/v1/namespaces/default/configmaps",
+        json!({"metadata": {"name": "settings"}, "data": {"color": "red"}}),
+    )
+    .await;
+    // Without namespaces, the volume is not at its mount path.
+    let script = "export SETTINGS=${KUBERNETES_MOUNT_SETTINGS:-/etc/settings}; \
+                  exec python3 -c \"$0\"";
+    let container = json!({
+        "name": "web",
+        "image": "helper/web:1",
+        "args": ["-c", script, SERVER],
+        "env": [{"name": "GREETING", "value": "hello"}],
+        "readinessProbe": {"httpGet": {"port": 8080}, "periodSeconds": 1},
+        "volumeMounts": [{"name": "settings", "mountPath": "/etc/settings"}],
+    });
+    create(
+        &client,
+        "/apis/apps/v1/namespaces/default/deployments",
+        json!({
+            "metadata": {"name": "web"},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": {
+                        "containers": [container],
+                        "volumes": [{"name": "settings", "configMap": {"name": "settings"}}],
+                    },
+                },
+            },
+        }),
+    )
+    .await;
+    let pod = wait_for_pod(&client, is_ready).await;
+    let name = pod.metadata.name.as_deref().expect("a name");
+    let path = format!("/api/v1/namespaces/default/pods/{name}:8080/proxy/");
+    let request = http::Request::get(path)
+        .body(Vec::new())
+        .expect("a request");
+    let page = client.request_text(request).await.expect("a page");
+    assert_eq!(page, "hello red");
+    let node = pod.spec.and_then(|spec| spec.node_name).expect("a node");
+    let nodes: Api<Node> = Api::all(client);
+    nodes.get(&node).await.expect("a node")
+}
+
+fn isolation(node: &Node) -> (String, String) {
+    let conditions = node.status.as_ref().and_then(|it| it.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    let found = conditions.find(|condition| condition.type_ == "PodIsolation");
+    let found = found.expect("a condition");
+    let reason = found.reason.clone().unwrap_or_default();
+    (found.status.clone(), reason)
+}
+
+const OPTIONS: [&str; 8] = [
+    "--runtime",
+    "process",
+    "--image",
+    "helper/*=/bin/sh",
+    "--nodes",
+    "1",
+    "--operators",
+    "none",
+];
+
+#[tokio::test]
+async fn deployment_serves_http_from_a_local_process() {
+    let server = RunningServer::start(&OPTIONS);
+    let node = serve_in_a_pod(&server).await;
+    let (_, reason) = isolation(&node);
+    assert!(["TierA", "TierB"].contains(&reason.as_str()), "{reason}");
+}
+
+#[tokio::test]
+async fn deployment_serves_http_without_namespaces() {
+    let server = RunningServer::start_with(&OPTIONS, &[("BELLEROPHON_TIER", "B")]);
+    let node = serve_in_a_pod(&server).await;
+    assert_eq!(isolation(&node), ("False".to_owned(), "TierB".to_owned()));
+}
+
+#[tokio::test]
+async fn failing_containers_report_their_reasons() {
+    let server = RunningServer::start(&OPTIONS);
+    let client = client(&server).await;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let cases = [
+        ("unknown", json!({"image": "nginx:1"}), "ErrImagePull"),
+        (
+            "config",
+            json!({"image": "helper/a", "envFrom": [{"secretRef": {"name": "none"}}]}),
+            "CreateContainerConfigError",
+        ),
+        (
+            "program",
+            json!({"image": "helper/a", "command": ["/no/such/program"]}),
+            "StartError",
+        ),
+        (
+            "exits",
+            json!({
+                "image": "helper/a",
+                "command": ["sh", "-c", "echo out of cheese; exit 7"],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+            }),
+            "Error",
+        ),
+    ];
+    for (name, mut container, reason) in cases {
+        container["name"] = json!("app");
+        let pod = json!({
+            "metadata": {"name": name},
+            "spec": {"restartPolicy": "Never", "containers": [container]},
+        });
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        pods.create(&PostParams::default(), &pod)
+            .await
+            .expect("it is created");
+        let found = wait_for_pod(&client, |pod| {
+            pod.metadata.name.as_deref() == Some(name)
+                && state_reason(pod).is_some_and(|found| {
+                    found == reason || (reason == "ErrImagePull" && found == "ImagePullBackOff")
+                })
+        })
+        .await;
+        if name == "exits" {
+            let status = found.status.and_then(|it| it.container_statuses);
+            let status = status.and_then(|mut it| it.pop()).expect("a status");
+            let terminated = status
+                .state
+                .and_then(|it| it.terminated)
+                .expect("terminated");
+            assert_eq!(terminated.exit_code, 7);
+            assert_eq!(terminated.message.as_deref(), Some("out of cheese\n"));
+        }
+    }
+}
+
+/// The reason of the state of the only container.
+fn state_reason(pod: &Pod) -> Option<String> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let state = statuses.first()?.state.clone()?;
+    let waiting = state.waiting.and_then(|waiting| waiting.reason);
+    let terminated = state.terminated.and_then(|terminated| terminated.reason);
+    waiting.or(terminated)
+}
