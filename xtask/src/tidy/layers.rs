@@ -31,6 +31,7 @@ const KINDS_DERIVE: &str = "bellerophon-kinds-derive";
 const TOOLKIT: &str = "bellerophon";
 const APISERVER: &str = "bellerophon-apiserver";
 const CEL: &str = "bellerophon-cel";
+const STREAMING: &str = "bellerophon-streaming";
 const CLUSTER: &str = "bellerophon-cluster";
 const TESTKIT: &str = "bellerophon-testkit";
 const CONFORMANCE: &str = "bellerophon-conformance";
@@ -58,6 +59,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (KINDS_DERIVE, &[]),
     (APISERVER, &[CEL]),
     (CEL, &[]),
+    (STREAMING, &[]),
     ("xtask", &[]),
 ];
 
@@ -185,6 +187,7 @@ mod tests {
             (TOOLKIT, APISERVER, true, true),
             (TOOLKIT, KINDS, false, true),
             (KINDS, TOOLKIT, false, false),
+            (STREAMING, CLUSTER, false, false),
             (TESTKIT, OPERATOR, false, true),
             (TOOLKIT, "bellerophon-simple", false, false),
             ("bellerophon-new", TOOLKIT, false, false),

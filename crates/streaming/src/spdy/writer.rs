@@ -1,0 +1,125 @@
+//! The write task of a SPDY connection.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use bytes::BytesMut;
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt, BufWriter},
+    sync::mpsc,
+    time::{Instant, Interval, interval_at},
+};
+
+use super::{
+    codec::Encoder,
+    connection::Shared,
+    frame::{Control, FrameHeader, reset},
+};
+use crate::{
+    activity::Activity,
+    mux::{Mux, Output},
+};
+
+/// The buffer of a connection, in bytes: two pieces of output.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Writes control frames and the output of streams.
+pub(super) struct Writer<W> {
+    pub(super) io: BufWriter<W>,
+    pub(super) encoder: Encoder,
+    pub(super) mux: Arc<Mux>,
+    pub(super) activity: Arc<Activity>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) control: mpsc::Receiver<Control>,
+    pub(super) ping_interval: Option<Duration>,
+}
+
+enum Next {
+    Control(Control),
+    Output(Output),
+    Finished,
+}
+
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    pub(super) fn buffered(io: W) -> BufWriter<W> {
+        BufWriter::with_capacity(BUFFER_BYTES, io)
+    }
+
+    /// Runs until the mux has finished and all its output is written, then sends GOAWAY.
+    pub(super) async fn run(mut self) -> io::Result<()> {
+        let mut pings = self.ping_interval.map(|period| {
+            let first = Instant::now() + period;
+            interval_at(first, period)
+        });
+        loop {
+            let next = match self.next_now() {
+                Some(next) => next,
+                None => {
+                    self.io.flush().await?;
+                    self.next(pings.as_mut()).await
+                }
+            };
+            match next {
+                Next::Control(control) => self.write_control(&control).await?,
+                Next::Output(output) => self.write_output(output).await?,
+                Next::Finished => break,
+            }
+            self.activity.touch();
+        }
+        while let Ok(control) = self.control.try_recv() {
+            self.write_control(&control).await?;
+        }
+        let last_id = self.shared.last_accepted_id();
+        let status = self.shared.goaway_status.load(Ordering::Relaxed);
+        self.write_control(&Control::GoAway { last_id, status })
+            .await?;
+        self.io.shutdown().await
+    }
+
+    /// What can be written now. Control frames go first: a SYN_REPLY precedes its data.
+    fn next_now(&mut self) -> Option<Next> {
+        if let Ok(control) = self.control.try_recv() {
+            return Some(Next::Control(control));
+        }
+        self.mux.output_now().map(Next::Output)
+    }
+
+    async fn next(&mut self, pings: Option<&mut Interval>) -> Next {
+        let ping = async {
+            match pings {
+                Some(interval) => interval.tick().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            Some(control) = self.control.recv() => Next::Control(control),
+            output = self.mux.output() => output.map_or(Next::Finished, Next::Output),
+            _ = ping => Next::Control(Control::Ping(self.shared.next_ping())),
+        }
+    }
+
+    async fn write_control(&mut self, control: &Control) -> io::Result<()> {
+        let mut frame = BytesMut::new();
+        let encoded = self.encoder.encode(control, &mut frame);
+        encoded.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        self.io.write_all(&frame).await
+    }
+
+    async fn write_output(&mut self, output: Output) -> io::Result<()> {
+        match output {
+            Output::Data { id, bytes, last } => {
+                let header = FrameHeader::data(id, last, bytes.len());
+                self.io.write_all(&header).await?;
+                self.io.write_all(&bytes).await
+            }
+            Output::Reset { id } => {
+                let status = reset::CANCEL;
+                self.write_control(&Control::RstStream { id, status }).await
+            }
+        }
+    }
+}
