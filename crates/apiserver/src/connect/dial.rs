@@ -20,8 +20,9 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 /// What a [`Dialer`] returns.
 pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send + 'a>>;
 
-/// Connects the API server to kubelets (`pods/log`, `exec`, `attach`, `portforward`, `nodes/proxy`),
-/// pods (`pods/proxy`) and endpoints of Services (`services/proxy`, aggregated API servers).
+/// Connects the API server to kubelets (`pods/log`, `exec`, `attach`, `portforward`,
+/// `nodes/proxy`), pods (`pods/proxy`) and endpoints of Services (`services/proxy`, aggregated API
+/// servers).
 ///
 /// A kubelet is dialed at the InternalIP of its Node and at
 /// `status.daemonEndpoints.kubeletEndpoint.Port`. The server speaks plain HTTP/1.1 on the stream: a
@@ -29,8 +30,8 @@ pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream
 /// connections to pods and endpoints, the server performs it if the request names the scheme
 /// `https`, as in `/api/v1/namespaces/NAMESPACE/pods/https:NAME:PORT/proxy`.
 ///
-/// The stream is closed by dropping it. A request whose address takes longer than 30 seconds to dial
-/// fails.
+/// The stream is closed by dropping it. A request whose address takes longer than 30 seconds to
+/// dial fails.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -59,9 +60,9 @@ pub trait Dialer: fmt::Debug + Send + Sync + 'static {
     /// The address cannot be reached. Clients see the text of the error.
     fn dial(&self, address: SocketAddr) -> Dialing<'_>;
 
-    /// Whether `pods/proxy` and `nodes/proxy` may connect to this address. The default is the rule of
-    /// kube-apiserver: a pod or node that claims a loopback, link-local, multicast or unspecified
-    /// address must not give access to what only the API server can reach.
+    /// Whether `pods/proxy` and `nodes/proxy` may connect to this address. The default is the rule
+    /// of kube-apiserver: a pod or node that claims a loopback, link-local, multicast or
+    /// unspecified address must not give access to what only the API server can reach.
     fn may_proxy_to(&self, ip: IpAddr) -> bool {
         is_global_unicast(ip)
     }

@@ -24,8 +24,8 @@ use crate::{
 const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 impl Connector {
-    /// Passes on a request to a pod, a service or a node. The path behind `proxy` is the path of the
-    /// backend.
+    /// Passes on a request to a pod, a service or a node. The path behind `proxy` is the path of
+    /// the backend.
     pub(super) async fn proxy(
         &self,
         request: &ConnectRequest<'_>,
@@ -178,9 +178,9 @@ impl Connector {
                 let stop = self.backends.stop.clone();
                 self.backends.tasks.spawn(async move {
                     let bridging = connection.run_upgraded(bridge(client, backend));
-                    match stop.run_until_cancelled(bridging).await.flatten() {
-                        Some(Err(error)) => tracing::debug!(%error, "upgraded connection failed"),
-                        Some(Ok(())) | None => {}
+                    let ended = stop.run_until_cancelled(bridging).await.flatten();
+                    if let Some(Err(error)) = ended {
+                        tracing::debug!(%error, "upgraded connection failed");
                     }
                 });
             }

@@ -243,7 +243,8 @@ async fn followed_logs_end_with_the_server() {
     }
 }
 
-/// Followers whose client does not read do not take more memory than their buffers: the kubelet waits.
+/// Followers whose client does not read do not take more memory than their buffers: the kubelet
+/// waits.
 #[tokio::test]
 async fn kubelet_waits_for_a_thousand_followers_that_do_not_read() {
     const FOLLOWERS: usize = 1000;
