@@ -3,6 +3,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Notify;
+
 use crate::{
     auth::{BindingIndex, Decoded, Lookup, Source, User},
     entropy::Entropy,
@@ -30,6 +32,8 @@ pub(crate) struct Api {
     cluster_role_bindings: BindingIndex,
     /// Which requests are executed, and which wait.
     pub(crate) flow_control: Arc<FlowControl>,
+    /// Notified when an APIService is written.
+    pub(crate) api_services_changed: Notify,
 }
 
 /// What an object takes of the server's stock until it is known whether the object is stored. Given back unless it is kept.
@@ -74,6 +78,7 @@ impl Api {
             role_bindings: BindingIndex::new(Source::RoleBinding),
             cluster_role_bindings: BindingIndex::new(Source::ClusterRoleBinding),
             flow_control: Arc::new(FlowControl::new(limits)),
+            api_services_changed: Notify::new(),
         }
     }
 
@@ -123,7 +128,14 @@ impl Api {
         old: Option<&Object>,
     ) -> Result<Claim<'_>, ApiError> {
         let reservation = match (resource.strategy.effect, old) {
-            (Effect::None | Effect::Definition | Effect::Instance | Effect::FlowControl, _) => None,
+            (
+                Effect::None
+                | Effect::Definition
+                | Effect::Instance
+                | Effect::FlowControl
+                | Effect::ApiService,
+                _,
+            ) => None,
             (Effect::Addresses, None) => Some(self.with_addresses(|a| a.begin_create(new))?),
             (Effect::Addresses, Some(old)) => {
                 Some(self.with_addresses(|a| a.begin_update(new, old))?)
@@ -153,6 +165,7 @@ impl Api {
             (Effect::Instance, Some(_), None) => self.instance_gone(resource).await,
             (Effect::Instance, None, Some(_)) => self.instance_created(resource).await,
             (Effect::FlowControl, _, _) => self.flow_control_written().await,
+            (Effect::ApiService, _, _) => self.api_services_written(),
             _ => {}
         }
     }

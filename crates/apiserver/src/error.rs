@@ -155,6 +155,13 @@ pub(crate) enum ApiError {
     Internal(String),
     /// 500 without a reason, as Kubernetes answers errors it has no name for.
     Unnamed(String),
+    /// The error of a kubelet, with its code and text.
+    ServerResponse {
+        code: u16,
+        text: String,
+        resource: GroupResource,
+        name: String,
+    },
     /// 503: what is asked for is not there to answer.
     Unavailable(String),
     /// 504: the revision asked for lies in the future.
@@ -428,6 +435,16 @@ impl ApiError {
                 }],
             ))),
             Self::Unnamed(message) => Shape::new(500, "", message),
+            Self::ServerResponse {
+                code,
+                text,
+                resource,
+                name,
+            } => {
+                let (reason, message) = server_response(*code, text);
+                let message = format!("{message} ( {resource} {name})");
+                Shape::new(*code, reason, message).with(named(resource, name))
+            }
             Self::Unavailable(message) => Shape::new(503, "ServiceUnavailable", message),
             Self::TooLargeRevision { asked, current } => {
                 let cause = Cause {
@@ -449,6 +466,65 @@ impl ApiError {
             }
         }
     }
+}
+
+/// Reason and message of an error that another server has answered. Mirrors
+/// `NewGenericServerResponse`.
+fn server_response(code: u16, text: &str) -> (&'static str, String) {
+    let (reason, message) = match code {
+        409 => ("Conflict", "the server reported a conflict"),
+        404 => (
+            "NotFound",
+            "the server could not find the requested resource",
+        ),
+        401 => (
+            "Unauthorized",
+            "the server has asked for the client to provide credentials",
+        ),
+        403 => ("Forbidden", text),
+        406 if text.is_empty() || text == "unknown" => (
+            "NotAcceptable",
+            "the server was unable to respond with a content type that the client supports",
+        ),
+        406 => ("NotAcceptable", text),
+        415 => ("UnsupportedMediaType", text),
+        405 => (
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        ),
+        422 => (
+            "Invalid",
+            "the server rejected our request due to an error in our request",
+        ),
+        503 => (
+            "ServiceUnavailable",
+            "the server is currently unable to handle the request",
+        ),
+        504 => (
+            "Timeout",
+            "the server was unable to return a response in the time allotted, but may still be processing the request",
+        ),
+        429 => (
+            "TooManyRequests",
+            "the server has received too many requests and has asked us to try again later",
+        ),
+        code if code >= 500 => {
+            let text = crate::field::go_quote(text);
+            let message = "has prevented the request from succeeding";
+            return (
+                "InternalError",
+                format!("an error on the server ({text}) {message}"),
+            );
+        }
+        code => {
+            let message = "but did not return more information";
+            return (
+                "",
+                format!("the server responded with the status code {code} {message}"),
+            );
+        }
+    };
+    (reason, message.to_owned())
 }
 
 /// What differs between one `Status` and another.

@@ -1,9 +1,11 @@
 //! An embedded Kubernetes API server: a tower service in-process, or HTTPS for kubectl and any other client.
 
 mod admission; // what the cluster demands of a request
+mod aggregation; // versions of groups that other servers serve
 mod api; // the state every verb works on
 mod auth; // who asks, and whether they may
 mod bootstrap; // what a fresh cluster holds
+mod connect; // requests that are passed on to kubelets, pods and Services
 mod crd; // custom resources: definitions and schemas
 mod decode; // request bodies: JSON and YAML
 mod definitions; // definitions at work: names, serving, clean-up
@@ -40,6 +42,7 @@ mod types; // the built-in types, and objects read by them
 mod verbs; // one function each, for every kind
 mod write; // the only code that changes storage
 
+pub use connect::{ByteStream, Dialer, Dialing, LoopbackDialer, TcpDialer};
 pub use http::body::Body;
 pub use limits::RequestLimits;
 pub use server::{ApiServer, Builder, StartError};

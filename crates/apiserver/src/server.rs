@@ -14,9 +14,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    aggregation::{Aggregator, FrontProxy},
     api::Api,
     auth::{Authenticator, Tokens},
     bootstrap,
+    connect::{Connector, Dialer, LoopbackDialer},
     entropy::Entropy,
     kubeconfig::Kubeconfig,
     limits::RequestLimits,
@@ -55,6 +57,7 @@ pub struct Builder {
     start: Option<Timestamp>,
     limits: RequestLimits,
     pages: Vec<Page>,
+    dialer: Option<Arc<dyn Dialer>>,
 }
 
 impl Builder {
@@ -92,6 +95,16 @@ impl Builder {
         Self { limits, ..self }
     }
 
+    /// Reaches kubelets, pods and endpoints of Services through this dialer. Default:
+    /// [`LoopbackDialer`], which connects to no other host.
+    #[must_use]
+    pub fn dialer(self, dialer: impl Dialer) -> Self {
+        Self {
+            dialer: Some(Arc::new(dialer)),
+            ..self
+        }
+    }
+
     /// Serves a page of one's own at a path that is no resource, to those who may `get` it. The page is given the query
     /// of the request, as it was sent, and answers with pieces of text. A path that the server has already stays its own.
     #[must_use]
@@ -119,12 +132,19 @@ impl Builder {
         let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
         let store = Arc::new(MemoryStore::new());
         let api = Arc::new(Api::new(store, clock, entropy, self.limits));
+        let site = Site::with(self.pages);
+        let stop = site.stopping.clone();
+        let dialer = self.dialer.unwrap_or_else(|| Arc::new(LoopbackDialer));
+        let connector = Connector::new(dialer, stop.clone()).map_err(|e| keys(&e))?;
+        let front_proxy = FrontProxy::issue(api.clock.now()).map_err(|e| keys(&e))?;
+        let front_proxy_ca = front_proxy.ca_pem().to_owned();
         let server = Arc::new(Server::new(
             api.clone(),
             Authenticator::new(&token, tokens),
-            Site::with(self.pages),
+            site,
+            connector,
+            Aggregator::new(front_proxy),
         ));
-        let stop = server.site.stopping.clone();
         let bound = match self.listen {
             None => None,
             Some(address) => {
@@ -149,6 +169,7 @@ impl Builder {
             ca_pem: bound
                 .as_ref()
                 .map_or("", |(_, _, certificates)| &certificates.ca_pem),
+            front_proxy_ca_pem: &front_proxy_ca,
             address,
             port,
             hostname: "bellerophon",
@@ -169,10 +190,14 @@ impl Builder {
         });
         let timer = api.flow_control.clone().run_timer(stop.clone());
         let upkeep = api.clone().run_flow_control_upkeep(stop.clone());
+        let aggregated = server.clone();
+        let stopped = stop.clone();
+        let aggregation = async move { aggregated.run_aggregation(stopped).await };
         let tasks = vec![
             ("compaction", tokio::spawn(compact(api, stop.clone()))),
             ("flow control timer", tokio::spawn(timer)),
             ("flow control upkeep", tokio::spawn(upkeep)),
+            ("aggregation", tokio::spawn(aggregation)),
         ];
         Ok(ApiServer {
             server,
@@ -328,6 +353,7 @@ impl ApiServer {
         {
             tracing::error!(%error, "the listener did not stop by itself");
         }
+        self.server.connector.closed().await;
         for (name, task) in std::mem::take(&mut self.tasks) {
             if let Err(error) = task.await {
                 tracing::error!(name, %error, "a task of the server did not stop by itself");

@@ -14,11 +14,14 @@ use std::{
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
+    aggregation::Aggregator,
     api::Api,
     auth::{self, Authenticator, PeerCertificate, User},
+    connect::{self, ConnectRequest, Connector, RequestBody as RequestBodyStream},
     error::ApiError,
     flow_control::{Classified, Collections, Load, Permit, Work},
     http::{
@@ -27,14 +30,14 @@ use crate::{
         negotiate::{self, Format, Offer},
         query::Query,
         request_body::{BodyError, RequestBodies, RequestBody},
-        route::{ResourcePath, Route},
+        route::{Discovery, ResourcePath, Route},
     },
     listen::TrackedConnection,
     metrics::Asked,
     offload::offload,
     pages::{self, Site, Visit},
     print::IncludeObject,
-    registry::{Part, Resource},
+    registry::{Catalog, Part, RemoteVersion, Resource},
     verbs::{self, Call, Target, Warnings},
 };
 
@@ -50,18 +53,35 @@ pub(crate) struct Server {
     pub(crate) authenticator: Authenticator,
     /// What is served besides resources.
     pub(crate) site: Site,
+    /// Passes on requests to kubelets, pods and Services.
+    pub(crate) connector: Connector,
+    /// Passes on requests to other API servers.
+    aggregator: Aggregator,
     bodies: RequestBodies,
 }
 
 impl Server {
     /// A server over this state.
-    pub(crate) fn new(api: Arc<Api>, authenticator: Authenticator, site: Site) -> Self {
+    pub(crate) fn new(
+        api: Arc<Api>,
+        authenticator: Authenticator,
+        site: Site,
+        connector: Connector,
+        aggregator: Aggregator,
+    ) -> Self {
         Self {
             api,
             authenticator,
             site,
+            connector,
+            aggregator,
             bodies: RequestBodies::default(),
         }
+    }
+
+    /// Keeps what is known of other API servers up to date until `stop` is cancelled.
+    pub(crate) async fn run_aggregation(&self, stop: CancellationToken) {
+        self.aggregator.run(&self.api, &self.connector, stop).await;
     }
 
     /// How busy the server is with reads and with writes.
@@ -183,6 +203,20 @@ impl ApiService {
         *classified = flow_control.classify(&question, &user);
         let classified = classified.as_ref();
         auth::check(&question.by(&user), &*self.server.api)?;
+        let catalog = self.server.api.registry.catalog();
+        if let Some(remote) = served_by(&route, &catalog) {
+            // The other server has flow control of its own: the seat is given back before it is asked.
+            drop(self.acquire(classified, Work::ONE).await?);
+            let request = ConnectRequest {
+                api: &self.server.api,
+                user: &user,
+                head,
+                path: &ResourcePath::default(),
+                query: &query,
+                counted: Arc::new(()),
+            };
+            return self.delegate(&request, remote, &question, body).await;
+        }
         let path = match route {
             Route::Resource(path) => {
                 let request = Allowed {
@@ -194,7 +228,6 @@ impl ApiService {
             }
             Route::Discovery(asked) => {
                 let _permit = self.acquire(classified, Work::ONE).await?;
-                let catalog = self.server.api.registry.catalog();
                 return self.server.site.discover(&catalog, &asked, head);
             }
             Route::Other(path) => path,
@@ -206,6 +239,31 @@ impl ApiService {
             head,
         };
         pages::answer(&self.server, &visit)
+    }
+
+    /// Passes on a request to another API server. It has the time limit of a request of this server.
+    async fn delegate<B>(
+        &self,
+        request: &ConnectRequest<'_>,
+        remote: &RemoteVersion,
+        question: &auth::Question,
+        body: B,
+    ) -> Result<Response<Body>, ApiError>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BodyError>,
+    {
+        let body = connect::request_body(body);
+        let connector = &self.server.connector;
+        let aggregator = &self.server.aggregator;
+        let delegated = aggregator.proxy(connector, request, remote, body);
+        if question.is_long_running() {
+            return Ok(delegated.await);
+        }
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        let response = timeout_at(deadline, delegated).await;
+        response.map_err(|_| ApiError::request_timeout())
     }
 
     /// The seats of a request; `None` if it needs none.
@@ -278,6 +336,23 @@ impl ApiService {
             query: &query,
         };
         let running = self.server.site.metrics.begin(&asked);
+        if connect::SUBRESOURCES.contains(&subresource) {
+            let connected = Arc::new(running.connect());
+            let request = ConnectRequest {
+                api: &self.server.api,
+                user: &request.user,
+                head,
+                path: &path,
+                query: &query,
+                counted: connected.clone(),
+            };
+            let outcome = self.connect(&request, connect::request_body(body)).await;
+            connected.answered(match &outcome {
+                Ok(response) => response.status().as_u16(),
+                Err(error) => error.code(),
+            });
+            return outcome;
+        }
         let warnings = found.warnings.clone();
         let outcome = running.answered(self.run(found, path, head, query, body, request).await);
         let warnings = warnings.take();
@@ -288,6 +363,20 @@ impl ApiService {
             outcome.unwrap_or_else(|error| error_response(&error, error_format(&head.headers)));
         add_warnings(response.headers_mut(), warnings);
         Ok(response)
+    }
+
+    /// Passes on a request. It has no time limit and is not compressed.
+    async fn connect(
+        &self,
+        request: &ConnectRequest<'_>,
+        body: RequestBodyStream,
+    ) -> Result<Response<Body>, ApiError> {
+        if request.path.subresource == "log" {
+            // A log is plain text whatever the client accepts, but the client must accept something.
+            let accept = negotiate::joined(&request.head.headers, &header::ACCEPT);
+            negotiate::wanted(accept.as_deref(), Offer::BuiltIn { streams: false })?;
+        }
+        self.server.connector.connect(request, body).await
     }
 
     async fn run<B>(
@@ -406,6 +495,21 @@ impl ApiService {
             None => response,
         })
     }
+}
+
+/// The version of a group that another server serves, if the path leads there.
+fn served_by<'a>(route: &Route, catalog: &'a Catalog) -> Option<&'a RemoteVersion> {
+    let (group, version) = match route {
+        Route::Resource(path) => (&path.group, &path.version),
+        Route::Discovery(Discovery::Version { group, version }) => (group, version),
+        Route::Discovery(_) => return None,
+        Route::Other(path) => {
+            let (group, version) = path.strip_prefix("/openapi/v3/apis/")?.split_once('/')?;
+            let remote = catalog.remote(group, version)?;
+            return remote.openapi_url.is_some().then_some(remote);
+        }
+    };
+    catalog.remote(group, version).map(Arc::as_ref)
 }
 
 /// The outcome of a handler; a panic in it is the failure of this request alone.

@@ -78,13 +78,7 @@ impl Certificates {
     /// # Errors
     /// When the cryptographic library cannot make a key.
     pub(crate) fn issue(addresses: &[IpAddr], now: Time) -> Result<Self, TlsError> {
-        let mut params = dated(&format!("bellerophon-ca@{}", now.as_second()), now);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![
-            KeyUsagePurpose::KeyCertSign,
-            KeyUsagePurpose::DigitalSignature,
-        ];
-        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let ca = authority(&format!("bellerophon-ca@{}", now.as_second()), now)?;
 
         let mut params = dated("bellerophon", now);
         params.subject_alt_names = server_names(addresses)?;
@@ -93,12 +87,10 @@ impl Certificates {
         let server_key = KeyPair::generate()?;
         let server = params.signed_by(&server_key, &ca)?;
 
-        let mut params = dated(ADMIN, now);
+        let mut params = client(ADMIN, now);
         params
             .distinguished_name
             .push(DnType::OrganizationName, "system:masters");
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let admin_key = KeyPair::generate()?;
         let admin = params.signed_by(&admin_key, &ca)?;
 
@@ -146,13 +138,59 @@ impl fmt::Debug for Certificates {
     }
 }
 
+/// A client certificate of an authority that signs nothing else.
+pub(crate) struct ClientCertificate {
+    /// The authority, in PEM.
+    pub(crate) ca_pem: String,
+    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) key: PrivatePkcs8KeyDer<'static>,
+}
+
+/// Makes an authority, and a client certificate that it signs.
+///
+/// # Errors
+/// When the cryptographic library cannot make a key.
+pub(crate) fn issue_client(
+    authority_name: &str,
+    name: &str,
+    now: Time,
+) -> Result<ClientCertificate, TlsError> {
+    let ca = authority(authority_name, now)?;
+    let key = KeyPair::generate()?;
+    let certificate = client(name, now).signed_by(&key, &ca)?;
+    Ok(ClientCertificate {
+        ca_pem: ca.pem(),
+        certificate: certificate.der().clone(),
+        key: key.serialize_der().into(),
+    })
+}
+
+/// A new authority.
+fn authority(name: &str, now: Time) -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
+    let mut params = dated(name, now);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
+    CertifiedIssuer::self_signed(params, KeyPair::generate()?)
+}
+
+/// A certificate by which a client proves its name.
+fn client(name: &str, now: Time) -> CertificateParams {
+    let mut params = dated(name, now);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
+}
+
 /// A static bearer token of 256 random bits.
 pub(crate) fn admin_token() -> String {
     BASE64_URL_SAFE_NO_PAD.encode(Entropy::from_os().bytes(TOKEN_BYTES))
 }
 
 /// The one cryptographic provider, named so that no process-wide default is needed.
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 

@@ -6,6 +6,7 @@ use http::Method;
 
 use super::{Attributes, Target, User};
 use crate::{
+    connect,
     http::{query::Query, route::ResourcePath},
     names,
     selector::FieldSelector,
@@ -66,6 +67,11 @@ impl Question {
     /// Whether the request is about one of these subresources.
     pub(crate) fn is_subresource(&self, names: &[&str]) -> bool {
         names.contains(&self.resource.subresource.as_str())
+    }
+
+    /// Whether the request may take as long as it likes: a watch, or a connection.
+    pub(crate) fn is_long_running(&self) -> bool {
+        self.verb == "watch" || self.is_subresource(&connect::SUBRESOURCES)
     }
 
     /// The namespace and the name that the request is about; empty where it is about all.

@@ -4,7 +4,10 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use super::{Params, SERVER_SERVICE_IP, SERVICE_RANGE, object};
-use crate::object::{Object, Time};
+use crate::{
+    aggregation::front_proxy,
+    object::{Object, Time},
+};
 
 /// In the order in which the real server makes them.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
@@ -137,6 +140,20 @@ pub(super) fn networking(params: &Params<'_>) -> Vec<Object> {
     ]
 }
 
+/// How other API servers authenticate clients, and requests that this server passes on.
+fn authentication(params: &Params<'_>) -> Value {
+    let list = |name: &str| json!([name]).to_string();
+    json!({"data": {
+        "client-ca-file": params.ca_pem,
+        "requestheader-allowed-names": list(front_proxy::COMMON_NAME),
+        "requestheader-client-ca-file": params.front_proxy_ca_pem,
+        "requestheader-extra-headers-prefix": list(front_proxy::EXTRA_HEADER_PREFIX),
+        "requestheader-group-headers": list(front_proxy::GROUP_HEADER),
+        "requestheader-uid-headers": list(front_proxy::UID_HEADER),
+        "requestheader-username-headers": list(front_proxy::USER_HEADER),
+    }})
+}
+
 fn service(port: u16) -> Value {
     json!({
         "spec": {
@@ -167,7 +184,7 @@ pub(super) fn settings(params: &Params<'_>) -> Vec<Object> {
             "v1",
             "ConfigMap",
             "kube-system/extension-apiserver-authentication",
-            json!({"data": {"client-ca-file": params.ca_pem}}),
+            authentication(params),
         ),
         object(
             "v1",

@@ -29,6 +29,8 @@ pub(crate) const SERVER_SERVICE_IP: &str = "10.0.0.1";
 pub(crate) struct Params<'a> {
     /// What clients trust, in PEM.
     pub(crate) ca_pem: &'a str,
+    /// The authority of the front proxy, in PEM.
+    pub(crate) front_proxy_ca_pem: &'a str,
     /// Where the server listens.
     pub(crate) address: IpAddr,
     /// And on which port.
@@ -111,6 +113,7 @@ mod tests {
         let entropy = Entropy::seeded(1);
         objects(&Params {
             ca_pem: "CA",
+            front_proxy_ca_pem: "FRONT PROXY CA",
             address: [192, 0, 2, 7].into(),
             port: 6443,
             hostname: "box",

@@ -1,6 +1,7 @@
 //! Discovery in one document: every group with its versions, resources and subresources (`apidiscovery.k8s.io/v2`).
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::groups::{Group, Version};
 use crate::registry::{Part, Resource};
@@ -24,14 +25,22 @@ struct Metadata<'a> {
 #[derive(Debug, Serialize)]
 struct GroupDiscovery<'a> {
     metadata: Metadata<'a>,
-    versions: Vec<VersionDiscovery<'a>>,
+    versions: Vec<VersionEntry<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum VersionEntry<'a> {
+    Own(VersionDiscovery<'a>),
+    /// As another server answered it.
+    Remote(Value),
 }
 
 #[derive(Debug, Serialize)]
 struct VersionDiscovery<'a> {
     version: &'a str,
     resources: Vec<ResourceDiscovery<'a>>,
-    /// Whether the document is up to date; here it always is.
+    /// Whether the document is up to date; that of this server always is.
     freshness: &'static str,
 }
 
@@ -84,13 +93,20 @@ impl<'a> GroupDiscoveryList<'a> {
     }
 }
 
-fn version(version: &Version) -> VersionDiscovery<'_> {
+fn version(version: &Version) -> VersionEntry<'_> {
+    if let Some(remote) = &version.remote {
+        let mut discovery = remote.discovery.clone().unwrap_or_else(|| json!({}));
+        let is_current = remote.available && remote.discovery.is_some();
+        discovery["version"] = version.name.as_str().into();
+        discovery["freshness"] = if is_current { "Current" } else { "Stale" }.into();
+        return VersionEntry::Remote(discovery);
+    }
     let resources = version.resources.iter().map(|r| resource(r)).collect();
-    VersionDiscovery {
+    VersionEntry::Own(VersionDiscovery {
         version: &version.name,
         resources,
         freshness: "Current",
-    }
+    })
 }
 
 fn resource(resource: &Resource) -> ResourceDiscovery<'_> {

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha512};
 
 use super::{
     aggregated::GroupDiscoveryList,
-    groups::groups,
+    groups::all_groups,
     legacy::{ApiGroup, ApiGroupList, ApiResourceList},
 };
 use crate::registry::Catalog;
@@ -55,10 +55,11 @@ pub(super) struct Documents {
 
 impl Documents {
     pub(super) fn of(catalog: &Catalog) -> Self {
-        let all = groups(catalog);
+        let all = all_groups(catalog);
         let (core, named): (Vec<_>, Vec<_>) = all.iter().partition(|g| g.name.is_empty());
         let versions = all.iter().flat_map(|g| {
-            g.versions.iter().map(move |v| {
+            let own = g.versions.iter().filter(|v| v.remote.is_none());
+            own.map(move |v| {
                 (
                     (g.name.clone(), v.name.clone()),
                     json(&ApiResourceList::of(g, v)),

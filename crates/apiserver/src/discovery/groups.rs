@@ -5,7 +5,11 @@
 use std::sync::Arc;
 
 use super::stability;
-use crate::registry::{Catalog, Resource};
+use crate::registry::{Catalog, RemoteVersion, Resource};
+
+/// The priorities of custom resources among the versions that other servers serve.
+const CUSTOM_GROUP_PRIORITY: i64 = 1000;
+const CUSTOM_VERSION_PRIORITY: i64 = 100;
 
 /// A group; the core group has no name and is the first.
 #[derive(Debug)]
@@ -15,6 +19,8 @@ pub(crate) struct Group {
     pub(crate) versions: Vec<Version>,
     /// Whether any of its versions is built in.
     pub(crate) built_in: bool,
+    /// Custom groups with a higher one come first.
+    pub(super) priority: i64,
 }
 
 /// One version of a group.
@@ -22,9 +28,16 @@ pub(crate) struct Group {
 pub(crate) struct Version {
     pub(crate) name: String,
     pub(crate) resources: Vec<Arc<Resource>>,
+    /// Set if another server serves it; there are no resources then.
+    pub(super) remote: Option<Arc<RemoteVersion>>,
 }
 
 impl Version {
+    fn priority(&self) -> i64 {
+        let remote = self.remote.as_ref();
+        remote.map_or(CUSTOM_VERSION_PRIORITY, |remote| remote.version_priority)
+    }
+
     /// Where a group's version is served, without the slash in front: `api/v1`, `apis/apps/v1`.
     pub(crate) fn root(&self, group: &str) -> String {
         if group.is_empty() {
@@ -67,6 +80,43 @@ pub(crate) fn groups(catalog: &Catalog) -> Vec<Group> {
     groups
 }
 
+/// The groups of a catalog, with the versions that other servers serve.
+pub(super) fn all_groups(catalog: &Catalog) -> Vec<Group> {
+    let mut groups = groups(catalog);
+    for remote in catalog.remotes() {
+        let served = Version {
+            name: remote.version.clone(),
+            resources: Vec::new(),
+            remote: Some(remote.clone()),
+        };
+        match groups.iter_mut().find(|group| group.name == remote.group) {
+            Some(group) => {
+                group.versions.retain(|version| version.name != served.name);
+                group.versions.push(served);
+                group.priority = group.priority.max(remote.group_priority);
+                group.versions.sort_by(|a, b| {
+                    let by_priority = b.priority().cmp(&a.priority());
+                    by_priority.then_with(|| stability::compare(&a.name, &b.name))
+                });
+            }
+            None => groups.push(Group {
+                name: remote.group.clone(),
+                versions: vec![served],
+                built_in: false,
+                priority: remote.group_priority,
+            }),
+        }
+    }
+    if catalog.remotes().next().is_some() {
+        let rank = |group: &Group| {
+            let priority = std::cmp::Reverse(group.priority);
+            (!group.built_in).then(|| (priority, group.name.clone()))
+        };
+        groups.sort_by_cached_key(rank);
+    }
+    groups
+}
+
 fn add(groups: &mut Vec<Group>, resource: Arc<Resource>, built_in: bool) {
     let at = groups
         .iter()
@@ -76,6 +126,7 @@ fn add(groups: &mut Vec<Group>, resource: Arc<Resource>, built_in: bool) {
                 name: resource.group.clone(),
                 versions: Vec::new(),
                 built_in,
+                priority: CUSTOM_GROUP_PRIORITY,
             });
             groups.len() - 1
         });
@@ -85,6 +136,7 @@ fn add(groups: &mut Vec<Group>, resource: Arc<Resource>, built_in: bool) {
         None => versions.push(Version {
             name: resource.version.clone(),
             resources: vec![resource],
+            remote: None,
         }),
     }
 }

@@ -104,7 +104,8 @@ impl ApiGroupList {
                 .iter()
                 .map(|v| format!("{}.{}", v.name, g.name))
                 .min();
-            (!g.built_in).then_some(first)
+            let priority = std::cmp::Reverse(g.priority);
+            (!g.built_in).then_some((priority, first))
         });
         Self {
             kind: "APIGroupList",

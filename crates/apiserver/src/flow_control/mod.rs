@@ -56,6 +56,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::{Attributes, Question, User},
+    connect,
     http::query::Query,
     limits::RequestLimits,
 };
@@ -73,9 +74,6 @@ const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-
 
 /// Dispatched requests per worker thread: with 100 µs each, 1.6 ms of work.
 const PROCESSOR_SEATS_PER_WORKER: u64 = 16;
-
-/// Subresources that connect a client with something else for as long as it likes.
-const LONG_RUNNING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// A FlowSchema in use.
 #[derive(Debug)]
@@ -203,7 +201,7 @@ impl FlowControl {
     /// The flow of a request; `None` if it is not subject to flow control.
     pub(crate) fn classify(&self, question: &Arc<Question>, user: &User) -> Option<Classified> {
         let request = question.by(user);
-        if question.is_subresource(&LONG_RUNNING) {
+        if question.is_subresource(&connect::SUBRESOURCES) {
             return None;
         }
         let schema = self.matching(&request);

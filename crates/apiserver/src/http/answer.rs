@@ -58,7 +58,6 @@ pub(crate) fn answer(
             watch_response(api.clone(), resource.clone(), *watch, shape.clone())
         }
         Content::Document(value) => encode(status, &value, shape.wanted.format),
-        Content::Text(text) => with_type(status, Body::full(text), "text/plain"),
         Content::List(list) => list_response(api, resource, list, shape)?,
         Content::Stored(stored)
             if shape.wanted.form == Form::Object && shape.wanted.format == Format::Json =>
@@ -143,21 +142,26 @@ pub(crate) fn written_response(status: StatusCode, json: &Bytes, format: Format)
 pub(crate) fn empty_response(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::default());
     *response.status_mut() = status;
-    response.headers_mut().insert(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("no-cache, private"),
-    );
+    no_cache(response.headers_mut());
     response
+}
+
+/// A body that is passed on as it arrives.
+pub(crate) fn stream_response(body: Body, content_type: &'static str) -> Response<Body> {
+    with_type(StatusCode::OK, body, content_type)
+}
+
+/// Keeps responses out of shared caches.
+pub(crate) fn no_cache(headers: &mut HeaderMap) {
+    let value = HeaderValue::from_static("no-cache, private");
+    headers.insert(header::CACHE_CONTROL, value);
 }
 
 fn with_type(status: StatusCode, body: Body, content_type: &'static str) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("no-cache, private"),
-    );
+    no_cache(headers);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

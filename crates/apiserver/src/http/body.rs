@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    convert::Infallible,
+    io,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -23,7 +23,7 @@ enum Inner {
     Full(Bytes),
     Chunks(Box<dyn Chunks>),
     Stream {
-        chunks: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
+        chunks: Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>,
         /// When the stream ends by itself; `None` if that is not known.
         ends: Option<Instant>,
         /// What lives as long as the stream.
@@ -54,6 +54,12 @@ impl Body {
 
     /// A body that comes piece by piece.
     pub(crate) fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self::fallible(pieces.map(Ok))
+    }
+
+    /// A body that comes piece by piece and may fail, as that of a proxied response. After an error
+    /// the connection of the client is cut, so that no part of a body is taken for the whole.
+    pub(crate) fn fallible(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
         Self(Inner::Stream {
             chunks: Box::pin(pieces),
             ends: None,
@@ -67,7 +73,7 @@ impl Body {
         ends: Instant,
     ) -> Self {
         Self(Inner::Stream {
-            chunks: Box::pin(pieces),
+            chunks: Box::pin(pieces.map(Ok)),
             ends: Some(ends),
             guard: None,
         })
@@ -75,14 +81,18 @@ impl Body {
 
     /// The same body, with every piece of a stream or of chunks shown to `see` on its way out. What
     /// `see` holds lives until the body is dropped.
-    pub(crate) fn inspect(self, see: impl FnMut(&Bytes) + Send + 'static) -> Self {
+    pub(crate) fn inspect(self, mut see: impl FnMut(&Bytes) + Send + 'static) -> Self {
         match self.0 {
             Inner::Stream {
                 chunks,
                 ends,
                 guard,
             } => Self(Inner::Stream {
-                chunks: Box::pin(chunks.inspect(see)),
+                chunks: Box::pin(chunks.inspect(move |chunk| {
+                    if let Ok(bytes) = chunk {
+                        see(bytes);
+                    }
+                })),
                 ends,
                 guard,
             }),
@@ -133,20 +143,20 @@ impl Body {
         &mut self,
         max_bytes: usize,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Bytes>> {
+    ) -> Poll<Option<io::Result<Bytes>>> {
         match &mut self.0 {
             Inner::Empty => Poll::Ready(None),
             Inner::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
                 self.0 = Inner::Empty;
-                Poll::Ready(Some(bytes))
+                Poll::Ready(Some(Ok(bytes)))
             }
             Inner::Chunks(chunks) => {
                 let chunk = chunks.next(max_bytes);
                 if chunk.is_none() {
                     self.0 = Inner::Empty;
                 }
-                Poll::Ready(chunk)
+                Poll::Ready(chunk.map(Ok))
             }
             Inner::Stream { chunks, .. } => chunks.poll_next_unpin(cx),
         }
@@ -166,15 +176,15 @@ impl std::fmt::Debug for Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         // A client in the same process has the whole list in one piece.
         self.poll_chunk(usize::MAX, cx)
-            .map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
+            .map(|chunk| chunk.map(|bytes| bytes.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -75,7 +75,7 @@ impl Query {
             .map(|v| !v.eq_ignore_ascii_case("false") && v != "0")
     }
 
-    fn integer(&self, key: &str) -> Result<Option<i64>, ApiError> {
+    pub(crate) fn integer(&self, key: &str) -> Result<Option<i64>, ApiError> {
         match self.get(key) {
             None | Some("") => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|_| {

@@ -39,6 +39,8 @@ pub(crate) struct ResourcePath {
     pub(crate) name: String,
     /// Empty for the object itself.
     pub(crate) subresource: String,
+    /// The path behind the subresource `proxy`, with its slashes: `/metrics/`. Otherwise empty.
+    pub(crate) proxied: String,
     /// Whether it is one of the old `/watch/` paths.
     pub(crate) watch: bool,
 }
@@ -75,16 +77,24 @@ impl Route {
         let Some(decoded) = percent_decode(path) else {
             return other();
         };
-        let trimmed = decoded.strip_prefix('/').unwrap_or(&decoded);
+        if let Some(proxied) = proxy(&decoded) {
+            return Self::Resource(proxied);
+        }
+        Self::parse_segments(&decoded).unwrap_or_else(other)
+    }
+
+    /// Reads a decoded path; `None` if it is neither a resource nor a discovery document.
+    fn parse_segments(decoded: &str) -> Option<Self> {
+        let trimmed = decoded.strip_prefix('/').unwrap_or(decoded);
         let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
         let segments: Vec<&str> = trimmed.split('/').collect();
         if segments
             .iter()
             .any(|s| s.is_empty() || *s == "." || *s == ".." || s.contains('\0'))
         {
-            return other();
+            return None;
         }
-        match segments.as_slice() {
+        Some(match segments.as_slice() {
             ["api"] => Self::Discovery(Discovery::Core),
             ["apis"] => Self::Discovery(Discovery::Groups),
             ["apis", group] => Self::Discovery(Discovery::Group((*group).into())),
@@ -96,15 +106,31 @@ impl Route {
                 group: (*group).into(),
                 version: (*version).into(),
             }),
-            ["api", version, rest @ ..] => {
-                resource("", version, rest).map_or_else(other, Self::Resource)
-            }
-            ["apis", group, version, rest @ ..] => {
-                resource(group, version, rest).map_or_else(other, Self::Resource)
-            }
-            _ => other(),
-        }
+            ["api", version, rest @ ..] => Self::Resource(resource("", version, rest)?),
+            ["apis", group, version, rest @ ..] => Self::Resource(resource(group, version, rest)?),
+            _ => return None,
+        })
     }
+}
+
+/// A path with the subresource `proxy`. What is behind it belongs to the backend, whatever it is.
+fn proxy(path: &str) -> Option<ResourcePath> {
+    const SUBRESOURCE: &str = "/proxy";
+    let mut ends = path
+        .match_indices(SUBRESOURCE)
+        .map(|(start, _)| path.split_at(start + SUBRESOURCE.len()));
+    ends.find_map(|(before, proxied)| {
+        if !proxied.is_empty() && !proxied.starts_with('/') {
+            return None;
+        }
+        match Route::parse_segments(before)? {
+            Route::Resource(found) if found.subresource == "proxy" => Some(ResourcePath {
+                proxied: proxied.to_owned(),
+                ..found
+            }),
+            _ => None,
+        }
+    })
 }
 
 /// The part of a path behind its version.
@@ -123,8 +149,6 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourcePath> {
     let (resource, name, subresource) = match rest {
         [resource] => (*resource, "", String::new()),
         [resource, name] => (*resource, *name, String::new()),
-        // What stands behind `proxy` is for whoever the request is passed on to.
-        [resource, name, "proxy", ..] => (*resource, *name, "proxy".to_owned()),
         [resource, name, subresource @ ..] => (*resource, *name, subresource.join("/")),
         [] => return None,
     };
@@ -135,6 +159,7 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourcePath> {
         resource: resource.into(),
         name: name.into(),
         subresource,
+        proxied: String::new(),
         watch,
     })
 }
@@ -167,8 +192,15 @@ mod tests {
             Route::Resource(p) => {
                 let watch = if p.watch { "watch " } else { "" };
                 format!(
-                    "{watch}{}|{}|{}|{}|{}|{}",
-                    p.group, p.version, p.namespace, p.resource, p.name, p.subresource
+                    "{watch}{}|{}|{}|{}|{}|{}{}{}",
+                    p.group,
+                    p.version,
+                    p.namespace,
+                    p.resource,
+                    p.name,
+                    p.subresource,
+                    if p.proxied.is_empty() { "" } else { " " },
+                    p.proxied
                 )
             }
             Route::Discovery(d) => format!("{d:?}"),
@@ -202,6 +234,21 @@ mod tests {
             ("/api/v1/pods/%2e%2e/x", "other"),
             ("/api/v1/namespaces/a%2Fb/pods", "|v1|a|b|pods|"),
             ("/api/v1/pods/%zz", "other"),
+            ("/api/v1/nodes/n/proxy", "|v1||nodes|n|proxy"),
+            ("/api/v1/nodes/n/proxy/", "|v1||nodes|n|proxy /"),
+            ("/api/v1/nodes/n/proxyx", "|v1||nodes|n|proxyx"),
+            (
+                "/api/v1/nodes/proxy/proxy/proxy",
+                "|v1||nodes|proxy|proxy /proxy",
+            ),
+            (
+                "/api/v1/namespaces/proxy/pods/proxy",
+                "|v1|proxy|pods|proxy|",
+            ),
+            (
+                "/api/v1/namespaces/a/services/https:b:web/proxy/c//d%2Fe/../f/",
+                "|v1|a|services|https:b:web|proxy /c//d/e/../f/",
+            ),
             ("/healthz", "other"),
         ] {
             assert_eq!(shown(path), expected, "{path}");

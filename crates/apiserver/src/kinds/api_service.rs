@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    Generation, Strategy, checks,
+    Effect, Generation, Strategy, checks,
     config_map::decoded,
     look::{Fill, Look},
 };
@@ -24,6 +24,7 @@ pub(crate) const API_SERVICE: Strategy = Strategy {
     validate_status,
     name: names::path_segment,
     generation: Generation::None,
+    effect: Effect::ApiService,
     unconditional_update: false,
     ..Strategy::WITH_STATUS
 };

@@ -44,7 +44,7 @@ fn validate(map: &Object, out: &mut Vec<FieldError>) {
 }
 
 /// The bytes behind base64; decoding has checked them before.
-pub(super) fn decoded(value: &Value) -> Vec<u8> {
+pub(crate) fn decoded(value: &Value) -> Vec<u8> {
     STANDARD
         .decode(value.as_str().unwrap_or_default())
         .unwrap_or_default()

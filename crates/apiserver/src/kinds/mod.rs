@@ -41,6 +41,7 @@ mod table; // the rows
 pub(crate) mod trial; // writes against one strategy, for tests
 mod workload; // kinds that make pods from a template
 
+pub(crate) use config_map::decoded;
 pub(crate) use disruption::{Verdict, evict};
 pub(crate) use look::{Fill, Look, same};
 pub(crate) use namespace::finalize;

@@ -118,6 +118,8 @@ pub(crate) enum Effect {
     Addresses,
     /// Which requests are executed first: the object configures flow control.
     FlowControl,
+    /// Which server serves a version of a group.
+    ApiService,
 }
 
 impl Strategy {

@@ -24,7 +24,7 @@ use super::{
     Limits, Serve,
     gated::gated,
     response_body::ResponseBody,
-    tracker::TrackedConnection,
+    tracker::{ClientConnection, TrackedConnection},
     unsent::{check_interval, until_stalled, wait_until_writable},
 };
 use crate::auth::PeerCertificate;
@@ -108,10 +108,11 @@ impl Connections {
     pub(super) async fn run<S: Serve>(
         &self,
         stream: TcpStream,
-        tracked: &Arc<TrackedConnection>,
+        client: &Arc<ClientConnection>,
         service: S,
     ) -> Result<(), Ended> {
-        let mut serving = pin!(self.serve(stream, tracked, service));
+        let tracked = client.tracked();
+        let mut serving = pin!(self.serve(stream, client, service));
         tokio::select! {
             ended = serving.as_mut() => ended,
             () = gated(Box::pin(tracked.closed())) => {
@@ -145,9 +146,10 @@ impl Connections {
     async fn serve<S: Serve>(
         &self,
         stream: TcpStream,
-        tracked: &Arc<TrackedConnection>,
+        client: &Arc<ClientConnection>,
         service: S,
     ) -> Result<(), Ended> {
+        let tracked = client.tracked();
         let handshake = timeout(self.limits.handshake_timeout, self.handshake(stream));
         let handshake = tokio::select! {
             handshake = handshake => handshake,
@@ -156,7 +158,7 @@ impl Connections {
         };
         let stream = handshake.map_err(|_| "the TLS handshake took too long")??;
         let shutdown = self.stop.child_token();
-        let serving = self.serve_http(stream, tracked, service, &shutdown);
+        let serving = self.serve_http(stream, client, service, &shutdown);
         let check_interval = check_interval(self.limits.write_timeout);
         let mut serving = pin!(until_stalled(serving, check_interval));
         let unhealthy = pin!(async {
@@ -185,7 +187,7 @@ impl Connections {
     async fn serve_http<S: Serve>(
         &self,
         stream: TlsStream<TcpStream>,
-        tracked: &Arc<TrackedConnection>,
+        client: &Arc<ClientConnection>,
         service: S,
         shutdown: &CancellationToken,
     ) -> Result<(), Ended> {
@@ -194,14 +196,15 @@ impl Connections {
             .1
             .peer_certificates()
             .and_then(|chain| PeerCertificate::from_der(chain.first()?));
-        let tracked = tracked.clone();
+        let client = client.clone();
         let stop = self.stop.clone();
         let service = service_fn(move |mut request: http::Request<Incoming>| {
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }
-            request.extensions_mut().insert(tracked.clone());
-            let running = tracked.begin();
+            request.extensions_mut().insert(client.tracked().clone());
+            request.extensions_mut().insert(client.clone());
+            let running = client.tracked().begin();
             let response = service.clone().oneshot(request);
             let stop = stop.clone();
             async move {

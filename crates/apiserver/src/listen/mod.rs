@@ -25,7 +25,7 @@ use tracing::{debug, warn};
 use connection::Connections;
 use tracker::ConnectionTracker;
 
-pub(crate) use tracker::TrackedConnection;
+pub(crate) use tracker::{ClientConnection, TrackedConnection};
 
 use crate::http::body::Body;
 
@@ -181,13 +181,11 @@ impl Listener {
             };
             let connections = connections.clone();
             let service = service.clone();
-            let open = tracker.open();
+            let client = Arc::new(ClientConnection::new(peer, tracker.open(), place));
             tasks.spawn(async move {
-                if let Err(error) = connections.run(stream, &open.connection, service).await {
+                if let Err(error) = connections.run(stream, &client, service).await {
                     debug!(%peer, %error, "connection ended");
                 }
-                drop(open);
-                drop(place);
             });
         }
         drop(tcp);

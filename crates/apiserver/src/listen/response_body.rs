@@ -8,7 +8,7 @@
 //! - A stream ends when the server stops.
 
 use std::{
-    convert::Infallible,
+    io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -135,12 +135,12 @@ impl ResponseBody {
 
 impl http_body::Body for ResponseBody {
     type Data = Chunk;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Chunk>, Infallible>>> {
+    ) -> Poll<Option<io::Result<Frame<Chunk>>>> {
         let this = &mut *self;
         while this.rest.is_empty() {
             let next = if this.is_ended {
@@ -149,7 +149,8 @@ impl http_body::Body for ResponseBody {
                 this.body.poll_chunk(CHUNK_MAX_BYTES, cx)
             };
             match next {
-                Poll::Ready(Some(bytes)) => this.take(bytes),
+                Poll::Ready(Some(Ok(bytes))) => this.take(bytes),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => return this.poll_end(cx).map(|()| None),
                 Poll::Pending => {
                     let Some(stop) = &mut this.stop else {

@@ -9,13 +9,14 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -268,6 +269,38 @@ impl TrackedConnection {
 
     fn flow(&self) -> MutexGuard<'_, Option<Flow>> {
         self.flow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connection of a client and its place among all connections, as an extension of its requests.
+/// Both are kept until the last owner drops it, which may be the task of an upgraded connection.
+pub(crate) struct ClientConnection {
+    pub(crate) peer: SocketAddr,
+    open: OpenConnection,
+    _place: OwnedSemaphorePermit,
+}
+
+impl ClientConnection {
+    pub(super) fn new(peer: SocketAddr, open: OpenConnection, place: OwnedSemaphorePermit) -> Self {
+        Self {
+            peer,
+            open,
+            _place: place,
+        }
+    }
+
+    pub(super) fn tracked(&self) -> &Arc<TrackedConnection> {
+        &self.open.connection
+    }
+
+    /// Runs a future that uses the connection after its upgrade. It counts as a request; `None` if
+    /// the connection must be closed before the future ends.
+    pub(crate) async fn run_upgraded<T>(&self, serving: impl Future<Output = T>) -> Option<T> {
+        let _running = self.tracked().begin();
+        tokio::select! {
+            output = serving => Some(output),
+            () = self.tracked().closed() => None,
+        }
     }
 }
 

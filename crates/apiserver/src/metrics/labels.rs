@@ -10,12 +10,10 @@ use http::{Method, header};
 use prometheus_client::encoding::{EncodeLabel as _, EncodeLabelSet, LabelSetEncoder};
 
 use crate::{
+    connect,
     http::{query::Query, route::ResourcePath},
     registry::Resource,
 };
-
-/// Subresources that connect a client with something else.
-const CONNECTING: [&str; 5] = ["log", "exec", "portforward", "attach", "proxy"];
 
 /// A request to a resource, as far as its metrics are concerned.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +60,7 @@ impl Asked<'_> {
                 .is_some_and(|t| t == "application/apply-patch+yaml")
         };
         match self.head.method.as_str() {
-            _ if CONNECTING.contains(&self.subresource) => "CONNECT",
+            _ if connect::SUBRESOURCES.contains(&self.subresource) => "CONNECT",
             "GET" if watches => "WATCH",
             "GET" | "HEAD" if scope == "resource" => "GET",
             "GET" | "HEAD" => "LIST",

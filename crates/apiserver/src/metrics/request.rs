@@ -6,7 +6,7 @@ use std::{
     hash::Hash,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU16, AtomicUsize, Ordering},
     },
 };
 
@@ -165,6 +165,21 @@ impl Running {
         }
     }
 
+    /// The request is passed on: it is under way for as long as it is connected.
+    pub(crate) fn connect(self) -> Connected {
+        let labels = Labels {
+            dry_run: None,
+            ..self.labels.clone()
+        };
+        let open = self.metrics.series(&self.metrics.long_running, &labels);
+        open.as_ref().map(Gauge::inc);
+        Connected {
+            running: self,
+            open,
+            code: AtomicU16::new(CLIENT_CLOSED_REQUEST),
+        }
+    }
+
     /// Records the size of a response, now or when it is sent.
     fn has_size(self, response: Response<Body>) -> Response<Body> {
         let size = response.body().size_hint().exact();
@@ -228,6 +243,32 @@ impl Running {
             events,
         };
         response.map(|body| body.inspect(move |piece| stream.sent(piece)))
+    }
+}
+
+/// The code of a request whose client was gone before it was answered.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+/// A request that is passed on, from its begin until its connection is closed.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    running: Running,
+    open: Option<Gauge>,
+    code: AtomicU16,
+}
+
+impl Connected {
+    /// The request was answered with this code.
+    pub(crate) fn answered(&self, code: u16) {
+        self.code.store(code, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.open.as_ref().map(Gauge::dec);
+        let code = self.code.load(Ordering::Relaxed);
+        self.running.ended(code, None);
     }
 }
 

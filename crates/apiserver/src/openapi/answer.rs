@@ -40,17 +40,19 @@ pub(crate) fn index(
     headers: &HeaderMap,
 ) -> Response<Body> {
     let documents = openapi.documents(catalog);
-    let paths = documents
-        .iter()
-        .map(|(path, document)| {
-            (
-                path.as_str(),
-                Entry {
-                    url: url(path, &document.written),
-                },
-            )
-        })
+    let own = documents.iter().map(|(path, document)| {
+        let url = url(path, &document.written);
+        (path.as_str(), Entry { url })
+    });
+    let remotes: Vec<_> = catalog
+        .remotes()
+        .filter_map(|remote| Some((remote.root(), remote.openapi_url.clone()?)))
         .collect();
+    let remotes = remotes.iter().map(|(root, url)| {
+        let url = url.clone();
+        (root.trim_start_matches('/'), Entry { url })
+    });
+    let paths = own.chain(remotes).collect();
     let text = serde_json::to_vec(&Index { paths }).expect("an index has string keys");
     known_or_sent(&Written::new(text.into()), JSON, headers)
 }

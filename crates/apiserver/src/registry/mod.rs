@@ -4,10 +4,12 @@
 
 mod custom;
 mod decode;
+mod remote;
 mod resource;
 
 pub(crate) use custom::Custom;
 pub(crate) use decode::Decoded;
+pub(crate) use remote::RemoteVersion;
 pub(crate) use resource::{Part, Resource, Source};
 
 use std::{
@@ -28,9 +30,36 @@ static BUILT_IN: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
 pub(crate) struct Catalog {
     /// Custom resources by group, version and plural name.
     custom: BTreeMap<(String, String, String), Arc<Resource>>,
+    /// What other servers serve, by group and version.
+    remote: Arc<BTreeMap<(String, String), Arc<RemoteVersion>>>,
 }
 
 impl Catalog {
+    /// The server of a version of a group, if it is not this one.
+    pub(crate) fn remote(&self, group: &str, version: &str) -> Option<&Arc<RemoteVersion>> {
+        if self.remote.is_empty() {
+            return None;
+        }
+        self.remote.get(&(group.to_owned(), version.to_owned()))
+    }
+
+    /// Everything that other servers serve.
+    pub(crate) fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteVersion>> {
+        self.remote.values()
+    }
+
+    /// The same catalog with these versions of other servers, instead of those it had.
+    fn with_remotes(&self, remotes: Vec<RemoteVersion>) -> Self {
+        let remotes = remotes.into_iter().map(|remote| {
+            let key = (remote.group.clone(), remote.version.clone());
+            (key, Arc::new(remote))
+        });
+        Self {
+            custom: self.custom.clone(),
+            remote: Arc::new(remotes.collect()),
+        }
+    }
+
     /// The resource of a path.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
         let built_in = BUILT_IN
@@ -82,7 +111,10 @@ impl Catalog {
                 Arc::new(r),
             )
         }));
-        Self { custom }
+        Self {
+            custom,
+            remote: self.remote.clone(),
+        }
     }
 }
 
@@ -99,6 +131,17 @@ impl Registry {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Serves these versions of other servers from now on. The catalog stays, and with it all documents
+    /// that are made of it, if nothing changes.
+    pub(crate) fn update_remotes(&self, change: impl FnOnce(&Catalog) -> Vec<RemoteVersion>) {
+        let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        let remotes = change(&slot);
+        let is_same = slot.remotes().map(Arc::as_ref).eq(remotes.iter());
+        if !is_same {
+            *slot = Arc::new(slot.with_remotes(remotes));
+        }
     }
 
     /// Serves something else from now on.

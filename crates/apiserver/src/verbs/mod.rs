@@ -185,8 +185,6 @@ pub(crate) enum Content {
     List(List),
     /// A document that has only one form: a `Status`.
     Document(Value),
-    /// Plain text: what containers wrote.
-    Text(String),
     /// Events as they come.
     Watch(Box<Watch>),
 }

@@ -1,6 +1,8 @@
 //! The API server as its clients see it. One program, since every test program is linked alone.
 
 mod access; // authentication, authorization, reviews
+mod aggregation; // APIServices of other servers
+mod connect; // logs, exec, attach, port-forward, proxies
 mod discovery; // groups, versions, OpenAPI
 mod flow_control; // priority and fairness
 mod hostile; // malformed requests, floods

@@ -201,7 +201,7 @@ fn unsupported_subresources_are_rejected_with_a_reason(kubectl: &Kubectl) {
     ] {
         let error = kubectl.run_failing(&line);
         assert!(
-            error.contains("has no kubelet to ask, because this server runs no containers"),
+            error.contains("the kubelet of a simulated node serves no logs"),
             "kubectl {line}\n{error}"
         );
     }

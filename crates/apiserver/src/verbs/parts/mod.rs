@@ -3,7 +3,6 @@
 
 mod binding; // a pod gets its node
 mod body; // bodies of another kind than the resource's
-mod connect; // logs, shells and tunnels of containers
 mod eviction; // a pod goes if its budget allows
 mod scale; // how many replicas
 
@@ -51,10 +50,6 @@ pub(super) async fn dispatch(
         ("binding", "create") => binding::create(api, call).await,
         ("eviction", "create") => eviction::create(api, call).await,
         ("token", "create") => reviews::issue_token(api, authenticator, call),
-        ("log", _) => connect::log(api, call),
-        ("exec" | "attach", _) => connect::stream(api, call),
-        ("portforward", _) => connect::forward(api, call),
-        ("proxy", _) => connect::proxy(api, call),
         _ => Err(ApiError::NoSuchResource),
     }
 }

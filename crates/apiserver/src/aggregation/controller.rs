@@ -1,0 +1,168 @@
+//! Checks the registered servers again and again.
+//!
+//! Guarantees: a server is checked when its APIService, Service or EndpointSlices change, every 30
+//! seconds, and more often while its check fails (5 ms, doubled up to 30 s). Without registered
+//! servers there is no timer and no watch.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::{join_all, select_all};
+use tokio_util::sync::CancellationToken;
+
+use super::{Aggregator, GROUP, PLURAL, availability::Availability};
+use crate::{
+    api::Api,
+    connect::Connector,
+    error::ApiError,
+    object::Object,
+    ownership::Tracker,
+    registry::RemoteVersion,
+    store::{ObjectKey, Scope, StoreWatch},
+    write::Change,
+};
+
+/// How often an available server is checked.
+const RESYNC_PERIOD: Duration = Duration::from_secs(30);
+
+/// The pause after the first failed check; each further one is twice as long, up to the resync
+/// period.
+const RETRY_FIRST: Duration = Duration::from_millis(5);
+
+/// Who writes the condition, in `managedFields`.
+const MANAGER: &str = "kube-apiserver";
+
+/// Where the Service and the endpoints of a server are stored.
+const WATCHED: [&str; 2] = ["/services", "discovery.k8s.io/endpointslices"];
+
+impl Aggregator {
+    /// Keeps conditions and documents of registered servers up to date until `stop` is cancelled.
+    pub(crate) async fn run(&self, api: &Api, connector: &Connector, stop: CancellationToken) {
+        let mut retry = RETRY_FIRST;
+        loop {
+            let since = api.store.revision();
+            let catalog = api.registry.catalog();
+            let checks = catalog
+                .remotes()
+                .map(|remote| self.sync(api, connector, remote));
+            let Some(checked) = stop.run_until_cancelled(join_all(checks)).await else {
+                return;
+            };
+            if checked
+                .iter()
+                .all(|availability| availability.is_available())
+            {
+                retry = RETRY_FIRST;
+            } else {
+                retry = (retry * 2).min(RESYNC_PERIOD);
+            }
+            let pause = if retry == RETRY_FIRST {
+                RESYNC_PERIOD
+            } else {
+                retry
+            };
+            let namespaces = catalog.remotes().map(|remote| &remote.namespace);
+            let watches = watches(api, namespaces.cloned().collect(), since);
+            let changed = watches.iter().map(|watch| Box::pin(watch.changed()));
+            let changed: Vec<_> = changed.collect();
+            let pause = async {
+                if changed.is_empty() {
+                    std::future::pending::<()>().await;
+                }
+                tokio::select! {
+                    _ = select_all(changed) => {}
+                    () = tokio::time::sleep(pause) => {}
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = api.api_services_changed.notified() => {}
+                () = pause => {}
+            }
+        }
+    }
+
+    /// Brings condition and documents of one server up to date.
+    async fn sync(
+        &self,
+        api: &Api,
+        connector: &Connector,
+        remote: &Arc<RemoteVersion>,
+    ) -> Availability {
+        let availability = self.check(api, connector, remote).await;
+        if availability.is_available() {
+            let documents = self.documents(api, connector, remote).await;
+            api.registry.update_remotes(|catalog| {
+                let remotes = catalog.remotes().map(|known| {
+                    let is_same = known.api_service() == remote.api_service();
+                    let mut known = RemoteVersion::clone(known);
+                    if is_same {
+                        known.discovery.clone_from(&documents.discovery);
+                        known.openapi_url.clone_from(&documents.openapi_url);
+                    }
+                    known
+                });
+                remotes.collect()
+            });
+        }
+        if let Err(error) = api.set_available(remote, &availability).await {
+            // It was deleted meanwhile, or the next check writes the condition.
+            let api_service = remote.api_service();
+            tracing::debug!(%api_service, ?error, "cannot write the condition of an APIService");
+        }
+        availability
+    }
+}
+
+/// Watches of what the availability of servers in these namespaces depends on.
+fn watches(api: &Api, mut namespaces: Vec<String>, since: u64) -> Vec<StoreWatch> {
+    namespaces.sort();
+    namespaces.dedup();
+    let scopes = namespaces.into_iter().map(Scope::Namespace);
+    scopes
+        .flat_map(|scope| WATCHED.map(|collection| (collection, scope.clone())))
+        // A revision that is compacted by now is followed by the next resync.
+        .filter_map(|(collection, scope)| api.store.watch(&collection.into(), &scope, since).ok())
+        .collect()
+}
+
+impl Api {
+    /// Writes the condition of an APIService, if it differs.
+    async fn set_available(
+        &self,
+        remote: &RemoteVersion,
+        availability: &Availability,
+    ) -> Result<(), ApiError> {
+        let resource = self.registry.catalog().find(GROUP, "v1", PLURAL);
+        let resource = resource.expect("APIServices are built in");
+        let name = remote.api_service();
+        let key = ObjectKey::new("", &name);
+        let missing = || ApiError::NotFound {
+            resource: resource.group_resource(),
+            name: name.clone(),
+        };
+        let now = self.clock.now();
+        let stored = self.store.get(&resource.shelf, &key).ok_or_else(missing)?;
+        let stored = resource.read(&stored);
+        let mut changed = stored.clone();
+        availability.set(&mut changed, now);
+        if stored.body == changed.body {
+            return Ok(());
+        }
+        let tracker = Tracker {
+            catalog: self.registry.catalog(),
+            resource: &resource,
+            part: "status",
+            manager: MANAGER.to_owned(),
+            now,
+        };
+        let edit = |old: Option<&Object>| {
+            let mut new = old.cloned().ok_or_else(missing)?;
+            availability.set(&mut new, now);
+            tracker.update(old, &mut new);
+            Ok(new)
+        };
+        self.update(&resource, &key, Change::status(), false, None, edit)
+            .await?;
+        Ok(())
+    }
+}
