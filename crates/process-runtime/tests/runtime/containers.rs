@@ -1,9 +1,10 @@
 //! Start, exit, stop and start errors of containers.
 
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bellerophon_process_runtime::{ContainerState, Error, StartErrorKind, Tier, User};
+use tokio::time::Instant;
 
 use crate::support::*;
 
