@@ -12,6 +12,8 @@
 //!
 //! - A pod of tier A reaches only addresses for which the node listens ([`Sandbox::listen`]), by
 //!   TCP: there is no route to the node or to the Internet.
+//! - Without veth support in the kernel, a wildcard listener of a pod of tier A conflicts with a
+//!   listener of the node on the same port.
 //! - Limits of CPU, memory and processes need a delegated cgroup v2; see [`Capabilities`].
 //! - Tier B has neither `runAsUser` nor mount paths nor read-only volumes, and a program that
 //!   clears its environment and loses its shim to a `SIGKILL` is not found by the next node.
