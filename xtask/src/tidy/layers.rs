@@ -33,6 +33,7 @@ const APISERVER: &str = "bellerophon-apiserver";
 const CEL: &str = "bellerophon-cel";
 const STREAMING: &str = "bellerophon-streaming";
 const CLUSTER: &str = "bellerophon-cluster";
+const PROCESS_RUNTIME: &str = "bellerophon-process-runtime";
 const TESTKIT: &str = "bellerophon-testkit";
 const CONFORMANCE: &str = "bellerophon-conformance";
 const CLI: &str = "bellerophon-cli";
@@ -48,10 +49,21 @@ const OPERATORS: &[&str] = &[
 
 /// The allowed dependencies of each crate.
 const ALLOWED: &[(&str, &[&str])] = &[
-    (CLI, &[OPERATOR, CLUSTER, TESTKIT, APISERVER, TOOLKIT]),
+    (
+        CLI,
+        &[
+            OPERATOR,
+            CLUSTER,
+            TESTKIT,
+            APISERVER,
+            TOOLKIT,
+            PROCESS_RUNTIME,
+        ],
+    ),
     (OPERATOR, &[TOOLKIT]),
     (TESTKIT, &[OPERATOR, CLUSTER, APISERVER, TOOLKIT]),
-    (CLUSTER, &[TOOLKIT]),
+    (CLUSTER, &[TOOLKIT, PROCESS_RUNTIME]),
+    (PROCESS_RUNTIME, &[]),
     (CONFORMANCE, &[APISERVER]),
     (FUZZ, &[APISERVER, CEL]),
     (TOOLKIT, &[KINDS, KINDS_DERIVE]),
@@ -183,6 +195,8 @@ mod tests {
             (APISERVER, TOOLKIT, false, false),
             (APISERVER, TOOLKIT, true, false),
             (APISERVER, CONFORMANCE, true, true),
+            (CLUSTER, PROCESS_RUNTIME, false, true),
+            (PROCESS_RUNTIME, TOOLKIT, false, false),
             (TOOLKIT, APISERVER, false, false),
             (TOOLKIT, APISERVER, true, true),
             (TOOLKIT, KINDS, false, true),

@@ -15,6 +15,8 @@ const EXCLUDED: &[&str] = &[
     // Names a type of libtest-mimic.
     "crates/cli/tests/clients/client.rs",
     "crates/conformance/",
+    // Names SCM_RIGHTS.
+    "crates/process-runtime/src/frame.rs",
     "docs/conformance",
     // The table of types is generated for the API server.
     "xtask/src/types.rs",

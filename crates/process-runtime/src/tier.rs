@@ -1,0 +1,134 @@
+//! Tier detection: which isolation this system offers without privileges.
+
+use std::path::Path;
+
+/// The isolation of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Tier {
+    /// User, network, mount and PID namespaces: own network stack per pod, volumes at their mount
+    /// paths.
+    A,
+    /// No namespaces: one loopback address per pod, volumes by environment variables.
+    B,
+}
+
+impl Tier {
+    /// The letter of the tier.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::A => "A",
+            Self::B => "B",
+        }
+    }
+}
+
+/// The tier and why it is not a better one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierReport {
+    /// The tier.
+    pub tier: Tier,
+    /// Why it is not tier A, and the remedy.
+    pub reason: Option<String>,
+}
+
+/// Detects the tier by creating namespaces in a child process.
+#[cfg(target_os = "linux")]
+pub async fn detect(shim: &Path) -> TierReport {
+    use crate::linux::{SUBCOMMAND, Stage};
+
+    let output = tokio::process::Command::new(shim)
+        .args([SUBCOMMAND, Stage::Probe.as_str()])
+        .env_clear()
+        .stdin(std::process::Stdio::null())
+        .output()
+        .await;
+    let error = match output {
+        Ok(output) if output.status.success() => {
+            return TierReport {
+                tier: Tier::A,
+                reason: None,
+            };
+        }
+        Ok(output) => String::from_utf8_lossy(&output.stderr)
+            .lines()
+            .next()
+            .unwrap_or("the probe was killed")
+            .to_owned(),
+        Err(error) => format!("{}: {error}", shim.display()),
+    };
+    let read = |name: &str| std::fs::read_to_string(Path::new("/proc/sys").join(name)).ok();
+    TierReport {
+        tier: Tier::B,
+        reason: Some(reason(&error, read)),
+    }
+}
+
+/// Only Linux has namespaces.
+#[cfg(not(target_os = "linux"))]
+pub async fn detect(_shim: &Path) -> TierReport {
+    TierReport {
+        tier: Tier::B,
+        reason: Some("namespaces need Linux".to_owned()),
+    }
+}
+
+/// The reason for tier B: a sysctl that forbids namespaces, or the error itself.
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "sysctls of Linux")
+)]
+fn reason(error: &str, read: impl Fn(&str) -> Option<String>) -> String {
+    let value = |name: &str| read(name).and_then(|text| text.trim().parse::<u64>().ok());
+    let remedy = if value("kernel/unprivileged_userns_clone") == Some(0) {
+        Some("kernel.unprivileged_userns_clone=1")
+    } else if value("user/max_user_namespaces") == Some(0) {
+        Some("user.max_user_namespaces=15000")
+    } else if value("kernel/apparmor_restrict_unprivileged_userns") == Some(1) {
+        Some("kernel.apparmor_restrict_unprivileged_userns=0")
+    } else {
+        None
+    };
+    match remedy {
+        Some(setting) => format!(
+            "unprivileged user namespaces are disabled ({error}); \
+             enable them with `sudo sysctl -w {setting}`"
+        ),
+        None => format!(
+            "namespaces cannot be created ({error}); a container or a security policy around \
+             this process may forbid them"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_names_the_sysctl_that_forbids_namespaces() {
+        let cases = [
+            (
+                "kernel/unprivileged_userns_clone",
+                "0\n",
+                "kernel.unprivileged_userns_clone=1",
+            ),
+            (
+                "user/max_user_namespaces",
+                "0\n",
+                "user.max_user_namespaces=15000",
+            ),
+            (
+                "kernel/apparmor_restrict_unprivileged_userns",
+                "1\n",
+                "kernel.apparmor_restrict_unprivileged_userns=0",
+            ),
+            ("user/max_user_namespaces", "96000\n", "security policy"),
+        ];
+        for (name, content, expected) in cases {
+            let read = |asked: &str| (asked == name).then(|| content.to_owned());
+            let reason = reason("unshare: EPERM", read);
+            assert!(reason.contains(expected), "{name}: {reason}");
+            assert!(reason.contains("unshare: EPERM"), "{name}: {reason}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Pods as processes: real namespaces, processes, sockets and terminals, in both tiers.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod containers;
+mod logs;
+mod network;
+mod orphans;
+mod streams;
+mod support;
+mod volumes;
