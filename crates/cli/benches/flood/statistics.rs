@@ -74,7 +74,7 @@ impl Statistics {
         });
         let outcomes: Vec<String> = outcomes.collect();
         if outcomes.is_empty() {
-            return "no response".into();
+            return "nothing answered or closed".into();
         }
         outcomes.join(", ")
     }
