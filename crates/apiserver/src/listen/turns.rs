@@ -1,0 +1,108 @@
+//! Turns: work that a peer can cause in any amount does not fill the queues of the runtime.
+//!
+//! A task waits behind all tasks that became ready before it. What needs a turn waits for it outside
+//! of these queues instead, and behind what became ready meanwhile, so that the number of such tasks
+//! that others wait for is the number of turns.
+
+use std::{future::poll_fn, pin::pin, task::Poll};
+
+use tokio::{sync::Semaphore, task::yield_now};
+
+/// Polls a future for the first time when it is its turn.
+pub(super) async fn start_in_turn<F: Future>(future: F, turns: &Semaphore) -> F::Output {
+    let mut future = pin!(future);
+    match poll_in_turn(future.as_mut(), turns).await {
+        Poll::Ready(output) => output,
+        Poll::Pending => future.await,
+    }
+}
+
+/// Polls a future only when it is its turn.
+pub(super) async fn run_in_turns<F: Future>(future: F, turns: &Semaphore) -> F::Output {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = poll_in_turn(future.as_mut(), turns).await {
+            return output;
+        }
+        let mut is_woken = false;
+        poll_fn(|_| {
+            if std::mem::replace(&mut is_woken, true) {
+                Poll::Ready(())
+            } else {
+                // The poll of the future has registered the waker of this task.
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+}
+
+async fn poll_in_turn<F: Future>(
+    mut future: std::pin::Pin<&mut F>,
+    turns: &Semaphore,
+) -> Poll<F::Output> {
+    let turn = turns
+        .acquire()
+        .await
+        .expect("the semaphore is never closed");
+    yield_now().await;
+    let polled = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    drop(turn);
+    polled
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        time::Duration,
+    };
+
+    use super::*;
+
+    /// A future that computes when it is polled for the first time, and waits afterwards.
+    async fn compute_and_wait(computed: Arc<AtomicUsize>) {
+        computed.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn task_that_becomes_ready_later_is_polled_first() {
+        let turns = Arc::new(Semaphore::new(1));
+        let computed = Arc::new(AtomicUsize::new(0));
+        let tasks: Vec<_> = (0..100)
+            .map(|_| {
+                let turns = turns.clone();
+                let computed = computed.clone();
+                tokio::spawn(async move {
+                    start_in_turn(compute_and_wait(computed), &turns).await;
+                })
+            })
+            .collect();
+        let other = tokio::spawn({
+            let computed = computed.clone();
+            async move { computed.load(Ordering::Relaxed) }
+        });
+        assert!(other.await.expect("no panic") <= 1);
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        assert_eq!(computed.load(Ordering::Relaxed), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn future_that_waits_does_not_keep_its_turn() {
+        let turns = Semaphore::new(1);
+        let started = tokio::time::Instant::now();
+        let second = || tokio::time::sleep(Duration::from_secs(1));
+        tokio::join!(
+            run_in_turns(second(), &turns),
+            run_in_turns(second(), &turns),
+            start_in_turn(second(), &turns),
+        );
+        assert_eq!(started.elapsed(), Duration::from_secs(1));
+    }
+}
