@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::component::Component;
 use crate::identity::Identity;
-use crate::nodes::{self, Nodes};
+use crate::nodes::{self, Kubelets, Nodes};
 use crate::{core, scheduler, workloads};
 
 /// How much of a cluster runs.
@@ -57,6 +57,7 @@ pub struct Builder {
     client_for: Option<ClientFor>,
     level: Level,
     nodes: usize,
+    kubelets: Kubelets,
     root_ca: String,
     clock: Clock,
     rng: Rng,
@@ -84,6 +85,12 @@ impl Builder {
     /// The number of simulated nodes; default: 0. [`Level::Core`] has none.
     pub fn nodes(self, nodes: usize) -> Self {
         Self { nodes, ..self }
+    }
+
+    /// How the API server reaches the kubelets of the nodes, for logs, exec, attach and
+    /// port-forward. Default: it does not.
+    pub fn kubelets(self, kubelets: Kubelets) -> Self {
+        Self { kubelets, ..self }
     }
 
     /// The CA certificates that clients of the server trust, in PEM. Every namespace gets them as
@@ -156,7 +163,7 @@ impl Builder {
         }
         let mut nodes = None;
         if self.level != Level::Core {
-            let (simulated, ready) = nodes::setup_kubelets(&mut mgr, self.nodes);
+            let (simulated, ready) = nodes::setup_kubelets(&mut mgr, self.nodes, self.kubelets);
             nodes = Some(simulated);
             readiness.push(ready);
         }
@@ -200,6 +207,7 @@ impl Cluster {
             client_for: None,
             level: Level::default(),
             nodes: 0,
+            kubelets: Kubelets::default(),
             root_ca: String::new(),
             clock: Clock::system(),
             rng: Rng::from_os(),

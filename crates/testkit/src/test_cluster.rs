@@ -3,12 +3,14 @@
 //! Guarantee: all randomness comes from one seed, and every test cluster starts at the same wall
 //! clock time, so that a failing test is repeatable.
 
+use std::future::ready;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bellerophon::{client::ReconcileClient, clock::Clock};
-use bellerophon_apiserver::{ApiServer, ApiService};
-use bellerophon_cluster::{Cluster, Identity, Level, rbac_objects};
+use bellerophon_apiserver::{ApiServer, ApiService, ByteStream, Dialer, Dialing, LoopbackDialer};
+use bellerophon_cluster::{Cluster, Identity, Kubelets, Level, rbac_objects};
 use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -71,6 +73,8 @@ pub struct TestCluster {
     /// The wall clock of the cluster.
     pub clock: Clock,
     server: ApiServer,
+    /// How the server reaches the kubelets of the nodes.
+    kubelets: Kubelets,
     /// Requests of built-in controllers that the server refused for lack of permissions.
     forbidden: Arc<Mutex<Vec<String>>>,
     /// Which controllers run and the number of nodes; `None` for an API server without controllers.
@@ -88,9 +92,11 @@ impl TestCluster {
         let start = Timestamp::from_second(START_TIME).expect("the start time is in range");
         // Server and controllers share the start time, so that timestamps of both are comparable.
         let clock = Clock::starting_at(start);
+        let kubelets = Kubelets::default();
         let server = ApiServer::builder()
             .seed(SEED)
             .starting_at(start)
+            .dialer(KubeletDialer(kubelets.clone()))
             .start()
             .await
             .expect("the server starts");
@@ -98,6 +104,7 @@ impl TestCluster {
             client: server.client(),
             clock,
             server,
+            kubelets,
             forbidden: Arc::default(),
             size: None,
             cluster: None,
@@ -181,6 +188,7 @@ impl TestCluster {
             .client_for(client_for)
             .level(level)
             .nodes(nodes)
+            .kubelets(self.kubelets.clone())
             .root_ca(ROOT_CA)
             .seed(SEED)
             .clock(self.clock);
@@ -289,6 +297,22 @@ impl TestCluster {
         // With paused time a sleep advances the clock timer by timer, so everything due in between
         // runs in its order. `tokio::time::advance` would jump over them.
         tokio::time::sleep(time).await;
+    }
+}
+
+/// Dials the kubelets of the cluster in process, and other loopback addresses by TCP.
+#[derive(Debug)]
+struct KubeletDialer(Kubelets);
+
+impl Dialer for KubeletDialer {
+    fn dial(&self, address: SocketAddr) -> Dialing<'_> {
+        match self.0.connect(address) {
+            Some(stream) => {
+                let stream = stream.map(|stream| Box::new(stream) as Box<dyn ByteStream>);
+                Box::pin(ready(stream))
+            }
+            None => LoopbackDialer.dial(address),
+        }
     }
 }
 

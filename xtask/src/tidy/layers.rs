@@ -34,6 +34,7 @@ const CEL: &str = "bellerophon-cel";
 const STREAMING: &str = "bellerophon-streaming";
 const CLUSTER: &str = "bellerophon-cluster";
 const PROCESS_RUNTIME: &str = "bellerophon-process-runtime";
+const STREAMING: &str = "bellerophon-streaming";
 const TESTKIT: &str = "bellerophon-testkit";
 const CONFORMANCE: &str = "bellerophon-conformance";
 const CLI: &str = "bellerophon-cli";
@@ -62,8 +63,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (OPERATOR, &[TOOLKIT]),
     (TESTKIT, &[OPERATOR, CLUSTER, APISERVER, TOOLKIT]),
-    (CLUSTER, &[TOOLKIT, PROCESS_RUNTIME]),
+    (CLUSTER, &[TOOLKIT, PROCESS_RUNTIME, STREAMING]),
     (PROCESS_RUNTIME, &[]),
+    (STREAMING, &[]),
     (CONFORMANCE, &[APISERVER]),
     (FUZZ, &[APISERVER, CEL]),
     (TOOLKIT, &[KINDS, KINDS_DERIVE]),

@@ -98,8 +98,8 @@ pub struct LoopbackDialer;
 
 /// Why an address is not dialed.
 const NOT_LOOPBACK: &str = "connect: network is unreachable: only loopback addresses are dialed; \
-     the kubelet of a simulated node serves no logs, exec, attach, port-forward or proxy, \
-     and a simulated pod listens on no port";
+     a simulated pod listens on no port, and the kubelet of a simulated node is reached only by a \
+     dialer that knows it";
 
 impl Dialer for LoopbackDialer {
     fn dial(&self, address: SocketAddr) -> Dialing<'_> {
@@ -154,7 +154,7 @@ mod tests {
         let refused = LoopbackDialer.dial(address).await.err();
         let refused = refused.expect("it is refused").to_string();
         assert!(
-            refused.contains("simulated node serves no logs"),
+            refused.contains("a simulated pod listens on no port"),
             "{refused}"
         );
     }
