@@ -337,7 +337,8 @@ mod tests {
         assert!(blocked.is_err());
         assert!(!open.connection.is_writable(), "bytes that wait count");
         open.connection.return_window(CHUNK_MAX_BYTES);
-        waiting.frame().await.expect("the body");
+        let frame = waiting.frame().await.expect("the body");
+        assert!(frame.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
