@@ -79,17 +79,21 @@ impl SimulatedStreams {
         if !options.follow || options.previous || limit_reached {
             return Ok(lines.boxed());
         }
-        let ended = self.container_ended(key, pod.uid, container);
+        let Some(instance) = Instance::of(&current, &container) else {
+            return Ok(lines.boxed());
+        };
+        let ended = self.ended(key, pod.uid, container, instance);
         let end = ended.into_stream().filter_map(|()| ready(None));
         Ok(lines.chain(end).boxed())
     }
 
-    /// Waits until a container does not run any more.
-    fn container_ended(
+    /// Waits until an instance of a container has ended.
+    fn ended(
         &self,
         key: ObjectKey,
         uid: String,
         container: String,
+        instance: Instance,
     ) -> impl Future<Output = ()> + Send + 'static {
         let changed = self.changed.get_or_init(|| {
             let changed = Arc::new(Notify::new());
@@ -106,7 +110,7 @@ impl SimulatedStreams {
                 let change = changed.notified();
                 let pod = pods.get(&key);
                 let pod = pod.filter(|pod| pod.metadata.uid.as_ref() == Some(&uid));
-                if pod.is_none_or(|pod| has_ended(&pod, &container)) {
+                if pod.is_none_or(|pod| instance.has_ended(&pod, &container)) {
                     return;
                 }
                 change.await;
@@ -171,11 +175,36 @@ fn started_at(pod: &Pod, container: &str, previous: bool) -> Option<Timestamp> {
     times.next().map(|time| time.0)
 }
 
-/// Whether the container has terminated; one that is not in the status yet has not.
-fn has_ended(pod: &Pod, container: &str) -> bool {
-    container_status(pod, container)
-        .and_then(|status| status.state.as_ref())
-        .is_some_and(|state| state.running.is_none())
+/// An instance of a container; every restart is a new one.
+struct Instance {
+    id: String,
+    restart_count: i32,
+}
+
+impl Instance {
+    /// The last instance that has started.
+    fn of(pod: &Pod, container: &str) -> Option<Self> {
+        let status = container_status(pod, container)?;
+        Some(Self {
+            id: status.container_id.clone()?,
+            restart_count: status.restart_count,
+        })
+    }
+
+    /// Whether it has ended, by a status that may be older than the instance. A restart without
+    /// back-off shows no state between those of the two instances.
+    fn has_ended(&self, pod: &Pod, container: &str) -> bool {
+        let Some(status) = container_status(pod, container) else {
+            return false;
+        };
+        let states = [&status.state, &status.last_state];
+        let mut terminated = states
+            .into_iter()
+            .flatten()
+            .filter_map(|state| state.terminated.as_ref());
+        status.restart_count > self.restart_count
+            || terminated.any(|terminated| terminated.container_id.as_ref() == Some(&self.id))
+    }
 }
 
 /// What a simulated container has written.
@@ -217,7 +246,36 @@ impl Log<'_> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+
+    #[test]
+    fn older_status_does_not_end_an_instance() {
+        let instance = Instance {
+            id: "sim://1".to_owned(),
+            restart_count: 1,
+        };
+        let terminated = |id: &str| json!({"terminated": {"containerID": id, "exitCode": 0}});
+        let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        let cases: [(&str, i32, Value, Value, bool); 6] = [
+            ("running", 1, json!({"running": {}}), json!({}), false),
+            ("not started", 1, json!({"waiting": {}}), json!({}), false),
+            ("older instance", 0, terminated("sim://0"), json!({}), false),
+            ("terminated", 1, terminated("sim://1"), json!({}), true),
+            ("back-off", 1, waiting, terminated("sim://1"), true),
+            ("restarted", 2, json!({"running": {}}), json!({}), true),
+        ];
+        for (case, restart_count, state, last_state, expected) in cases {
+            let status = json!({
+                "name": "app", "restartCount": restart_count,
+                "state": state, "lastState": last_state,
+            });
+            let pod = json!({"status": {"containerStatuses": [status]}});
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(instance.has_ended(&pod, "app"), expected, "{case}");
+        }
+    }
 
     fn check(options: LogOptions, expected: &str) {
         let log = Log {

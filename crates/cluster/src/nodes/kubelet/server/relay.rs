@@ -14,7 +14,7 @@ use tracing::debug;
 
 use super::streams::{BoxedReader, Process, StreamError};
 
-/// How a process is reached. The two differ in what clients are told of its end.
+/// How a process is reached. The two differ in what is reported of its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Exec,
