@@ -320,7 +320,7 @@ mod tests {
             verified.recent.len() + verified.previous.len()
         };
         assert_eq!(remembered(), 1);
-        let expired = tokens.verify(&token, &audiences, &shelf(), at(NOW + 601));
+        let expired = tokens.verify(&token, &audiences, &shelf(), at(NOW + 700));
         assert!(expired.is_err());
         let deleted = tokens.verify(&token, &audiences, &Shelf::default(), at(NOW));
         assert!(deleted.is_err());

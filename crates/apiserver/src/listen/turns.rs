@@ -17,7 +17,8 @@ pub(super) async fn start_in_turn<F: Future>(future: F, turns: &Semaphore) -> F:
     }
 }
 
-/// Polls a future only when it is its turn.
+/// Polls a future only when it is its turn. It is meant for a task of its own: whatever wakes the
+/// task, the future is polled again.
 pub(super) async fn run_in_turns<F: Future>(future: F, turns: &Semaphore) -> F::Output {
     let mut future = pin!(future);
     loop {
@@ -95,14 +96,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn future_that_waits_does_not_keep_its_turn() {
-        let turns = Semaphore::new(1);
+        let turns = Arc::new(Semaphore::new(1));
         let started = tokio::time::Instant::now();
-        let second = || tokio::time::sleep(Duration::from_secs(1));
-        tokio::join!(
-            run_in_turns(second(), &turns),
-            run_in_turns(second(), &turns),
-            start_in_turn(second(), &turns),
-        );
+        let tasks: Vec<_> = (0..3)
+            .map(|number| {
+                let turns = turns.clone();
+                tokio::spawn(async move {
+                    let second = tokio::time::sleep(Duration::from_secs(1));
+                    match number {
+                        0 => start_in_turn(second, &turns).await,
+                        _ => run_in_turns(second, &turns).await,
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
         assert_eq!(started.elapsed(), Duration::from_secs(1));
     }
 }
