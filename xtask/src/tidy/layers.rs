@@ -34,7 +34,6 @@ const CEL: &str = "bellerophon-cel";
 const STREAMING: &str = "bellerophon-streaming";
 const CLUSTER: &str = "bellerophon-cluster";
 const PROCESS_RUNTIME: &str = "bellerophon-process-runtime";
-const STREAMING: &str = "bellerophon-streaming";
 const TESTKIT: &str = "bellerophon-testkit";
 const CONFORMANCE: &str = "bellerophon-conformance";
 const CLI: &str = "bellerophon-cli";
@@ -73,7 +72,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (KINDS_DERIVE, &[]),
     (APISERVER, &[CEL]),
     (CEL, &[]),
-    (STREAMING, &[]),
     ("xtask", &[]),
 ];
 
