@@ -78,7 +78,7 @@ impl LocalProcesses {
 
     /// A terminal that displays its sizes. It ends after two.
     fn terminal() -> Process {
-        let (sizes, mut resized) = mpsc::unbounded_channel();
+        let (sizes, mut resized) = mpsc::channel(8);
         let (mut screen, stdout) = duplex(1024);
         let (ended, end) = oneshot::channel();
         tokio::spawn(async move {
@@ -95,7 +95,7 @@ impl LocalProcesses {
             stdout: Some(Box::new(stdout)),
             stderr: None,
             resize: Some(Box::new(move |size| {
-                sizes.send(size).map_err(io::Error::other)
+                sizes.try_send(size).map_err(io::Error::other)
             })),
             exit: async move { end.await.map_err(io::Error::other) }.boxed(),
         }
