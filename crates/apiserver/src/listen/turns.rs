@@ -4,7 +4,11 @@
 //! of these queues instead, and behind what became ready meanwhile, so that the number of such tasks
 //! that others wait for is the number of turns.
 
-use std::{future::poll_fn, pin::pin, task::Poll};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::Poll,
+};
 
 use tokio::{sync::Semaphore, task::yield_now};
 
@@ -13,35 +17,39 @@ pub(super) async fn start_in_turn<F: Future>(future: F, turns: &Semaphore) -> F:
     let mut future = pin!(future);
     match poll_in_turn(future.as_mut(), turns).await {
         Poll::Ready(output) => output,
-        Poll::Pending => future.await,
+        Poll::Pending => {
+            woken().await;
+            future.await
+        }
     }
 }
 
-/// Polls a future only when it is its turn. It is meant for a task of its own: whatever wakes the
-/// task, the future is polled again.
+/// Polls a future only when it is its turn. It belongs to a task of its own: whatever wakes the task
+/// takes a turn.
 pub(super) async fn run_in_turns<F: Future>(future: F, turns: &Semaphore) -> F::Output {
     let mut future = pin!(future);
     loop {
         if let Poll::Ready(output) = poll_in_turn(future.as_mut(), turns).await {
             return output;
         }
-        let mut is_woken = false;
-        poll_fn(|_| {
-            if std::mem::replace(&mut is_woken, true) {
-                Poll::Ready(())
-            } else {
-                // The poll of the future has registered the waker of this task.
-                Poll::Pending
-            }
-        })
-        .await;
+        woken().await;
     }
 }
 
-async fn poll_in_turn<F: Future>(
-    mut future: std::pin::Pin<&mut F>,
-    turns: &Semaphore,
-) -> Poll<F::Output> {
+/// Waits until the task is woken by what was polled before.
+async fn woken() {
+    let mut is_woken = false;
+    poll_fn(|_| {
+        if std::mem::replace(&mut is_woken, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+async fn poll_in_turn<F: Future>(mut future: Pin<&mut F>, turns: &Semaphore) -> Poll<F::Output> {
     let turn = turns
         .acquire()
         .await
@@ -68,6 +76,28 @@ mod tests {
     async fn compute_and_wait(computed: Arc<AtomicUsize>) {
         computed.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn future_is_polled_again_only_when_it_is_woken() {
+        let turns = Semaphore::new(1);
+        let mut polls = 0;
+        let twice = poll_fn(|cx| {
+            polls += 1;
+            if polls == 1 {
+                let waker = cx.waker().clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    waker.wake();
+                });
+                return Poll::Pending;
+            }
+            Poll::Ready(tokio::time::Instant::now())
+        });
+        let started = tokio::time::Instant::now();
+        let ended = start_in_turn(twice, &turns).await;
+        assert_eq!(ended - started, Duration::from_secs(1));
+        assert_eq!(polls, 2);
     }
 
     #[tokio::test(start_paused = true)]
@@ -99,14 +129,11 @@ mod tests {
         let turns = Arc::new(Semaphore::new(1));
         let started = tokio::time::Instant::now();
         let tasks: Vec<_> = (0..3)
-            .map(|number| {
+            .map(|_| {
                 let turns = turns.clone();
                 tokio::spawn(async move {
                     let second = tokio::time::sleep(Duration::from_secs(1));
-                    match number {
-                        0 => start_in_turn(second, &turns).await,
-                        _ => run_in_turns(second, &turns).await,
-                    }
+                    run_in_turns(second, &turns).await;
                 })
             })
             .collect();

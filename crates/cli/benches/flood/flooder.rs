@@ -24,9 +24,6 @@ use crate::{
 /// The first argument of the process.
 pub(crate) const ARGUMENT: &str = "--flood";
 
-/// The lowest priority. The processors belong to the server and to the measured client first.
-const NICE: &str = "19";
-
 /// A flood of which the server takes only a part is never complete.
 const COMPLETE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -38,8 +35,10 @@ pub(crate) struct Flooding {
 
 /// Starts a flood, and waits until it is complete.
 pub(crate) fn start(flood: &str, kubeconfig: &Path) -> Result<Flooding, BenchError> {
-    let mut child = Command::new("nice")
-        .args(["-n", NICE])
+    // SCHED_IDLE: the server and the measured client have the processors whenever they need them. A
+    // process with nice 19 would keep them until the end of its time slice, which is 3 ms.
+    let mut child = Command::new("chrt")
+        .args(["--idle", "0"])
         .arg(std::env::current_exe()?)
         .args([ARGUMENT, flood])
         .arg(kubeconfig)

@@ -6,9 +6,9 @@
 //! without a flood, the peak of the server's memory beyond what it had before, and what became of
 //! the flood. `-- WORDS…` measures only the floods that have one of these words in their names.
 //!
-//! The flood is a process of its own with nice 19: on another machine, it would not take the
-//! processors of the server. What it still takes is in the row of the busy processors, which sends
-//! no request. It needs 11,000 file descriptors (`ulimit -n`).
+//! The flood is a process of its own with the scheduling policy SCHED_IDLE (`chrt`): on another
+//! machine, it would not take the processors of the server. What it still takes is in the row of the
+//! busy processors, which sends no request. It needs 11,000 file descriptors (`ulimit -n`).
 
 #[path = "../common/mod.rs"]
 mod common; // the server as a process, and a client
