@@ -24,12 +24,11 @@ use super::kubelet::server::{
 };
 
 /// Why there are no commands and connections.
-const NO_PROCESSES: &str = "pods on simulated nodes run no processes; use --runtime process";
+const NO_PROCESSES: &str = "pods on simulated nodes run no processes";
 
 /// Why a pod without the annotation has no log.
 const NO_LOG: &str = "pods on simulated nodes run no processes; \
-     set the annotation sim.bellerophon.io/log of the pod to the text of its log, \
-     or use --runtime process";
+     set the annotation sim.bellerophon.io/log of the pod to the text of its log";
 
 /// The streams of all simulated pods.
 pub(crate) struct SimulatedStreams {

@@ -131,8 +131,7 @@ async fn simulated_pods_refuse_what_needs_a_process() {
     let error = pods.logs("web", &of_container("app")).await.unwrap_err();
     let error = error.to_string();
     let reason = "pods on simulated nodes run no processes; set the annotation \
-                  sim.bellerophon.io/log of the pod to the text of its log, \
-                  or use --runtime process";
+                  sim.bellerophon.io/log of the pod to the text of its log";
     assert!(error.contains(reason), "{error}");
     let container = AttachParams::default().container("app");
     assert!(pods.exec("web", ["true"], &container).await.is_err());
