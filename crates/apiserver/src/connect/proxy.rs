@@ -241,7 +241,7 @@ pub(super) fn passed_headers(request: &ConnectRequest<'_>, location: &Location) 
     passed
 }
 
-/// The `Host` of the request: the backend is not told its own address.
+/// The `Host` of the client's request, not the address of the backend.
 fn request_host(head: &http::request::Parts, location: &Location) -> HeaderValue {
     let of_header = head.headers.get(header::HOST).cloned();
     let of_uri = || HeaderValue::try_from(head.uri.authority()?.as_str()).ok();
