@@ -9,17 +9,13 @@
 //! Start: API server → controllers and nodes → operators → message.
 //! Stop: operators → controllers and nodes → API server.
 
-use std::{
-    future::{pending, ready},
-    io::stdout,
-    net::SocketAddr,
-};
+use std::{future::pending, io::stdout, net::SocketAddr};
 
 use bellerophon::client::ReconcileClient;
 use bellerophon::clock::Clock;
 use bellerophon::manager::{Manager, ManagerOptions, RunningManager};
 use bellerophon::trace::Trace;
-use bellerophon_apiserver::{ApiServer, ApiService, ByteStream, Dialer, Dialing, LoopbackDialer};
+use bellerophon_apiserver::{ApiServer, ApiService, InProcessDialer};
 use bellerophon_cluster::{Cluster, Identity, Kubelets, rbac_objects};
 use bellerophon_operator::{Operator, Switches, define, manager, user_permissions};
 use bellerophon_reboot::{agents, simulated_agents};
@@ -80,9 +76,10 @@ impl RunningCluster {
         let trace = Trace::new(trace::RECORDS_MAX);
         let clock = Clock::system();
         let kubelets = Kubelets::default();
+        let dialed = kubelets.clone();
         let builder = ApiServer::builder()
             .listen(options.listen)
-            .dialer(KubeletDialer(kubelets.clone()));
+            .dialer(InProcessDialer::new(move |address| dialed.connect(address)));
         // Without controllers there is nothing to trace, and `bellerophon trace` says so by its
         // 404.
         let builder = if size.is_some() {
@@ -259,22 +256,6 @@ impl RunningCluster {
             error!(%error, "controllers failed to stop");
         }
         self.server.shutdown().await;
-    }
-}
-
-/// Dials the kubelets of the cluster in process, and other loopback addresses by TCP.
-#[derive(Debug)]
-struct KubeletDialer(Kubelets);
-
-impl Dialer for KubeletDialer {
-    fn dial(&self, address: SocketAddr) -> Dialing<'_> {
-        match self.0.connect(address) {
-            Some(stream) => {
-                let stream = stream.map(|stream| Box::new(stream) as Box<dyn ByteStream>);
-                Box::pin(ready(stream))
-            }
-            None => LoopbackDialer.dial(address),
-        }
     }
 }
 

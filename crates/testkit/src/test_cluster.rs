@@ -3,13 +3,11 @@
 //! Guarantee: all randomness comes from one seed, and every test cluster starts at the same wall
 //! clock time, so that a failing test is repeatable.
 
-use std::future::ready;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bellerophon::{client::ReconcileClient, clock::Clock};
-use bellerophon_apiserver::{ApiServer, ApiService, ByteStream, Dialer, Dialing, LoopbackDialer};
+use bellerophon_apiserver::{ApiServer, ApiService, InProcessDialer};
 use bellerophon_cluster::{Cluster, Identity, Kubelets, Level, rbac_objects};
 use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
@@ -93,10 +91,11 @@ impl TestCluster {
         // Server and controllers share the start time, so that timestamps of both are comparable.
         let clock = Clock::starting_at(start);
         let kubelets = Kubelets::default();
+        let dialed = kubelets.clone();
         let server = ApiServer::builder()
             .seed(SEED)
             .starting_at(start)
-            .dialer(KubeletDialer(kubelets.clone()))
+            .dialer(InProcessDialer::new(move |address| dialed.connect(address)))
             .start()
             .await
             .expect("the server starts");
@@ -297,22 +296,6 @@ impl TestCluster {
         // With paused time a sleep advances the clock timer by timer, so everything due in between
         // runs in its order. `tokio::time::advance` would jump over them.
         tokio::time::sleep(time).await;
-    }
-}
-
-/// Dials the kubelets of the cluster in process, and other loopback addresses by TCP.
-#[derive(Debug)]
-struct KubeletDialer(Kubelets);
-
-impl Dialer for KubeletDialer {
-    fn dial(&self, address: SocketAddr) -> Dialing<'_> {
-        match self.0.connect(address) {
-            Some(stream) => {
-                let stream = stream.map(|stream| Box::new(stream) as Box<dyn ByteStream>);
-                Box::pin(ready(stream))
-            }
-            None => LoopbackDialer.dial(address),
-        }
     }
 }
 

@@ -111,6 +111,53 @@ impl Dialer for LoopbackDialer {
     }
 }
 
+/// Connects in process to the addresses for which a function returns a stream, and dials others as
+/// [`LoopbackDialer`] does.
+///
+/// ```
+/// use bellerophon_apiserver::{ApiServer, InProcessDialer};
+///
+/// // The other half is the connection of a server in this process.
+/// let dialer = InProcessDialer::new(|address| {
+///     (address.port() == 10250).then(|| Ok(tokio::io::duplex(64 << 10).0))
+/// });
+/// let builder = ApiServer::builder().dialer(dialer);
+/// ```
+pub struct InProcessDialer<F>(F);
+
+impl<F, S> InProcessDialer<F>
+where
+    F: Fn(SocketAddr) -> Option<io::Result<S>> + Send + Sync + 'static,
+    S: ByteStream + 'static,
+{
+    /// A dialer with this function.
+    pub fn new(connect: F) -> Self {
+        Self(connect)
+    }
+}
+
+impl<F> fmt::Debug for InProcessDialer<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InProcessDialer")
+    }
+}
+
+impl<F, S> Dialer for InProcessDialer<F>
+where
+    F: Fn(SocketAddr) -> Option<io::Result<S>> + Send + Sync + 'static,
+    S: ByteStream + 'static,
+{
+    fn dial(&self, address: SocketAddr) -> Dialing<'_> {
+        match (self.0)(address) {
+            Some(stream) => {
+                let stream = stream.map(|stream| Box::new(stream) as Box<dyn ByteStream>);
+                Box::pin(std::future::ready(stream))
+            }
+            None => LoopbackDialer.dial(address),
+        }
+    }
+}
+
 async fn connect(address: SocketAddr) -> io::Result<Box<dyn ByteStream>> {
     let stream = TcpStream::connect(address)
         .await
@@ -146,6 +193,18 @@ mod tests {
             let ip = ip.parse().expect("an address");
             assert_eq!(TcpDialer.may_proxy_to(ip), allowed, "{ip}");
         }
+    }
+
+    #[tokio::test]
+    async fn addresses_that_are_not_in_process_are_dialed_as_by_default() {
+        let in_process =
+            |address: SocketAddr| (address.port() == 10250).then(|| Ok(tokio::io::duplex(1).0));
+        let dialer = InProcessDialer::new(in_process);
+        let kubelet = "10.0.0.1:10250".parse().expect("an address");
+        assert!(dialer.dial(kubelet).await.is_ok());
+        let other = "10.0.0.1:80".parse().expect("an address");
+        let refused = dialer.dial(other).await.err().expect("it is refused");
+        assert_eq!(refused.kind(), io::ErrorKind::NetworkUnreachable);
     }
 
     #[tokio::test]

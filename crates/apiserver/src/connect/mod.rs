@@ -24,7 +24,7 @@ mod tag; // start tags
 mod unverified; // TLS without verification
 mod url; // paths and queries
 
-pub use dial::{ByteStream, Dialer, Dialing, LoopbackDialer, TcpDialer};
+pub use dial::{ByteStream, Dialer, Dialing, InProcessDialer, LoopbackDialer, TcpDialer};
 
 pub(crate) use backend::RequestBody;
 pub(crate) use location::{Location, Scheme, TlsPeer};

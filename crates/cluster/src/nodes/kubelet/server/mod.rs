@@ -50,30 +50,13 @@ const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 /// those of one cluster at a time.
 ///
 /// ```
-/// use std::future::ready;
-/// use std::net::SocketAddr;
-///
-/// use bellerophon_apiserver::{ApiServer, ByteStream, Dialer, Dialing, TcpDialer};
+/// use bellerophon_apiserver::{ApiServer, InProcessDialer};
 /// use bellerophon_cluster::Kubelets;
 ///
-/// /// Dials kubelets in process, and other addresses by TCP.
-/// #[derive(Debug)]
-/// struct KubeletDialer(Kubelets);
-///
-/// impl Dialer for KubeletDialer {
-///     fn dial(&self, address: SocketAddr) -> Dialing<'_> {
-///         match self.0.connect(address) {
-///             Some(stream) => {
-///                 let stream = stream.map(|stream| Box::new(stream) as Box<dyn ByteStream>);
-///                 Box::pin(ready(stream))
-///             }
-///             None => TcpDialer.dial(address),
-///         }
-///     }
-/// }
-///
 /// let kubelets = Kubelets::default();
-/// let server = ApiServer::builder().dialer(KubeletDialer(kubelets.clone()));
+/// let dialed = kubelets.clone();
+/// let dialer = InProcessDialer::new(move |address| dialed.connect(address));
+/// let server = ApiServer::builder().dialer(dialer);
 /// ```
 #[derive(Clone, Default)]
 pub struct Kubelets {

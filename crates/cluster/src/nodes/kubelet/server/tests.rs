@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bellerophon_apiserver::{ApiServer, ByteStream, Dialer, Dialing, LoopbackDialer};
+use bellerophon_apiserver::{ApiServer, InProcessDialer};
 use bellerophon_testkit::wait_until;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -159,21 +159,6 @@ impl ContainerStreams for LocalProcesses {
     }
 }
 
-#[derive(Debug)]
-struct KubeletDialer(Kubelets);
-
-impl Dialer for KubeletDialer {
-    fn dial(&self, address: SocketAddr) -> Dialing<'_> {
-        match self.0.connect(address) {
-            Some(stream) => {
-                let stream = stream.map(|stream| Box::new(stream) as Box<dyn ByteStream>);
-                Box::pin(ready(stream))
-            }
-            None => LoopbackDialer.dial(address),
-        }
-    }
-}
-
 /// A cluster of two nodes, with a running pod `web` of one container on the first.
 struct Fixture {
     server: ApiServer,
@@ -188,9 +173,10 @@ struct Fixture {
 impl Fixture {
     async fn start() -> Self {
         let kubelets = Kubelets::default();
+        let dialed = kubelets.clone();
         let server = ApiServer::builder()
             .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-            .dialer(KubeletDialer(kubelets.clone()))
+            .dialer(InProcessDialer::new(move |address| dialed.connect(address)))
             .start()
             .await
             .unwrap();
