@@ -25,14 +25,14 @@ pub struct Limits {
 
 impl Limits {
     /// The limits of the `fuzz` profile. A JSON object of one member takes 640 bytes of memory and
-    /// at least 6 bytes of text, and a request holds up to four trees: the body, the stored object,
-    /// what a write makes of them, and a copy for a comparison.
+    /// at least 6 bytes of text, and up to eight trees exist at a time: the body, the stored object,
+    /// what a write makes of them, field sets, and two responses that the target compares.
     pub const OPTIMIZED: Self = Self {
         time_base: Duration::from_secs(2),
         time_per_byte: Duration::from_micros(1),
         memory_base_bytes: 64 << 20,
-        memory_per_byte: 4 * 640 / 6,
-        memory_max_bytes: 512 << 20,
+        memory_per_byte: 8 * 640 / 6,
+        memory_max_bytes: 768 << 20,
     };
 
     /// The longest time that an input of this length may take.
@@ -57,7 +57,7 @@ mod tests {
         let limits = Limits::OPTIMIZED;
         assert_eq!(limits.time(0), Duration::from_secs(2));
         assert_eq!(limits.time(1_000_000), Duration::from_secs(3));
-        assert_eq!(limits.memory_bytes(10), (64 << 20) + 4_260);
-        assert_eq!(limits.memory_bytes(BODY_MAX_BYTES), 512 << 20);
+        assert_eq!(limits.memory_bytes(10), (64 << 20) + 8_530);
+        assert_eq!(limits.memory_bytes(BODY_MAX_BYTES), 768 << 20);
     }
 }

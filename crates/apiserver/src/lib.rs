@@ -42,7 +42,7 @@ mod types; // the built-in types, and objects read by them
 mod verbs; // one function each, for every kind
 mod write; // the only code that changes storage
 
-pub use connect::{ByteStream, Dialer, Dialing, LoopbackDialer, TcpDialer};
+pub use connect::{ByteStream, Dialer, Dialing, InProcessDialer, LoopbackDialer, TcpDialer};
 pub use http::body::Body;
 pub use limits::RequestLimits;
 pub use server::{ApiServer, Builder, StartError};

@@ -432,7 +432,19 @@ impl ApiService {
         // is counted until the request is answered.
         let body = match head.method {
             Method::GET => RequestBody::default(),
-            _ => self.server.bodies.read(body, &user, deadline).await?,
+            _ => {
+                let body = self.server.bodies.read(body, &user, deadline).await;
+                if let Err(ApiError::TooManyRequests {
+                    retry_after_seconds,
+                    ..
+                }) = body
+                    && let Some(classified) = classified
+                {
+                    let seconds = u64::from(retry_after_seconds);
+                    api.flow_control.hold_back(classified, seconds).await;
+                }
+                body?
+            }
         };
         let collection = Collection {
             api,

@@ -41,8 +41,8 @@ pub struct PatternSet {
 }
 
 impl PatternSet {
-    /// Compiles a pattern. A broken one is kept, so that what is wrong with it can be told. A pattern over the memory limit of the set is
-    /// broken, and costs no time.
+    /// Compiles a pattern. An invalid one is kept with its error. A pattern over the memory limit of
+    /// the set is invalid, and is not compiled.
     pub fn compile(&mut self, source: &str) -> Pattern {
         if let Some(pattern) = self.compiled.get(source) {
             return pattern.clone();

@@ -3,14 +3,15 @@
 //! Input: the image table of the command line. Output: the container runtime of the nodes, and a
 //! dialer that reaches pods.
 
-use std::io;
+use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use bellerophon_apiserver::{ByteStream, Dialer, Dialing, LoopbackDialer};
-use bellerophon_cluster::ProcessNodes;
+use bellerophon_cluster::{Kubelets, ProcessNodes};
 use bellerophon_process_runtime::images::ImageTable;
-use bellerophon_process_runtime::{Runtime, RuntimeOptions, Tier};
+use bellerophon_process_runtime::{Runtime, RuntimeOptions, Sandbox, Tier};
 use tracing::warn;
 
 use crate::{arguments::UpOptions, error::CliError};
@@ -86,18 +87,39 @@ fn remove_dir(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Dials pods in their networks, and other loopback addresses.
-pub(crate) struct PodDialer(pub(crate) Runtime);
+/// Dials kubelets in process, pods in their networks, and other loopback addresses.
+pub(crate) struct NodeDialer {
+    kubelets: Kubelets,
+    /// `None` if the nodes are simulated: their pods listen on no port.
+    runtime: Option<Runtime>,
+}
 
-impl std::fmt::Debug for PodDialer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PodDialer").finish_non_exhaustive()
+impl NodeDialer {
+    pub(crate) fn new(kubelets: Kubelets, nodes: Option<&ProcessNodes>) -> Self {
+        Self {
+            kubelets,
+            runtime: nodes.map(|nodes| nodes.runtime.clone()),
+        }
+    }
+
+    fn sandbox(&self, ip: IpAddr) -> Option<Sandbox> {
+        self.runtime.as_ref()?.sandbox_by_ip(ip)
     }
 }
 
-impl Dialer for PodDialer {
+impl fmt::Debug for NodeDialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeDialer").finish_non_exhaustive()
+    }
+}
+
+impl Dialer for NodeDialer {
     fn dial(&self, address: SocketAddr) -> Dialing<'_> {
-        let Some(sandbox) = self.0.sandbox_by_ip(address.ip()) else {
+        if let Some(stream) = self.kubelets.connect(address) {
+            let stream = stream.map(|stream| Box::new(stream) as Box<dyn ByteStream>);
+            return Box::pin(ready(stream));
+        }
+        let Some(sandbox) = self.sandbox(address.ip()) else {
             return LoopbackDialer.dial(address);
         };
         Box::pin(async move {
@@ -109,6 +131,6 @@ impl Dialer for PodDialer {
 
     /// The loopback address of a pod of tier B is its own.
     fn may_proxy_to(&self, ip: IpAddr) -> bool {
-        self.0.sandbox_by_ip(ip).is_some() || LoopbackDialer.may_proxy_to(ip)
+        self.sandbox(ip).is_some() || LoopbackDialer.may_proxy_to(ip)
     }
 }

@@ -16,7 +16,7 @@ use bellerophon::clock::Clock;
 use bellerophon::manager::{Manager, ManagerOptions, RunningManager};
 use bellerophon::trace::Trace;
 use bellerophon_apiserver::{ApiServer, ApiService};
-use bellerophon_cluster::{Cluster, Identity, rbac_objects};
+use bellerophon_cluster::{Cluster, Identity, Kubelets, rbac_objects};
 use bellerophon_operator::{Operator, Switches, define, manager, user_permissions};
 use bellerophon_reboot::{agents, simulated_agents};
 use futures_util::FutureExt;
@@ -31,7 +31,7 @@ use crate::{
     demo,
     error::CliError,
     memory,
-    process_nodes::{self, PodDialer},
+    process_nodes::{self, NodeDialer},
     ready::ReadyMessage,
     signals::Signals,
     trace,
@@ -82,10 +82,9 @@ impl RunningCluster {
         let process_nodes = process_nodes::start(options).await?;
         let trace = Trace::new(trace::RECORDS_MAX);
         let clock = Clock::system();
-        let mut builder = ApiServer::builder().listen(options.listen);
-        if let Some(nodes) = &process_nodes {
-            builder = builder.dialer(PodDialer(nodes.runtime.clone()));
-        }
+        let kubelets = Kubelets::default();
+        let dialer = NodeDialer::new(kubelets.clone(), process_nodes.as_ref());
+        let builder = ApiServer::builder().listen(options.listen).dialer(dialer);
         // Without controllers there is nothing to trace, and `bellerophon trace` says so by its
         // 404.
         let builder = if size.is_some() {
@@ -107,6 +106,7 @@ impl RunningCluster {
                 .client_for(client_for)
                 .level(level)
                 .nodes(nodes)
+                .kubelets(kubelets)
                 .clock(clock)
                 .trace(trace.clone());
             if let Some(nodes) = process_nodes {

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::component::Component;
 use crate::identity::Identity;
-use crate::nodes::{self, Nodes, ProcessNodes};
+use crate::nodes::{self, Kubelets, Nodes, ProcessNodes};
 use crate::{core, scheduler, workloads};
 
 /// How much of a cluster runs.
@@ -58,6 +58,7 @@ pub struct Builder {
     level: Level,
     nodes: usize,
     process_nodes: Option<ProcessNodes>,
+    kubelets: Kubelets,
     root_ca: String,
     clock: Clock,
     rng: Rng,
@@ -93,6 +94,12 @@ impl Builder {
             process_nodes: Some(process_nodes),
             ..self
         }
+    }
+
+    /// How the API server reaches the kubelets of the nodes, for logs, exec, attach and
+    /// port-forward. Default: it does not.
+    pub fn kubelets(self, kubelets: Kubelets) -> Self {
+        Self { kubelets, ..self }
     }
 
     /// The CA certificates that clients of the server trust, in PEM. Every namespace gets them as
@@ -166,7 +173,7 @@ impl Builder {
         let mut nodes = None;
         if self.level != Level::Core {
             let (simulated, ready) =
-                nodes::setup_kubelets(&mut mgr, self.nodes, self.process_nodes);
+                nodes::setup_kubelets(&mut mgr, self.nodes, self.process_nodes, self.kubelets);
             nodes = Some(simulated);
             readiness.push(ready);
         }
@@ -211,6 +218,7 @@ impl Cluster {
             level: Level::default(),
             nodes: 0,
             process_nodes: None,
+            kubelets: Kubelets::default(),
             root_ca: String::new(),
             clock: Clock::system(),
             rng: Rng::from_os(),

@@ -50,4 +50,4 @@ mod workloads; // Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob
 
 pub use cluster::{Builder, Cluster, ClusterError, Level};
 pub use identity::{Identity, rbac_objects};
-pub use nodes::{Nodes, ProcessNodes, UnknownNode};
+pub use nodes::{Kubelets, Nodes, ProcessNodes, UnknownNode};

@@ -4,13 +4,13 @@
 //! executed.
 
 use std::fs;
-use std::time::Instant;
 
 use bellerophon_process_runtime::{
     Container, ContainerConfig, Error, Limits, Runtime, RuntimeOptions, Sandbox, SandboxConfig,
     Streams, Tier,
 };
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 const HELPER: &str = env!("CARGO_BIN_EXE_process-runtime-helper");
 const PODS: u8 = 100;

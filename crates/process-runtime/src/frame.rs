@@ -12,11 +12,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer, SendAncillaryMessage,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::sys::{RECV_FLAGS, SEND_FLAGS};
 
 /// The largest accepted body. Environment variables are limited by the kernel to less.
 const BODY_MAX: usize = 64 << 20;
@@ -63,7 +64,7 @@ impl Frame {
                 let pushed = control.push(SendAncillaryMessage::ScmRights(&fds));
                 debug_assert!(pushed, "the buffer has space for FDS_MAX descriptors");
             }
-            match rustix::net::sendmsg(&socket, &rest, &mut control, SendFlags::NOSIGNAL) {
+            match rustix::net::sendmsg(&socket, &rest, &mut control, SEND_FLAGS) {
                 Ok(n) => self.written += n,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return Ok(false),
@@ -98,8 +99,7 @@ impl Receiver {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
             let mut slices = [IoSliceMut::new(&mut buffer)];
-            let flags = RecvFlags::CMSG_CLOEXEC;
-            match rustix::net::recvmsg(&socket, &mut slices, &mut control, flags) {
+            match rustix::net::recvmsg(&socket, &mut slices, &mut control, RECV_FLAGS) {
                 Err(rustix::io::Errno::INTR) => {}
                 result => break result?,
             }

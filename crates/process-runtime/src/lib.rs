@@ -7,6 +7,18 @@
 //! No process outlives the node: a sandbox ends when the Unix socket to the node is closed, which
 //! the kernel does when the node is killed, and a new [`Runtime`] kills what is left of an earlier
 //! one with the same data directory.
+//!
+//! # Limits
+//!
+//! - A pod of tier A reaches only addresses for which the node listens ([`Sandbox::listen`]), by
+//!   TCP: there is no route to the node or to the Internet.
+//! - Without veth support in the kernel, a wildcard listener of a pod of tier A conflicts with a
+//!   listener of the node on the same port.
+//! - Limits of CPU, memory and processes need a delegated cgroup v2; see [`Capabilities`].
+//! - Tier B has neither `runAsUser` nor mount paths nor read-only volumes, and a program that
+//!   clears its environment and loses its shim to a `SIGKILL` is not found by the next node.
+//! - As in containers, the main process is PID 1 in tier A: without a handler it ignores
+//!   `SIGTERM` and is killed after the grace period.
 
 pub mod atomic_writer;
 pub mod expansion;
@@ -20,11 +32,23 @@ mod client;
 mod clock;
 mod config;
 mod container;
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "used by the shim, which only Linux has")
+)]
 mod error;
 mod exec;
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "used by the shim, which only Linux has")
+)]
 mod frame;
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "used by the shim, which only Linux has")
+)]
 mod protocol;
 mod runtime;
 mod sandbox;

@@ -1,6 +1,5 @@
 //! Tier detection: which isolation this system offers without privileges.
 
-use std::fs;
 use std::path::Path;
 
 /// The isolation of pods.
@@ -57,7 +56,7 @@ pub async fn detect(shim: &Path) -> TierReport {
             .to_owned(),
         Err(error) => format!("{}: {error}", shim.display()),
     };
-    let read = |name: &str| fs::read_to_string(Path::new("/proc/sys").join(name)).ok();
+    let read = |name: &str| std::fs::read_to_string(Path::new("/proc/sys").join(name)).ok();
     TierReport {
         tier: Tier::B,
         reason: Some(reason(&error, read)),

@@ -81,22 +81,14 @@ async fn run(command: &mut RemoteCommand, arguments: &[String]) -> io::Result<i3
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let stdin = (command.stdin.take(), child.stdin.take());
-    if let (Some(mut from), Some(mut to)) = stdin {
+    if let Some(mut to) = child.stdin.take()
+        && let Some(mut from) = command.stdin.take()
+    {
         tokio::spawn(async move { copy(&mut from, &mut to).await });
     }
-    let sizes = async {
-        while let Some(size) = command.sizes.next().await {
-            eprintln!("terminal of {} columns, {} rows", size.width, size.height);
-        }
-        std::future::pending().await
-    };
     let stdout = relay(child.stdout.take(), command.stdout.take());
     let stderr = relay(child.stderr.take(), command.stderr.take());
-    tokio::select! {
-        copied = async { tokio::try_join!(stdout, stderr) } => copied.map(drop)?,
-        () = sizes => {}
-    }
+    tokio::try_join!(stdout, stderr)?;
     let status = child.wait().await?;
     Ok(status.code().unwrap_or(-1))
 }

@@ -12,6 +12,8 @@
 //! Memory is bounded: a stream that is not read holds back its connection, and a connection that is
 //! not read holds back its writers. None of the protocols has a window per stream that clients
 //! honor, so one stalled stream stalls the other streams of its connection, as in Kubernetes.
+//! A client that goes away meanwhile is noticed once the stream is read or dropped, or when the
+//! connection has been idle for too long.
 //!
 //! Sockets should have `TCP_NODELAY`: streams are opened by small frames, and each waits for a
 //! delayed acknowledgement of 40 ms otherwise.

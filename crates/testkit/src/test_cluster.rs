@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bellerophon::{client::ReconcileClient, clock::Clock};
-use bellerophon_apiserver::{ApiServer, ApiService};
-use bellerophon_cluster::{Cluster, Identity, Level, rbac_objects};
+use bellerophon_apiserver::{ApiServer, ApiService, InProcessDialer};
+use bellerophon_cluster::{Cluster, Identity, Kubelets, Level, rbac_objects};
 use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -71,6 +71,8 @@ pub struct TestCluster {
     /// The wall clock of the cluster.
     pub clock: Clock,
     server: ApiServer,
+    /// How the server reaches the kubelets of the nodes.
+    kubelets: Kubelets,
     /// Requests of built-in controllers that the server refused for lack of permissions.
     forbidden: Arc<Mutex<Vec<String>>>,
     /// Which controllers run and the number of nodes; `None` for an API server without controllers.
@@ -88,9 +90,12 @@ impl TestCluster {
         let start = Timestamp::from_second(START_TIME).expect("the start time is in range");
         // Server and controllers share the start time, so that timestamps of both are comparable.
         let clock = Clock::starting_at(start);
+        let kubelets = Kubelets::default();
+        let dialed = kubelets.clone();
         let server = ApiServer::builder()
             .seed(SEED)
             .starting_at(start)
+            .dialer(InProcessDialer::new(move |address| dialed.connect(address)))
             .start()
             .await
             .expect("the server starts");
@@ -98,6 +103,7 @@ impl TestCluster {
             client: server.client(),
             clock,
             server,
+            kubelets,
             forbidden: Arc::default(),
             size: None,
             cluster: None,
@@ -181,6 +187,7 @@ impl TestCluster {
             .client_for(client_for)
             .level(level)
             .nodes(nodes)
+            .kubelets(self.kubelets.clone())
             .root_ca(ROOT_CA)
             .seed(SEED)
             .clock(self.clock);

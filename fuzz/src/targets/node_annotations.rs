@@ -22,6 +22,9 @@ const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const APPLY: HeaderValue = HeaderValue::from_static("application/apply-patch+yaml");
 const LEDGERS: &str = "/apis/reboot.bellerophon.io/v1alpha1/rebootledgers";
 
+/// The longest annotations of an input. A Node has 256 KiB, of which a release needs a part.
+const ANNOTATIONS_MAX_BYTES: usize = 255 << 10;
+
 /// The annotations of the lines of an input.
 const LINES: [&str; 6] = [NOW, IN_PROGRESS, CORDONED, LAST, WAITING, PAUSED];
 
@@ -39,6 +42,13 @@ pub(super) fn node_annotations(data: &[u8]) -> Outcome {
     }
     if !rest.is_empty() {
         annotations.insert(NEEDED.to_owned(), text(rest));
+    }
+    let bytes: usize = annotations
+        .iter()
+        .map(|(name, value)| name.len() + value.as_str().map_or(0, str::len))
+        .sum();
+    if bytes > ANNOTATIONS_MAX_BYTES {
+        return Outcome::of(&["too long"]);
     }
     with_server(|server| {
         let Some(uid) = write_node(server, annotations) else {

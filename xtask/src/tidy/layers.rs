@@ -31,6 +31,7 @@ const KINDS_DERIVE: &str = "bellerophon-kinds-derive";
 const TOOLKIT: &str = "bellerophon";
 const APISERVER: &str = "bellerophon-apiserver";
 const CEL: &str = "bellerophon-cel";
+const STREAMING: &str = "bellerophon-streaming";
 const CLUSTER: &str = "bellerophon-cluster";
 const PROCESS_RUNTIME: &str = "bellerophon-process-runtime";
 const TESTKIT: &str = "bellerophon-testkit";
@@ -61,8 +62,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (OPERATOR, &[TOOLKIT]),
     (TESTKIT, &[OPERATOR, CLUSTER, APISERVER, TOOLKIT]),
-    (CLUSTER, &[TOOLKIT, PROCESS_RUNTIME]),
+    (CLUSTER, &[TOOLKIT, PROCESS_RUNTIME, STREAMING]),
     (PROCESS_RUNTIME, &[]),
+    (STREAMING, &[]),
     (CONFORMANCE, &[APISERVER]),
     (FUZZ, &[APISERVER, CEL]),
     (TOOLKIT, &[KINDS, KINDS_DERIVE]),
@@ -199,6 +201,7 @@ mod tests {
             (TOOLKIT, APISERVER, true, true),
             (TOOLKIT, KINDS, false, true),
             (KINDS, TOOLKIT, false, false),
+            (STREAMING, CLUSTER, false, false),
             (TESTKIT, OPERATOR, false, true),
             (TOOLKIT, "bellerophon-simple", false, false),
             ("bellerophon-new", TOOLKIT, false, false),

@@ -66,7 +66,7 @@ fn declared_paths(file: &File, is_root: bool) -> Vec<String> {
             .strip_prefix("#[path = \"")
             .and_then(|rest| rest.strip_suffix("\"]"))
         {
-            path_attribute = Some(format!("{directory}/{path}"));
+            path_attribute = Some(join(directory, path));
         } else if let Some(module) = module_of(line) {
             match path_attribute.take() {
                 Some(path) => paths.push(path),
@@ -78,6 +78,19 @@ fn declared_paths(file: &File, is_root: bool) -> Vec<String> {
         }
     }
     paths
+}
+
+/// A path relative to a directory, without `..`.
+fn join(directory: &str, path: &str) -> String {
+    let mut segments: Vec<&str> = directory.split('/').collect();
+    for segment in path.split('/') {
+        if segment == ".." {
+            segments.pop();
+        } else {
+            segments.push(segment);
+        }
+    }
+    segments.join("/")
 }
 
 /// The name in `mod name;`, with any visibility.
@@ -103,8 +116,10 @@ mod tests {
             (
                 "crates/a/src/lib.rs",
                 "mod one; // first\npub(crate) mod two;\n\
-                 #[path = \"other/place.rs\"]\nmod three;\nmod inline { }",
+                 #[path = \"other/place.rs\"]\nmod three;\nmod inline { }\n\
+                 #[path = \"../shared.rs\"]\nmod shared;",
             ),
+            ("crates/a/shared.rs", ""),
             ("crates/a/src/one.rs", "pub mod deep;"),
             ("crates/a/src/one/deep.rs", ""),
             ("crates/a/src/two/mod.rs", "mod leaf;"),

@@ -1,6 +1,6 @@
 //! Whether an APIService is available.
-//! In: its Service and EndpointSlices, and the answer of its server. Out: the condition `Available`. Mirrors the
-//! remote `AvailableConditionController`.
+//! In: its Service and EndpointSlices, and the answer of its server. Out: the condition
+//! `Available`. Mirrors the remote `AvailableConditionController`.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Checks the registered servers again and again.
 //!
-//! Guarantees: a server is checked when its APIService, Service or EndpointSlices change, every 30 seconds,
-//! and more often while its check fails (5 ms, doubled up to 30 s). Without registered servers there is no
-//! timer and no watch.
+//! Guarantees: a server is checked when its APIService, Service or EndpointSlices change, every 30
+//! seconds, and more often while its check fails (5 ms, doubled up to 30 s). Without registered
+//! servers there is no timer and no watch.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,8 @@ use crate::{
 /// How often an available server is checked.
 const RESYNC_PERIOD: Duration = Duration::from_secs(30);
 
-/// The pause after the first failed check; each further one is twice as long, up to the resync period.
+/// The pause after the first failed check; each further one is twice as long, up to the resync
+/// period.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
 
 /// Who writes the condition, in `managedFields`.

@@ -10,7 +10,7 @@ use crate::{api::Api, connect::Connector, kinds::Look as _, registry::RemoteVers
 const ACCEPT_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
-/// What a server tells of one version.
+/// The discovery and OpenAPI documents of one version.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     pub(super) discovery: Option<Value>,

@@ -1,7 +1,8 @@
 //! The front proxy: how other API servers recognize this one, and the users it speaks for.
 //!
-//! Guarantees: the key stays in memory; the authority signs nothing else, so that its certificate can
-//! be trusted to state any user. It is in the ConfigMap `kube-system/extension-apiserver-authentication`.
+//! Guarantees: the key stays in memory; the authority signs nothing else, so that its certificate
+//! can be trusted to state any user. It is in the ConfigMap
+//! `kube-system/extension-apiserver-authentication`.
 
 use std::{fmt, sync::Arc};
 
@@ -81,8 +82,8 @@ impl FrontProxy {
         &self.ca_pem
     }
 
-    /// The server of a version of a group, as `spec.caBundle` and `spec.insecureSkipTLSVerify` of its
-    /// APIService have it. Mirrors `BuildTransportConfig`.
+    /// The server of a version of a group, as `spec.caBundle` and `spec.insecureSkipTLSVerify` of
+    /// its APIService have it. Mirrors `BuildTransportConfig`.
     pub(super) fn peer(&self, remote: &RemoteVersion) -> Result<TlsPeer, String> {
         let builder = ClientConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(&[&TLS13, &TLS12])

@@ -1,11 +1,11 @@
 //! API aggregation: versions of groups that other servers serve.
-//! In: APIServices with a `spec.service`, Services and EndpointSlices. Out: proxied requests, the condition
-//! `Available`, and the discovery and OpenAPI documents of those servers.
+//! In: APIServices with a `spec.service`, Services and EndpointSlices. Out: proxied requests, the
+//! condition `Available`, and the discovery and OpenAPI documents of those servers.
 //!
-//! Guarantees: a request is passed on from the moment the write of its APIService is answered; while
-//! the APIService is not available, it is answered 503. The client is authenticated and authorized
-//! here; the server behind the Service gets its identity in the headers of a front proxy, on a
-//! connection with the client certificate of the front proxy.
+//! Guarantees: a request is passed on from the moment the write of its APIService is answered;
+//! while the APIService is not available, it is answered 503. The client is authenticated and
+//! authorized here; the server behind the Service gets its identity in the headers of a front
+//! proxy, on a connection with the client certificate of the front proxy.
 
 mod availability; // the condition of an APIService
 mod controller; // checks that are repeated
@@ -164,7 +164,8 @@ impl Api {
     pub(crate) fn api_services_written(&self) {
         let collection = format!("{GROUP}/{PLURAL}");
         self.registry.update_remotes(|catalog| {
-            // Read under the lock of the catalog, so that the last of several writers reads all writes.
+            // Read under the lock of the catalog, so that the last of several writers reads all
+            // writes.
             let listing = self.store.list(&collection, &Range::default(), None);
             let listing = listing.expect("the newest state is always kept");
             let mut registered: Vec<RemoteVersion> = listing

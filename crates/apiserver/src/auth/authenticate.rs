@@ -9,7 +9,7 @@ use x509_parser::{certificate::X509Certificate, oid_registry::Oid, prelude::From
 
 use super::{
     Lookup, Tokens,
-    tokens::{ISSUER, TokenFault, Verified},
+    tokens::{ISSUER, TokenFault, Verified, sha256},
     user::{CREDENTIAL_ID, MASTERS, User},
 };
 use crate::{error::ApiError, object::Time};
@@ -77,7 +77,7 @@ impl Authenticator {
     /// Knows one static token, for the user `admin`, and the tokens of service accounts.
     pub(crate) fn new(admin_token: &str, tokens: Tokens) -> Self {
         Self {
-            admin_token: print(admin_token),
+            admin_token: sha256(admin_token.as_bytes()),
             tokens,
             audiences: vec![ISSUER.to_owned()],
         }
@@ -127,7 +127,7 @@ impl Authenticator {
         stored: &dyn Lookup,
         now: Time,
     ) -> Result<Verified, String> {
-        if print(token) == self.admin_token {
+        if sha256(token.as_bytes()) == self.admin_token {
             let shared: Vec<String> = self
                 .audiences
                 .iter()
@@ -166,13 +166,6 @@ fn admin() -> User {
         groups: vec![MASTERS.into()],
         ..User::default()
     }
-}
-
-fn print(token: &str) -> [u8; 32] {
-    digest(&SHA256, token.as_bytes())
-        .as_ref()
-        .try_into()
-        .expect("SHA-256 has 32 bytes")
 }
 
 /// The token of an `Authorization: Bearer` header, whatever its bytes; other schemes count as no

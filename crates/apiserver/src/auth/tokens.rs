@@ -2,7 +2,11 @@
 //! In: claims. Out: a compact token; or, from a token, the user it stands for.
 //! Holds: a token is good only while its service account, and the object it is bound to, exist with the uid it names.
 
-use std::fmt;
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use ring::{
@@ -50,11 +54,42 @@ pub(crate) enum TokenFault {
     Bad(String),
 }
 
+/// How many tokens are remembered whose signature was verified.
+const VERIFIED_MAX: usize = 1024;
+
 /// The key that signs tokens, and the documents that let others verify them.
 pub(crate) struct Tokens {
     key: EcdsaKeyPair,
     /// The digest of the public key, as Kubernetes makes key ids.
     key_id: String,
+    verified: Mutex<VerifiedTokens>,
+}
+
+/// Claims whose signature was verified, by the digest of their token. To verify a signature takes
+/// longer than most requests; time and binding of the claims are checked for each request.
+#[derive(Default)]
+struct VerifiedTokens {
+    recent: HashMap<[u8; 32], Arc<Claims>>,
+    /// What `recent` was before it was full.
+    previous: HashMap<[u8; 32], Arc<Claims>>,
+}
+
+impl VerifiedTokens {
+    fn get(&mut self, digest: &[u8; 32]) -> Option<Arc<Claims>> {
+        if let Some(claims) = self.recent.get(digest) {
+            return Some(claims.clone());
+        }
+        let claims = self.previous.remove(digest)?;
+        self.insert(*digest, claims.clone());
+        Some(claims)
+    }
+
+    fn insert(&mut self, digest: [u8; 32], claims: Arc<Claims>) {
+        if self.recent.len() >= VERIFIED_MAX / 2 {
+            self.previous = std::mem::take(&mut self.recent);
+        }
+        self.recent.insert(digest, claims);
+    }
 }
 
 impl Tokens {
@@ -80,7 +115,11 @@ impl Tokens {
         )?;
         let der = [&P256_KEY_HEAD[..], key.public_key().as_ref()].concat();
         let key_id = BASE64.encode(digest(&SHA256, &der));
-        Ok(Self { key, key_id })
+        Ok(Self {
+            key,
+            key_id,
+            verified: Mutex::default(),
+        })
     }
 
     /// The compact token that carries `claims`.
@@ -108,7 +147,7 @@ impl Tokens {
         stored: &dyn Lookup,
         now: Time,
     ) -> Result<Verified, TokenFault> {
-        let claims = self.read(token)?;
+        let claims = self.claims(token)?;
         let shared: Vec<String> = claims
             .aud
             .iter()
@@ -135,6 +174,18 @@ impl Tokens {
             user: claims.user(),
             audiences: shared,
         })
+    }
+
+    /// Claims whose issuer and signature are ours, verified now or before.
+    fn claims(&self, token: &str) -> Result<Arc<Claims>, TokenFault> {
+        let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let digest = sha256(token.as_bytes());
+        if let Some(claims) = verified().get(&digest) {
+            return Ok(claims);
+        }
+        let claims = Arc::new(self.read(token)?);
+        verified().insert(digest, claims.clone());
+        Ok(claims)
     }
 
     /// Claims whose issuer and signature are ours.
@@ -188,6 +239,14 @@ impl fmt::Debug for Tokens {
             .field("key_id", &self.key_id)
             .finish_non_exhaustive()
     }
+}
+
+/// The SHA-256 digest.
+pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
+    digest(&SHA256, bytes)
+        .as_ref()
+        .try_into()
+        .expect("SHA-256 has 32 bytes")
 }
 
 fn encode(part: &impl Serialize) -> String {
@@ -245,6 +304,35 @@ mod tests {
             Source::ServiceAccount,
             json!({"metadata": {"name": "default", "namespace": "ns", "uid": "u1"}}),
         )
+    }
+
+    #[test]
+    fn verified_tokens_are_bounded_and_still_checked() {
+        let tokens = tokens();
+        let audiences = [ISSUER.to_owned()];
+        let token = tokens.sign(&claims());
+        for _ in 0..2 {
+            let verified = tokens.verify(&token, &audiences, &shelf(), at(NOW));
+            assert!(verified.is_ok());
+        }
+        let remembered = || {
+            let verified = tokens.verified.lock().expect("no test panicked");
+            verified.recent.len() + verified.previous.len()
+        };
+        assert_eq!(remembered(), 1);
+        let expired = tokens.verify(&token, &audiences, &shelf(), at(NOW + 700));
+        assert!(expired.is_err());
+        let deleted = tokens.verify(&token, &audiences, &Shelf::default(), at(NOW));
+        assert!(deleted.is_err());
+        let forged = format!("{token}A");
+        let forged = tokens.verify(&forged, &audiences, &shelf(), at(NOW));
+        assert!(forged.is_err());
+        assert_eq!(remembered(), 1);
+        for number in 0..2 * VERIFIED_MAX {
+            let mut verified = tokens.verified.lock().expect("no test panicked");
+            verified.insert(sha256(&number.to_le_bytes()), Arc::new(claims()));
+        }
+        assert!(remembered() <= VERIFIED_MAX);
     }
 
     fn verdict(claims: &Claims, stored: &Shelf, now: i64) -> String {

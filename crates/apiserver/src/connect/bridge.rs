@@ -1,7 +1,7 @@
 //! Upgraded connections: bytes of a client and a backend, copied both ways.
 //!
-//! Guarantees: each direction holds at most 8 KiB; when one side ends, the other one is told and has
-//! ten seconds to end as well; a stop of the server ends both.
+//! Guarantees: each direction holds at most 8 KiB; when one side ends, the other one is shut
+//! down for writing and has ten seconds to end as well; a stop of the server ends both.
 
 use std::{io, time::Duration};
 

@@ -20,8 +20,9 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 /// What a [`Dialer`] returns.
 pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send + 'a>>;
 
-/// Connects the API server to kubelets (`pods/log`, `exec`, `attach`, `portforward`, `nodes/proxy`),
-/// pods (`pods/proxy`) and endpoints of Services (`services/proxy`, aggregated API servers).
+/// Connects the API server to kubelets (`pods/log`, `exec`, `attach`, `portforward`,
+/// `nodes/proxy`), pods (`pods/proxy`) and endpoints of Services (`services/proxy`, aggregated API
+/// servers).
 ///
 /// A kubelet is dialed at the InternalIP of its Node and at
 /// `status.daemonEndpoints.kubeletEndpoint.Port`. The server speaks plain HTTP/1.1 on the stream: a
@@ -29,8 +30,8 @@ pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream
 /// connections to pods and endpoints, the server performs it if the request names the scheme
 /// `https`, as in `/api/v1/namespaces/NAMESPACE/pods/https:NAME:PORT/proxy`.
 ///
-/// The stream is closed by dropping it. A request whose address takes longer than 30 seconds to dial
-/// fails.
+/// The stream is closed by dropping it. A request whose address takes longer than 30 seconds to
+/// dial fails.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -59,9 +60,9 @@ pub trait Dialer: fmt::Debug + Send + Sync + 'static {
     /// The address cannot be reached. Clients see the text of the error.
     fn dial(&self, address: SocketAddr) -> Dialing<'_>;
 
-    /// Whether `pods/proxy` and `nodes/proxy` may connect to this address. The default is the rule of
-    /// kube-apiserver: a pod or node that claims a loopback, link-local, multicast or unspecified
-    /// address must not give access to what only the API server can reach.
+    /// Whether `pods/proxy` and `nodes/proxy` may connect to this address. The default is the rule
+    /// of kube-apiserver: a pod or node that claims a loopback, link-local, multicast or
+    /// unspecified address must not give access to what only the API server can reach.
     fn may_proxy_to(&self, ip: IpAddr) -> bool {
         is_global_unicast(ip)
     }
@@ -97,8 +98,8 @@ pub struct LoopbackDialer;
 
 /// Why an address is not dialed.
 const NOT_LOOPBACK: &str = "connect: network is unreachable: only loopback addresses are dialed; \
-     the kubelet of a simulated node serves no logs, exec, attach, port-forward or proxy, \
-     and a simulated pod listens on no port";
+     a simulated pod listens on no port, and the kubelet of a simulated node is reached only by a \
+     dialer that knows it";
 
 impl Dialer for LoopbackDialer {
     fn dial(&self, address: SocketAddr) -> Dialing<'_> {
@@ -107,6 +108,53 @@ impl Dialer for LoopbackDialer {
         }
         let refused = io::Error::new(io::ErrorKind::NetworkUnreachable, NOT_LOOPBACK);
         Box::pin(std::future::ready(Err(refused)))
+    }
+}
+
+/// Connects in process to the addresses for which a function returns a stream, and dials others as
+/// [`LoopbackDialer`] does.
+///
+/// ```
+/// use bellerophon_apiserver::{ApiServer, InProcessDialer};
+///
+/// // The other half is the connection of a server in this process.
+/// let dialer = InProcessDialer::new(|address| {
+///     (address.port() == 10250).then(|| Ok(tokio::io::duplex(64 << 10).0))
+/// });
+/// let builder = ApiServer::builder().dialer(dialer);
+/// ```
+pub struct InProcessDialer<F>(F);
+
+impl<F, S> InProcessDialer<F>
+where
+    F: Fn(SocketAddr) -> Option<io::Result<S>> + Send + Sync + 'static,
+    S: ByteStream + 'static,
+{
+    /// A dialer with this function.
+    pub fn new(connect: F) -> Self {
+        Self(connect)
+    }
+}
+
+impl<F> fmt::Debug for InProcessDialer<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InProcessDialer")
+    }
+}
+
+impl<F, S> Dialer for InProcessDialer<F>
+where
+    F: Fn(SocketAddr) -> Option<io::Result<S>> + Send + Sync + 'static,
+    S: ByteStream + 'static,
+{
+    fn dial(&self, address: SocketAddr) -> Dialing<'_> {
+        match (self.0)(address) {
+            Some(stream) => {
+                let stream = stream.map(|stream| Box::new(stream) as Box<dyn ByteStream>);
+                Box::pin(std::future::ready(stream))
+            }
+            None => LoopbackDialer.dial(address),
+        }
     }
 }
 
@@ -148,12 +196,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn addresses_that_are_not_in_process_are_dialed_as_by_default() {
+        let in_process =
+            |address: SocketAddr| (address.port() == 10250).then(|| Ok(tokio::io::duplex(1).0));
+        let dialer = InProcessDialer::new(in_process);
+        let kubelet = "10.0.0.1:10250".parse().expect("an address");
+        assert!(dialer.dial(kubelet).await.is_ok());
+        let other = "10.0.0.1:80".parse().expect("an address");
+        let refused = dialer.dial(other).await.err().expect("it is refused");
+        assert_eq!(refused.kind(), io::ErrorKind::NetworkUnreachable);
+    }
+
+    #[tokio::test]
     async fn default_dialer_refuses_other_hosts() {
         let address = "10.0.0.1:10250".parse().expect("an address");
         let refused = LoopbackDialer.dial(address).await.err();
         let refused = refused.expect("it is refused").to_string();
         assert!(
-            refused.contains("simulated node serves no logs"),
+            refused.contains("a simulated pod listens on no port"),
             "{refused}"
         );
     }

@@ -1,6 +1,6 @@
 //! Headers of requests and responses that are passed on.
-//! Holds: a backend never gets the credentials of a client, nor headers by which a client could claim
-//! to be somebody else.
+//! Holds: a backend never gets the credentials of a client, nor headers by which a client could
+//! claim to be somebody else.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 /// them.
 const IDENTITY_PREFIXES: [&str; 3] = ["authorization", "impersonate-", "x-remote-"];
 
-/// What the proxied server says of other origins is not about this server.
+/// CORS headers of a proxied server, which do not apply to this server.
 const CORS: [HeaderName; 4] = [
     header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
     header::ACCESS_CONTROL_ALLOW_HEADERS,
@@ -83,7 +83,7 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what a backend says of other origins. Mirrors `corsRemovingTransport`.
+/// Removes the CORS headers of a backend. Mirrors `corsRemovingTransport`.
 pub(super) fn remove_cors(headers: &mut HeaderMap) {
     for name in &CORS {
         headers.remove(name);

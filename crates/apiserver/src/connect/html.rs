@@ -1,8 +1,9 @@
 //! Links of proxied HTML pages.
-//! In: a page as it arrives. Out: the same page, in which links to the backend lead through the proxy.
+//! In: a page as it arrives. Out: the same page, in which links to the backend lead through the
+//! proxy.
 //!
-//! Mirrors `Transport.rewriteResponse`, for a page that is passed on as it arrives: what is not a URL
-//! stays as it was written, byte for byte. At most one tag of 64 KiB waits in memory.
+//! Mirrors `Transport.rewriteResponse`, for a page that is passed on as it arrives: what is not a
+//! URL stays as it was written, byte for byte. At most one tag of 64 KiB waits in memory.
 
 use std::io::{self, Write as _};
 
@@ -14,42 +15,14 @@ use flate2::{
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, header};
 
-use super::rewrite::Links;
+use super::{rewrite::Links, tag::Tag};
 
 /// A tag that is longer is passed on as it is.
 const TAG_MAX_BYTES: usize = 64 << 10;
 
-/// Elements whose content has no tags, and the attributes of elements that are URLs: the names of
-/// `atomsToAttrs`.
+/// Elements whose content has no tags.
 const RAW_TEXT: [&str; 8] = [
     "iframe", "noembed", "noframes", "script", "style", "textarea", "title", "xmp",
-];
-const URL_ATTRIBUTES: &[(&str, &[&str])] = &[
-    ("a", &["href"]),
-    ("applet", &["codebase"]),
-    ("area", &["href"]),
-    ("audio", &["src"]),
-    ("base", &["href"]),
-    ("blockquote", &["cite"]),
-    ("body", &["background"]),
-    ("button", &["formaction"]),
-    ("command", &["icon"]),
-    ("del", &["cite"]),
-    ("embed", &["src"]),
-    ("form", &["action"]),
-    ("frame", &["longdesc", "src"]),
-    ("head", &["profile"]),
-    ("html", &["manifest"]),
-    ("iframe", &["longdesc", "src"]),
-    ("img", &["longdesc", "src", "usemap"]),
-    ("input", &["src", "usemap", "formaction"]),
-    ("ins", &["cite"]),
-    ("link", &["href"]),
-    ("object", &["classid", "codebase", "data", "usemap"]),
-    ("q", &["cite"]),
-    ("script", &["src"]),
-    ("source", &["src"]),
-    ("video", &["poster", "src"]),
 ];
 
 /// How a page is encoded.
@@ -109,8 +82,11 @@ pub(super) fn rewrite(
 /// Decodes, rewrites and encodes a page.
 enum PageRewriter {
     Identity(HtmlRewriter),
-    Gzip(GzDecoder<HtmlRewriter>, GzEncoder<Vec<u8>>),
-    Deflate(DeflateDecoder<HtmlRewriter>, DeflateEncoder<Vec<u8>>),
+    Gzip(Box<GzDecoder<HtmlRewriter>>, Box<GzEncoder<Vec<u8>>>),
+    Deflate(
+        Box<DeflateDecoder<HtmlRewriter>>,
+        Box<DeflateEncoder<Vec<u8>>>,
+    ),
 }
 
 impl PageRewriter {
@@ -119,12 +95,12 @@ impl PageRewriter {
         match encoding {
             Encoding::Identity => Self::Identity(html),
             Encoding::Gzip => Self::Gzip(
-                GzDecoder::new(html),
-                GzEncoder::new(Vec::new(), Compression::default()),
+                Box::new(GzDecoder::new(html)),
+                Box::new(GzEncoder::new(Vec::new(), Compression::default())),
             ),
             Encoding::Deflate => Self::Deflate(
-                DeflateDecoder::new(html),
-                DeflateEncoder::new(Vec::new(), Compression::best()),
+                Box::new(DeflateDecoder::new(html)),
+                Box::new(DeflateEncoder::new(Vec::new(), Compression::best())),
             ),
         }
     }
@@ -299,72 +275,6 @@ impl io::Write for HtmlRewriter {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// A start tag.
-struct Tag {
-    name: String,
-    length: usize,
-    /// Where URLs start and end.
-    urls: Vec<(usize, usize)>,
-}
-
-impl Tag {
-    /// The tag at the begin of `html`; `None` if its end has not arrived.
-    fn parse(html: &[u8]) -> Option<Self> {
-        let mut at = 1;
-        let name = take_until(html, &mut at, |b| is_space(b) || b == b'/' || b == b'>')?;
-        let urls_of = URL_ATTRIBUTES.iter().find(|(element, _)| *element == name);
-        let url_attributes = urls_of.map_or(&[][..], |(_, attributes)| attributes);
-        let mut urls = Vec::new();
-        loop {
-            take_until(html, &mut at, |b| !is_space(b) && b != b'/')?;
-            if html[at] == b'>' {
-                let length = at + 1;
-                return Some(Self { name, length, urls });
-            }
-            // An attribute may begin with `=`.
-            let start = at;
-            let is_end = |b: u8| is_space(b) || matches!(b, b'/' | b'>' | b'=');
-            at += 1;
-            take_until(html, &mut at, is_end)?;
-            let attribute = String::from_utf8_lossy(&html[start..at]).to_ascii_lowercase();
-            take_until(html, &mut at, |b| !is_space(b))?;
-            if html[at] != b'=' {
-                continue;
-            }
-            at += 1;
-            take_until(html, &mut at, |b| !is_space(b))?;
-            let quote = html[at];
-            let value = if matches!(quote, b'"' | b'\'') {
-                at += 1;
-                let start = at;
-                take_until(html, &mut at, |b| b == quote)?;
-                at += 1;
-                (start, at - 1)
-            } else {
-                let start = at;
-                take_until(html, &mut at, |b| is_space(b) || b == b'>')?;
-                (start, at)
-            };
-            if url_attributes.contains(&attribute.as_str()) {
-                urls.push(value);
-            }
-        }
-    }
-}
-
-/// Moves `at` to the first byte that is an end, and returns what is before it in lower case; `None`
-/// if there is no such byte.
-fn take_until(html: &[u8], at: &mut usize, is_end: impl Fn(u8) -> bool) -> Option<String> {
-    let rest = html.get(*at..)?;
-    let length = rest.iter().position(|b| is_end(*b))?;
-    *at += length;
-    Some(String::from_utf8_lossy(&rest[..length]).to_ascii_lowercase())
-}
-
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\n' | b'\r' | b'\t' | 0x0c)
 }
 
 fn find(html: &[u8], wanted: &[u8]) -> Option<usize> {

@@ -8,9 +8,9 @@ use super::{
     ConnectRequest, Connector, Location, RequestBody,
     backend::{BackendBody, Unreachable},
     headers,
-    location::{Locations, container},
     options::{LogOptions, port_query, stream_query},
     proxy::passed_headers,
+    resolve::{Locations, container},
 };
 use crate::{
     error::{ApiError, GroupResource},
@@ -67,8 +67,8 @@ impl Connector {
         Ok(stream_response(Body::fallible(body), "text/plain"))
     }
 
-    /// `exec`, `attach` and `portforward`, whose connections are upgraded. Mirrors `ExecREST.Connect`
-    /// and its siblings for a node that serves WebSockets itself.
+    /// `exec`, `attach` and `portforward`, whose connections are upgraded. Mirrors
+    /// `ExecREST.Connect` and its siblings for a node that serves WebSockets itself.
     pub(super) async fn stream(
         &self,
         request: &ConnectRequest<'_>,

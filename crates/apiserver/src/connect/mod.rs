@@ -1,6 +1,6 @@
 //! Connect subresources: requests that are passed on to kubelets, pods and endpoints of Services.
-//! In: an authorized request to `log`, `exec`, `attach`, `portforward` or `proxy`. Out: the response of
-//! the backend, or an upgraded connection.
+//! In: an authorized request to `log`, `exec`, `attach`, `portforward` or `proxy`. Out: the
+//! response of the backend, or an upgraded connection.
 //!
 //! Guarantees:
 //! - Nothing is buffered as a whole: bodies are passed on as they arrive, in both directions.
@@ -14,15 +14,17 @@ mod dial; // how backends are reached
 mod headers; // what is passed on
 mod html; // links of pages
 mod kubelet; // pods/log, exec, attach, portforward
-mod location; // pods, services and nodes by name
+mod location; // where a request is sent
 mod options; // query parameters
 mod proxy; // the upgrade-aware reverse proxy
+mod resolve; // pods, services and nodes by name
 mod rewrite; // links of responses
 mod stream; // the byte stream to a backend
+mod tag; // start tags
 mod unverified; // TLS without verification
 mod url; // paths and queries
 
-pub use dial::{ByteStream, Dialer, Dialing, LoopbackDialer, TcpDialer};
+pub use dial::{ByteStream, Dialer, Dialing, InProcessDialer, LoopbackDialer, TcpDialer};
 
 pub(crate) use backend::RequestBody;
 pub(crate) use location::{Location, Scheme, TlsPeer};
@@ -51,7 +53,7 @@ use crate::{
     listen::ClientConnection,
 };
 use backend::{Backends, Unreachable};
-use location::Locations;
+use resolve::Locations;
 
 /// The subresources that connect a client with something else for as long as it likes.
 pub(crate) const SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
@@ -80,8 +82,8 @@ impl ConnectRequest<'_> {
         self.connection().map(|connection| connection.peer.ip())
     }
 
-    /// Mirrors `ensureAuthorizedForVerb` with the verb `create`: a WebSocket request is a GET, whose
-    /// verb `get` must not be enough for a shell.
+    /// Mirrors `ensureAuthorizedForVerb` with the verb `create`: a WebSocket request is a GET,
+    /// whose verb `get` must not be enough for a shell.
     fn check_create(&self) -> Result<(), ApiError> {
         let question = Question::of_resource(&Method::POST, self.path, &Query::default());
         auth::check(&question.by(self.user), self.api)

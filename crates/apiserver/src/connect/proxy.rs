@@ -24,8 +24,8 @@ use crate::{
 const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 impl Connector {
-    /// Passes on a request to a pod, a service or a node. The path behind `proxy` is the path of the
-    /// backend.
+    /// Passes on a request to a pod, a service or a node. The path behind `proxy` is the path of
+    /// the backend.
     pub(super) async fn proxy(
         &self,
         request: &ConnectRequest<'_>,
@@ -178,9 +178,9 @@ impl Connector {
                 let stop = self.backends.stop.clone();
                 self.backends.tasks.spawn(async move {
                     let bridging = connection.run_upgraded(bridge(client, backend));
-                    match stop.run_until_cancelled(bridging).await.flatten() {
-                        Some(Err(error)) => tracing::debug!(%error, "upgraded connection failed"),
-                        Some(Ok(())) | None => {}
+                    let ended = stop.run_until_cancelled(bridging).await.flatten();
+                    if let Some(Err(error)) = ended {
+                        tracing::debug!(%error, "upgraded connection failed");
                     }
                 });
             }
@@ -241,7 +241,7 @@ pub(super) fn passed_headers(request: &ConnectRequest<'_>, location: &Location) 
     passed
 }
 
-/// The `Host` of the request: the backend is not told its own address.
+/// The `Host` of the client's request, not the address of the backend.
 fn request_host(head: &http::request::Parts, location: &Location) -> HeaderValue {
     let of_header = head.headers.get(header::HOST).cloned();
     let of_uri = || HeaderValue::try_from(head.uri.authority()?.as_str()).ok();

@@ -1,6 +1,6 @@
 //! Links of proxied responses.
-//! In: a URL in a response of a backend. Out: the URL by which a client reaches the same page through
-//! the proxy. Mirrors `Transport.rewriteURL`.
+//! In: a URL in a response of a backend. Out: the URL by which a client reaches the same page
+//! through the proxy. Mirrors `Transport.rewriteURL`.
 
 use super::url::clean_path;
 

@@ -2,7 +2,8 @@
 //!
 //! Guarantees: when the server stops, reads end and writes fail, whoever owns the stream by then: a
 //! response body, a bridge, or a client in the same process that has upgraded its connection. What
-//! counts the connection (metrics, the place of the client's connection) lives as long as the stream.
+//! counts the connection (metrics, the place of the client's connection) lives as long as the
+//! stream.
 
 use std::{
     io,

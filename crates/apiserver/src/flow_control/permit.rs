@@ -90,8 +90,7 @@ impl FlowControl {
         }
     }
 
-    /// Counts a rejection. The answer to a flow that was rejected and did not wait is late: it costs
-    /// the client time, and the server fewer answers.
+    /// Counts a rejection.
     async fn reject(&self, classified: &Classified) -> Rejection {
         let now = Instant::now();
         let second = (now - self.started).as_secs() + CLOCK_OFFSET_SECONDS;
@@ -100,13 +99,20 @@ impl FlowControl {
             level.retry_after.record(second);
             level.retry_after.seconds()
         });
-        let flow = classified.flow();
-        if self.with_rejected(|flows| flows.hold(flow, now, seconds)) {
-            let _held = Held(self);
-            tokio::time::sleep(LATE).await;
-        }
+        self.hold_back(classified, seconds).await;
         Rejection {
             retry_after_seconds: u32::try_from(seconds).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Waits before a 429 with this `Retry-After`. The answer to a flow that was rejected and did not
+    /// wait is late: it costs the client time, and the server fewer answers.
+    pub(crate) async fn hold_back(&self, classified: &Classified, retry_after_seconds: u64) {
+        let now = Instant::now();
+        let flow = classified.flow();
+        if self.with_rejected(|flows| flows.hold(flow, now, retry_after_seconds)) {
+            let _held = Held(self);
+            tokio::time::sleep(LATE).await;
         }
     }
 

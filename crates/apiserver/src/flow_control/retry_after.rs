@@ -84,7 +84,7 @@ impl RetryAfter {
 pub(super) const LATE: Duration = Duration::from_secs(1);
 
 /// How many answers are held back; others are not.
-const LATE_MAX: usize = 1024;
+const LATE_MAX: usize = 16 << 10;
 
 /// How many flows are remembered; rejections of others are answered without delay.
 const FLOWS_MAX: usize = 4096;
@@ -106,7 +106,13 @@ impl RejectedFlows {
     pub(super) fn hold(&mut self, flow: u64, now: Instant, seconds: u64) -> bool {
         let until = now + Duration::from_secs(seconds);
         let early = match self.flows.get_mut(&flow) {
-            Some((rejected, waits_until)) if now < *waits_until => now - *rejected >= CONCURRENT,
+            Some((rejected, waits_until)) if now < *waits_until => {
+                let early = now - *rejected >= CONCURRENT;
+                if early {
+                    *waits_until = until;
+                }
+                early
+            }
             Some(known) => {
                 *known = (now, until);
                 false
@@ -208,6 +214,12 @@ mod tests {
         assert_eq!(flows.held(), 1);
         flows.answered();
         assert_eq!(flows.held(), 0);
+        let mut now = start + Duration::from_secs(10);
+        flows.hold(3, now, 1);
+        for _ in 0..10 {
+            now += Duration::from_millis(900);
+            assert!(flows.hold(3, now, 1), "it never waits");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -220,7 +232,7 @@ mod tests {
         assert_eq!(flows.flows.len(), FLOWS_MAX);
         let early = start + Duration::from_millis(500);
         let held = (0..2 * LATE_MAX as u64)
-            .filter(|flow| flows.hold(*flow, early, 1))
+            .filter(|number| flows.hold(number % FLOWS_MAX as u64, early, 1))
             .count();
         assert_eq!(held, LATE_MAX);
         flows.hold(u64::MAX, start + Duration::from_secs(9), 1);

@@ -13,6 +13,7 @@ use hyper_util::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    runtime::Handle,
     sync::Semaphore,
     time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout},
 };
@@ -25,6 +26,7 @@ use super::{
     gated::gated,
     response_body::ResponseBody,
     tracker::{ClientConnection, TrackedConnection},
+    turns::run_in_turns,
     unsent::{check_interval, until_stalled, wait_until_writable},
 };
 use crate::auth::PeerCertificate;
@@ -73,6 +75,8 @@ pub(super) struct Connections {
     tls: TlsAcceptor,
     http: Builder<Owned>,
     handshakes: Semaphore,
+    /// Handshakes that compute: one per worker thread of the runtime.
+    handshake_turns: Semaphore,
     limits: Limits,
     stop: CancellationToken,
     abort: CancellationToken,
@@ -98,6 +102,7 @@ impl Connections {
             tls,
             http,
             handshakes: Semaphore::new(limits.handshakes_max),
+            handshake_turns: Semaphore::new(Handle::current().metrics().num_workers()),
             limits,
             stop,
             abort,
@@ -138,7 +143,7 @@ impl Connections {
             return Err("it sent an HTTP request to an HTTPS server".into());
         }
         let turn = self.handshakes.acquire().await?;
-        let stream = self.tls.accept(stream).await?;
+        let stream = run_in_turns(self.tls.accept(stream), &self.handshake_turns).await?;
         drop(turn);
         Ok(stream)
     }
@@ -204,6 +209,7 @@ impl Connections {
             }
             request.extensions_mut().insert(client.tracked().clone());
             request.extensions_mut().insert(client.clone());
+            let received = client.tracked().receive();
             let running = client.tracked().begin();
             let response = service.clone().oneshot(request);
             let stop = stop.clone();
@@ -213,7 +219,7 @@ impl Connections {
                     // HTTP/2 ends this task without a response.
                     pending::<()>().await;
                 }
-                let response = response.await;
+                let response = received.process(response).await;
                 response
                     .map(|response| response.map(|body| ResponseBody::new(body, running, &stop)))
             }

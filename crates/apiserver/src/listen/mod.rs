@@ -6,6 +6,7 @@ mod connection; // one peer, from handshake to close
 mod gated; // futures that are seldom ready
 mod response_body; // responses on their way to a peer
 mod tracker; // the open connections, and what they hold
+mod turns; // what waits outside of the queues of the runtime
 mod unsent; // chunks that a peer has not read
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};

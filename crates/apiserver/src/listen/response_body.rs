@@ -2,7 +2,8 @@
 //!
 //! Guarantees:
 //! - A body is handed to hyper in chunks of at most 64 KiB, each counted until it is sent.
-//! - All chunks of one connection have 4 MiB; further ones wait for those before them.
+//! - All chunks of one connection have 4 MiB; further ones wait for those before them, and are not
+//!   encoded before there is room.
 //! - The end of a large body or of a stream is sent after all of its chunks: after the end, HTTP/2
 //!   could not reset the stream of a peer that does not read.
 //! - A stream ends when the server stops.
@@ -33,15 +34,17 @@ pub(super) struct ResponseBody {
     body: Body,
     /// Taken from the body and not yet handed to hyper.
     rest: Bytes,
-    /// `rest` is counted as a whole, until its last chunk is sent.
+    /// The memory of `rest`, counted until its last chunk is sent.
     rest_counted: Option<Arc<UnsentBytes>>,
     connection: Arc<TrackedConnection>,
     /// The chunks of a large body or stream. Those of a small body are counted for the connection
     /// only: its end is sent with them.
     unsent: Option<Arc<Unsent>>,
+    /// The wait until the connection has room for another chunk.
+    room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// The wait for a part of the connection's window.
     window: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// The chunk that waits for the window counts as not sent, like one that hyper has.
+    /// The chunk that waits for room or for the window counts as not sent, like one that hyper has.
     waiting: Option<Slot>,
     /// When a stream ends; `None` for a body that ends by itself.
     stop: Option<Gated<Pin<Box<WaitForCancellationFutureOwned>>>>,
@@ -62,6 +65,7 @@ impl ResponseBody {
             rest_counted: None,
             connection: running.connection().clone(),
             unsent,
+            room: None,
             window: None,
             waiting: None,
             stop: body
@@ -73,12 +77,32 @@ impl ResponseBody {
         }
     }
 
-    /// Takes bytes from the body. Those larger than a chunk are counted as a whole.
+    /// Takes bytes from the body.
     fn take(&mut self, bytes: Bytes) {
-        let is_large = bytes.len() > CHUNK_MAX_BYTES;
-        self.rest_counted =
-            is_large.then(|| Arc::new(UnsentBytes::new(&self.connection, bytes.len())));
+        let counted = UnsentBytes::new(&self.connection, bytes.len());
+        self.rest_counted = Some(Arc::new(counted));
         self.rest = bytes;
+    }
+
+    /// Waits until the connection has room. What is not encoded yet takes no memory.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.room.is_none() {
+            if self.connection.is_writable() {
+                return Poll::Ready(());
+            }
+            let connection = self.connection.clone();
+            self.room = Some(Box::pin(async move { connection.writable().await }));
+            self.waiting = self.unsent.as_ref().map(|unsent| unsent.add());
+        }
+        let room = self.room.as_mut().expect("it is set above");
+        ready!(room.as_mut().poll(cx));
+        self.room = None;
+        if let Some(unsent) = &self.unsent
+            && let Some(slot) = self.waiting.take()
+        {
+            unsent.remove(slot);
+        }
+        Poll::Ready(())
     }
 
     fn poll_window(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<()> {
@@ -98,10 +122,7 @@ impl ResponseBody {
 
     /// Hands out a part of `rest`, for which the window is taken.
     fn chunk(&mut self, length: usize) -> Chunk {
-        let counted = match &self.rest_counted {
-            Some(whole) => Counted::Part(whole.clone()),
-            None => Counted::Whole(UnsentBytes::new(&self.connection, length)),
-        };
+        let counted = self.rest_counted.clone();
         let bytes = self.rest.split_to(length);
         let waiting = self.waiting.take();
         let of_response = self.unsent.as_ref().map(|unsent| {
@@ -145,6 +166,8 @@ impl http_body::Body for ResponseBody {
         while this.rest.is_empty() {
             let next = if this.is_ended {
                 Poll::Ready(None)
+            } else if this.poll_room(cx).is_pending() {
+                Poll::Pending
             } else {
                 this.body.poll_chunk(CHUNK_MAX_BYTES, cx)
             };
@@ -203,17 +226,7 @@ struct ChunkGuard {
     window: usize,
     slot: Slot,
     of_response: Option<(Arc<Unsent>, Slot)>,
-    _counted: Counted,
-}
-
-/// The memory of a chunk.
-#[expect(
-    dead_code,
-    reason = "the bytes are counted until the value is dropped, and never read"
-)]
-enum Counted {
-    Whole(UnsentBytes),
-    Part(Arc<UnsentBytes>),
+    _counted: Option<Arc<UnsentBytes>>,
 }
 
 impl Drop for ChunkGuard {
@@ -228,10 +241,13 @@ impl Drop for ChunkGuard {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
 
     use http_body_util::BodyExt as _;
-    use tokio::time::{Instant, sleep};
+    use tokio::time::{Instant, sleep, timeout};
 
     use super::*;
     use crate::listen::{
@@ -294,6 +310,35 @@ mod tests {
         assert_eq!(both, (None, None));
         assert!(started.elapsed() <= Duration::from_secs(40));
         assert!(open.connection.is_idle());
+    }
+
+    /// Watches used to encode events for peers that did not read: 64 KiB each.
+    #[tokio::test(start_paused = true)]
+    async fn stream_is_not_encoded_while_the_connection_is_full() {
+        let open = connection(CHUNK_MAX_BYTES);
+        let full = UnsentBytes::new(&open.connection, CHUNK_MAX_BYTES);
+        let encoded = Arc::new(AtomicUsize::new(0));
+        let count = encoded.clone();
+        let events = futures_util::stream::repeat_with(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Bytes::from_static(b"event")
+        });
+        let mut body = response(&open, Body::stream(events));
+        let blocked = timeout(Duration::from_secs(1), body.frame()).await;
+        assert!(blocked.is_err());
+        assert_eq!(encoded.load(Ordering::Relaxed), 0);
+        drop(full);
+        let event = body.frame().await.expect("an event");
+        assert_eq!(encoded.load(Ordering::Relaxed), 1);
+        drop(event);
+        let mut waiting = response(&open, Body::full(vec![0; CHUNK_MAX_BYTES]));
+        open.connection.take_window(CHUNK_MAX_BYTES).await;
+        let blocked = timeout(Duration::from_secs(1), waiting.frame()).await;
+        assert!(blocked.is_err());
+        assert!(!open.connection.is_writable(), "bytes that wait count");
+        open.connection.return_window(CHUNK_MAX_BYTES);
+        let frame = waiting.frame().await.expect("the body");
+        assert!(frame.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,8 +20,11 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{Limits, unsent::Unsent};
+use super::{Limits, turns::start_in_turn, unsent::Unsent};
 use crate::auth::{ANONYMOUS, MASTERS, User};
+
+/// With more unprocessed requests on one connection, each waits for its turn.
+const REQUESTS_WITHOUT_TURN: usize = 8;
 
 /// All open connections.
 #[derive(Debug)]
@@ -51,6 +54,10 @@ pub(crate) struct TrackedConnection {
     requests: AtomicUsize,
     /// Requests whose responses are not completely handed to hyper.
     running: AtomicUsize,
+    /// Requests that were received and are not yet processed.
+    received: AtomicUsize,
+    /// The turn of a received request, if there are many.
+    turns: Semaphore,
     /// Bytes of chunks that may still be handed to hyper.
     window: Semaphore,
     /// Bytes of responses that are encoded and not sent, on this connection.
@@ -95,6 +102,8 @@ impl ConnectionTracker {
             flow: Mutex::default(),
             requests: AtomicUsize::new(0),
             running: AtomicUsize::new(0),
+            received: AtomicUsize::new(0),
+            turns: Semaphore::new(1),
             window: Semaphore::new(self.connection_unsent_bytes_max),
             unsent_bytes: AtomicUsize::new(0),
             has_room: Notify::new(),
@@ -204,6 +213,12 @@ impl TrackedConnection {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::Relaxed);
         RunningRequest(self.clone())
+    }
+
+    /// Counts a request that is received, until it is processed.
+    pub(super) fn receive(self: &Arc<Self>) -> ReceivedRequest {
+        self.received.fetch_add(1, Ordering::Relaxed);
+        ReceivedRequest(self.clone())
     }
 
     /// How many requests there were so far.
@@ -319,6 +334,32 @@ impl Drop for OpenConnection {
         self.connection.closed.cancel();
         let tracker = &self.connection.tracker;
         tracker.lock().connections.remove(&self.id);
+    }
+}
+
+/// A request that is received and not yet processed.
+pub(super) struct ReceivedRequest(Arc<TrackedConnection>);
+
+impl ReceivedRequest {
+    /// Processes the request, in its turn if the connection has many of them: those of other
+    /// connections do not wait for all of them.
+    pub(super) async fn process<F: Future>(self, future: F) -> F::Output {
+        if self.0.received.load(Ordering::Relaxed) <= REQUESTS_WITHOUT_TURN {
+            drop(self);
+            return future.await;
+        }
+        let connection = self.0.clone();
+        let future = async move {
+            drop(self);
+            future.await
+        };
+        start_in_turn(future, &connection.turns).await
+    }
+}
+
+impl Drop for ReceivedRequest {
+    fn drop(&mut self) {
+        self.0.received.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::{Event, Revision, Scope, ShelfName, bell::Listener, memory::Shared};
 
-/// How many events one call hands out, so that a reader far behind does not hold the lock for long.
-const BATCH_MAX_EVENTS: usize = 256;
+/// How many events one call hands out, so that a reader far behind neither holds the lock for long
+/// nor takes much memory: there can be 10,000 of them.
+const BATCH_MAX_EVENTS: usize = 64;
 
 /// The reader is so far behind that events it needs are gone; it must list again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -185,11 +185,8 @@ impl Watch {
             tokio::task::coop::consume_budget().await;
             if !self.queue.is_empty() {
                 self.told = Instant::now();
-                return Some(
-                    self.queue
-                        .drain(..self.queue.len().min(HANDED_OUT_MAX))
-                        .collect(),
-                );
+                let rest = self.queue.split_off(self.queue.len().min(HANDED_OUT_MAX));
+                return Some(std::mem::replace(&mut self.queue, rest).into());
             }
             match self.read()? {
                 Err(Lagged) => return None,

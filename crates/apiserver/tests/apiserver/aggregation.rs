@@ -44,7 +44,8 @@ impl std::fmt::Debug for Extension {
 }
 
 impl Extension {
-    /// Starts to serve, for clients with a certificate of this authority. Returns its own authority.
+    /// Starts to serve, for clients with a certificate of this authority. Returns its own
+    /// authority.
     fn trust(&self, front_proxy_ca: &str) -> String {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

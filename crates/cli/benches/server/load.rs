@@ -12,12 +12,12 @@ use std::{
 
 use tokio::sync::Barrier;
 
-use super::{
+use crate::common::{
+    BenchError,
     client::{Connection, Target, config_map},
     process::now,
 };
 
-type BenchError = Box<dyn std::error::Error + Send + Sync>;
 type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<usize, BenchError>> + Send + 'a>>;
 
 /// The number of listed objects.
@@ -27,6 +27,23 @@ const LISTED: usize = 11_241;
 const WATCH_PATH: &str = "/api/v1/namespaces/bench/configmaps?watch=true\
     &fieldSelector=metadata.name%3Dtarget\
     &sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+
+/// Creates the namespace of the loads, and the object that GET reads.
+pub(crate) async fn prepare(target: &Target) -> Result<(), BenchError> {
+    let mut connection = target.connect().await?;
+    connection
+        .call(
+            "POST",
+            "/api/v1/namespaces",
+            r#"{"metadata":{"name":"bench"}}"#,
+        )
+        .await?;
+    let body = config_map("target", 0);
+    connection
+        .call("POST", "/api/v1/namespaces/bench/configmaps", &body)
+        .await?;
+    Ok(())
+}
 
 /// The result of repeated requests.
 pub(crate) struct RequestResult {

@@ -6,16 +6,20 @@
 //! `-- WORDS…` measures only what has one of these words in its name. "CPU" is the processor time of
 //! the server for each request or event, which varies less than the others.
 
-mod client; // a minimal HTTP client
+#[path = "../common/mod.rs"]
+mod common; // the server as a process, and a client
+
 mod load; // the loads
-mod process; // the server as a process, and in this one
+mod process; // what is measured without requests
+mod watch; // watches
 
 use std::{fmt::Write as _, time::Duration};
 
-use client::Target;
-use process::Server;
-
-type BenchError = Box<dyn std::error::Error + Send + Sync>;
+use common::{
+    BenchError,
+    client::Target,
+    process::{Server, now, print},
+};
 
 const START: &str = "start to ready";
 const IDLE: &str = "idle memory (RSS)";
@@ -73,7 +77,7 @@ fn main() -> Result<(), BenchError> {
         }
         Ok::<_, BenchError>(())
     })?;
-    process::print(&table);
+    print(&table);
     if let Some(file) = file {
         std::fs::write(file, table)?;
     }
@@ -90,13 +94,16 @@ async fn measure(name: &str) -> Result<String, BenchError> {
     let server = Server::start()?;
     if name == IDLE {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        return Ok(format!("{:.1} MB", server.memory_kib()? as f64 / 1024.0));
+        return Ok(format!(
+            "{:.1} MB",
+            server.memory_kib("VmRSS")? as f64 / 1024.0
+        ));
     }
     let target = Target::read(&server.kubeconfig)?;
-    target.prepare().await?;
-    let before = server.processor_time()?;
+    load::prepare(&target).await?;
+    let before = process::processor_time(&server)?;
     let cpu = |count: usize| {
-        let spent = server.processor_time()? - before;
+        let spent = process::processor_time(&server)? - before;
         Ok::<_, BenchError>(format!(
             "CPU {:.1} µs",
             spent.as_secs_f64() * 1e6 / count as f64
@@ -135,8 +142,9 @@ async fn measure(name: &str) -> Result<String, BenchError> {
 fn starts() -> Result<String, BenchError> {
     let mut starts = Vec::new();
     for _ in 0..STARTS {
+        let start = now();
         let server = Server::start()?;
-        starts.push(server.ready_after);
+        starts.push(start.elapsed());
         drop(server);
     }
     starts.sort();

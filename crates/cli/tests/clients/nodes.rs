@@ -15,8 +15,9 @@ pub(crate) fn tests() -> Vec<KubectlTest> {
         KubectlTest::new(Setup::Cluster, drain_respects_disruption_budgets),
         KubectlTest::new(
             Setup::Cluster,
-            unsupported_subresources_are_rejected_with_a_reason,
+            commands_in_simulated_pods_are_refused_with_a_reason,
         ),
+        KubectlTest::new(Setup::Cluster, logs_are_those_of_the_annotation),
         KubectlTest::new(Setup::Cluster, power_annotation_reboots_a_node),
     ]
 }
@@ -190,7 +191,7 @@ fn drain_respects_disruption_budgets(kubectl: &Kubectl) {
     assert_eq!(pods_on(kubectl, "node-1").len(), 1);
 }
 
-fn unsupported_subresources_are_rejected_with_a_reason(kubectl: &Kubectl) {
+fn commands_in_simulated_pods_are_refused_with_a_reason(kubectl: &Kubectl) {
     deploy(kubectl, 1);
     let name = kubectl.run("get pods -l app=stable -o name");
     for line in [
@@ -201,7 +202,7 @@ fn unsupported_subresources_are_rejected_with_a_reason(kubectl: &Kubectl) {
     ] {
         let error = kubectl.run_failing(&line);
         assert!(
-            error.contains("has no kubelet to ask, because this server runs no containers"),
+            error.contains("pods on simulated nodes run no processes"),
             "kubectl {line}\n{error}"
         );
     }
@@ -212,6 +213,43 @@ fn unsupported_subresources_are_rejected_with_a_reason(kubectl: &Kubectl) {
             "kubectl {line}\n{error}"
         );
     }
+}
+
+fn logs_are_those_of_the_annotation(kubectl: &Kubectl) {
+    let file = kubectl.write(
+        "pod.json",
+        r#"{
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "web",
+                "annotations": {
+                    "sim.bellerophon.io/log": "one\ntwo\nthree",
+                    "sim.bellerophon.io/log.proxy": "listening"
+                }
+            },
+            "spec": {"containers": [
+                {"name": "app", "image": "i"}, {"name": "proxy", "image": "i"}
+            ]}
+        }"#,
+    );
+    kubectl.run(&format!("apply -f {file}"));
+    kubectl.run("wait --for=condition=Ready pod/web --timeout=60s");
+    kubectl.check(&[
+        ("logs web -c app", "one\ntwo\nthree"),
+        ("logs web -c proxy", "listening"),
+        ("logs web -c app --tail=1", "three"),
+        ("logs web -c app --limit-bytes=5", "one\nt"),
+    ]);
+    let error = kubectl.run_failing("logs web -c app --previous");
+    assert!(
+        error.contains("previous terminated container \"app\" in pod \"web\" not found"),
+        "{error}"
+    );
+    let error = kubectl.run_failing("logs web -c other");
+    assert!(
+        error.contains("container other is not valid for pod web"),
+        "{error}"
+    );
 }
 
 fn power_annotation_reboots_a_node(kubectl: &Kubectl) {

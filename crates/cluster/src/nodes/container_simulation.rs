@@ -24,6 +24,7 @@
 //! - `stop-delay` (duration): from the stop request until the container exits; it is killed when
 //!   the grace period ends first. Default: 0s.
 //! - `stop-exit-code` (integer): the exit code after a stop request. Default: 0.
+//! - `log` (string): the log of the container. Default: logs are refused.
 //!
 //! Durations are written as `500ms`, `90s` or `1m30s`.
 
@@ -32,7 +33,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::runtime::{ContainerConfig, ContainerType};
 
@@ -125,20 +126,34 @@ impl ContainerSimulation {
     }
 }
 
-struct ContainerAnnotations<'a> {
+struct ContainerAnnotations<'a, 'n> {
     all: Option<&'a BTreeMap<String, String>>,
-    container: &'a str,
+    container: &'n str,
 }
 
-impl<'a> ContainerAnnotations<'a> {
+/// The log of a container, as written in the annotations.
+pub(crate) fn log_annotation<'a>(pod: &'a Pod, container: &str) -> Option<&'a str> {
+    let annotations = ContainerAnnotations {
+        all: pod.metadata.annotations.as_ref(),
+        container,
+    };
+    annotations.text("log")
+}
+
+impl<'a> ContainerAnnotations<'a, '_> {
     fn value(&self, name: &str) -> Option<&'a str> {
+        self.text(name).map(str::trim)
+    }
+
+    /// The value with the white space around it.
+    fn text(&self, name: &str) -> Option<&'a str> {
         let all = self.all?;
         // Most pods have no simulation annotation; this avoids formatting the keys.
         simulation_annotations(all).next()?;
         let value = all
             .get(&format!("{PREFIX}{name}.{}", self.container))
             .or_else(|| all.get(&format!("{PREFIX}{name}")));
-        value.map(|value| value.trim())
+        value.map(String::as_str)
     }
 
     fn duration(&self, name: &str) -> Option<Duration> {
@@ -177,7 +192,7 @@ pub(crate) fn validate(annotations: Option<&BTreeMap<String, String>>) -> Vec<St
                 }
                 "ready" => (!matches!(value, "true" | "false")).then_some("true or false"),
                 "fail" => (!matches!(value, "pull" | "create")).then_some("pull or create"),
-                "exit-reason" => None,
+                "exit-reason" | "log" => None,
                 _ => {
                     return Some(format!(
                         "annotation {key} is not a simulation annotation of pods; it is ignored"
@@ -210,7 +225,6 @@ fn is_owned_by_job(config: &ContainerConfig<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Pod;
     use serde_json::{Value, json};
 
     use super::*;

@@ -13,6 +13,7 @@ mod kubelet; // pod sync and pod status
 mod process; // containers as local processes
 mod runtime; // container runtime interface
 mod simulated_runtime; // containers as timers
+mod simulated_streams; // logs from annotations
 
 mod lifecycle; // node lifecycle, taint eviction, pod garbage collection
 mod storage; // persistent volume controller
@@ -26,28 +27,35 @@ use bellerophon::ObjectKey;
 use bellerophon::clock::Clock;
 use bellerophon::controller::ControllerHandle;
 use bellerophon::index::Index;
-use bellerophon::manager::Manager;
+use bellerophon::manager::{Manager, Runnable, RunnableGroup};
 use k8s_openapi::api::core::v1::Pod;
 use thiserror::Error;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub use self::kubelet::server::Kubelets;
 
 use self::heartbeat::Heartbeat;
 use self::kubelet::Kubelet;
+use self::kubelet::server::KubeletServer;
 use self::node_simulation::Operation;
 use self::node_status::RuntimeInfo;
 pub use self::process::ProcessNodes;
 use self::process::ProcessRuntime;
 use self::simulated_node::SimulatedNodes;
 use self::simulated_runtime::SimulatedRuntime;
+use self::simulated_streams::SimulatedStreams;
 use crate::component::Component;
 use crate::index;
 
 /// Adds the controllers of `count` nodes, whose containers are simulated or local processes.
+/// Their kubelets are reached by `kubelets`.
 /// Returns the handle to operate the nodes, and whether every node has been Ready.
 pub(crate) fn setup_kubelets(
     mgr: &mut Manager,
     count: usize,
     process_nodes: Option<ProcessNodes>,
+    kubelets: Kubelets,
 ) -> (Nodes, watch::Receiver<bool>) {
     let (all_ready, nodes_ready) = watch::channel(false);
     let info = match &process_nodes {
@@ -74,6 +82,7 @@ pub(crate) fn setup_kubelets(
     let heartbeat = Heartbeat::setup(mgr, nodes.clone(), recorder, move |node| {
         pods_of_started_node.enqueue(node, "the node booted or reconnected");
     });
+    setup_servers(mgr, nodes.clone(), kubelets);
     let handle = Nodes {
         nodes,
         clock: mgr.clock(),
@@ -81,6 +90,19 @@ pub(crate) fn setup_kubelets(
         pods_on_node,
     };
     (handle, nodes_ready)
+}
+
+/// Adds the HTTP servers of the kubelets.
+fn setup_servers(mgr: &mut Manager, nodes: Arc<SimulatedNodes>, kubelets: Kubelets) {
+    let client = Component::Kubelet.client(mgr, "kubelet");
+    let pods = index::pods(mgr);
+    let streams = SimulatedStreams::new(client.clone(), mgr.clock(), pods);
+    let server = KubeletServer::new(nodes, client, Arc::new(streams));
+    let serve = async move |stop: CancellationToken| {
+        kubelets.serve(server, stop).await;
+        Ok(())
+    };
+    mgr.add("kubelet-server", serve.in_group(RunnableGroup::Servers));
 }
 
 /// Adds the node lifecycle and storage controllers.

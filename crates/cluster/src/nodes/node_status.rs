@@ -25,6 +25,9 @@ use super::simulated_node::SimulatedNode;
 /// The kubelet version that simulated nodes report.
 const KUBELET_VERSION: &str = "v1.36.4";
 
+/// The port of a kubelet's HTTP server.
+pub(crate) const KUBELET_PORT: i32 = 10250;
+
 /// How often the status is reported although nothing changed (upstream
 /// `nodeStatusReportFrequency`).
 pub(crate) const STATUS_REPORT_INTERVAL: Duration = Duration::from_secs(300);
@@ -217,7 +220,7 @@ pub(crate) fn node_status(
         capacity: Some(capacity),
         conditions: Some(conditions.collect()),
         daemon_endpoints: Some(NodeDaemonEndpoints {
-            kubelet_endpoint: Some(DaemonEndpoint { port: 10250 }),
+            kubelet_endpoint: Some(DaemonEndpoint { port: KUBELET_PORT }),
         }),
         node_info: Some(NodeSystemInfo {
             architecture: "amd64".into(),

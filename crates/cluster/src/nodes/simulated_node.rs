@@ -6,7 +6,7 @@
 //! boot has its own boot ID; a pod IP belongs to at most one pod of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ impl SimulatedNodes {
     ) -> Self {
         let runtime = Arc::new(runtime);
         let node = |number: u32| SimulatedNode {
-            name: format!("node-{number}"),
+            name: node_name(number),
             number,
             power: Power::On,
             partitioned: false,
@@ -174,6 +174,17 @@ impl SimulatedNodes {
 
     pub(crate) fn get(&self, name: &str) -> Option<SimulatedNode> {
         self.lock().get(name).map(|entry| entry.node.clone())
+    }
+
+    /// The node with that host IP.
+    pub(crate) fn with_host_ip(&self, ip: IpAddr) -> Option<SimulatedNode> {
+        let IpAddr::V4(ip) = ip.to_canonical() else {
+            return None;
+        };
+        let [_, b, c, d] = ip.octets();
+        let number = u32::from_be_bytes([0, b.checked_sub(16)?, c, d]);
+        let node = self.get(&node_name(number))?;
+        (node.host_ip() == ip).then_some(node)
     }
 
     /// Changes the state of a node; `None` if there is no such node.
@@ -279,6 +290,10 @@ impl SimulatedNodes {
     }
 }
 
+fn node_name(number: u32) -> String {
+    format!("node-{number}")
+}
+
 /// A random UUID, version 4.
 pub(crate) fn uuid(rng: &Rng) -> String {
     let high = rng.below(u64::MAX);
@@ -325,6 +340,24 @@ mod tests {
         assert_eq!(nodes.allocate_pod_ip("unknown", "f", None), None);
         (0..300).for_each(|uid| _ = nodes.allocate_pod_ip("node-1", &uid.to_string(), None));
         assert_eq!(nodes.allocate_pod_ip("node-1", "300", None), None);
+    }
+
+    #[test]
+    fn node_is_found_by_its_host_ip() {
+        let nodes = nodes(300);
+        for (ip, expected) in [
+            ("172.16.0.1", Some("node-1")),
+            ("172.16.1.44", Some("node-300")),
+            ("::ffff:172.16.0.2", Some("node-2")),
+            ("172.16.1.45", None),
+            ("172.15.0.1", None),
+            ("10.16.0.1", None),
+            ("fd00::1", None),
+        ] {
+            let node = nodes.with_host_ip(ip.parse().unwrap());
+            let name = node.map(|node| node.name);
+            assert_eq!(name.as_deref(), expected, "{ip}");
+        }
     }
 
     #[test]

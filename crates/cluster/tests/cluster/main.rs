@@ -8,6 +8,7 @@ mod extremes; // values at the limits of their types
 mod garbage_collector; // owner references
 mod histories; // random histories converge to the desired state
 mod lifecycle; // start, stop, restart
+mod logs; // logs of simulated pods
 mod namespace; // default objects and deletion of namespaces
 mod nodes; // simulated nodes and node lifecycle
 mod permissions; // users of the controllers

@@ -1,9 +1,10 @@
 //! Start, exit, stop and start errors of containers.
 
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bellerophon_process_runtime::{ContainerState, Error, StartErrorKind, Tier, User};
+use tokio::time::Instant;
 
 use crate::support::*;
 
@@ -49,10 +50,9 @@ async fn environment_and_working_directory_are_those_of_the_container() {
 
 #[tokio::test]
 async fn containers_of_a_pod_have_their_own_processes() {
-    if !has_tier_a().await {
+    let Some(mut node) = Node::start_in_tier_a().await else {
         return;
-    }
-    let mut node = Node::start(Tier::A).await;
+    };
     let pod = node.pod().await;
     let _other = pod.start(&["sleep 1000"]).await;
     let config = container(&pod, &["hostname; ls -d /proc/[0-9]* | wc -l; echo $$"]);
@@ -63,10 +63,9 @@ async fn containers_of_a_pod_have_their_own_processes() {
 
 #[tokio::test]
 async fn users_are_those_of_the_container() {
-    if !has_tier_a().await {
+    let Some(mut node) = Node::start_in_tier_a().await else {
         return;
-    }
-    let mut node = Node::start(Tier::A).await;
+    };
     let pod = node.pod().await;
     let users = [(None, "0 0\n"), (Some((1000, 2000)), "1000 2000\n")];
     for (user, expected) in users {

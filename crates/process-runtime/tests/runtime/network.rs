@@ -44,10 +44,9 @@ fn relay(node: &Node) -> Relay {
 
 #[tokio::test]
 async fn wildcard_listeners_of_pods_do_not_conflict() {
-    if !has_tier_a().await {
+    let Some(mut node) = Node::start_in_tier_a().await else {
         return;
-    }
-    let mut node = Node::start(Tier::A).await;
+    };
     let mut pods = Vec::new();
     for _ in 0..3 {
         let pod = node.pod().await;
@@ -81,10 +80,9 @@ async fn pods_of_tier_b_listen_on_their_own_addresses() {
 
 #[tokio::test]
 async fn local_listeners_of_a_pod_are_dialed() {
-    if !has_tier_a().await {
+    let Some(mut node) = Node::start_in_tier_a().await else {
         return;
-    }
-    let mut node = Node::start(Tier::A).await;
+    };
     let pod = node.pod().await;
     let _server = serve(&pod, "127.0.0.1:80").await;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
@@ -97,10 +95,9 @@ async fn local_listeners_of_a_pod_are_dialed() {
 
 #[tokio::test]
 async fn service_is_relayed_to_its_endpoints_with_the_address_of_the_client() {
-    if !has_tier_a().await {
+    let Some(mut node) = Node::start_in_tier_a().await else {
         return;
-    }
-    let mut node = Node::start(Tier::A).await;
+    };
     let relay = relay(&node);
     // The Service has the port on which the client itself listens.
     let service: SocketAddr = "10.96.0.10:8080".parse().unwrap();

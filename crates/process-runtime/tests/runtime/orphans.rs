@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bellerophon_process_runtime::{Runtime, Tier};
+use tokio::time::Instant;
 
 use crate::support::*;
 

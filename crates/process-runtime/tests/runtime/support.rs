@@ -29,20 +29,20 @@ pub(crate) struct Pod {
     containers: std::sync::atomic::AtomicU32,
 }
 
-/// The tiers that this system offers.
+/// The tiers that this system offers. BELLEROPHON_REQUIRE_TIER_A=1 makes it fail without tier A.
 pub(crate) async fn tiers() -> Vec<Tier> {
     match bellerophon_process_runtime::detect(Path::new(HELPER)).await {
         TierReport { tier: Tier::A, .. } => vec![Tier::A, Tier::B],
         TierReport { reason, .. } => {
-            eprintln!("tier A is not tested: {}", reason.unwrap_or_default());
+            let reason = reason.unwrap_or_default();
+            assert!(
+                std::env::var_os("BELLEROPHON_REQUIRE_TIER_A").is_none(),
+                "tier A is required: {reason}"
+            );
+            eprintln!("tier A is not tested: {reason}");
             vec![Tier::B]
         }
     }
-}
-
-/// Whether tier A is available.
-pub(crate) async fn has_tier_a() -> bool {
-    tiers().await.contains(&Tier::A)
 }
 
 pub(crate) fn options(dir: &Path, tier: Tier) -> RuntimeOptions {
@@ -59,6 +59,15 @@ impl Node {
         let runtime = Runtime::start(options(dir.path(), tier)).await.unwrap();
         assert_eq!(runtime.tier(), tier);
         Self::with_runtime(runtime, dir)
+    }
+
+    /// A node of tier A; `None` where that is not available.
+    pub(crate) async fn start_in_tier_a() -> Option<Self> {
+        if tiers().await.contains(&Tier::A) {
+            Some(Self::start(Tier::A).await)
+        } else {
+            None
+        }
     }
 
     pub(crate) fn with_runtime(runtime: Runtime, dir: tempfile::TempDir) -> Self {

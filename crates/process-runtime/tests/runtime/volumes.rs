@@ -21,10 +21,9 @@ fn mount(source: &Path, target: &str) -> Mount {
 
 #[tokio::test]
 async fn volumes_are_at_their_mount_paths() {
-    if !has_tier_a().await {
+    let Some(mut node) = Node::start_in_tier_a().await else {
         return;
-    }
-    let mut node = Node::start(Tier::A).await;
+    };
     let pod = node.pod().await;
     let volume = pod.dir.join("volume");
     fs::create_dir_all(volume.join("sub")).unwrap();
@@ -64,10 +63,9 @@ async fn volumes_are_at_their_mount_paths() {
 
 #[tokio::test]
 async fn rest_of_the_file_system_stays_visible() {
-    if !has_tier_a().await {
+    let Some(mut node) = Node::start_in_tier_a().await else {
         return;
-    }
-    let mut node = Node::start(Tier::A).await;
+    };
     let pod = node.pod().await;
     let script =
         "ls /etc/passwd /usr/bin/env /dev/null; stat -c %F /proc/self /dev/shm; ls / | wc -l";
@@ -92,10 +90,9 @@ async fn rest_of_the_file_system_stays_visible() {
 
 #[tokio::test]
 async fn files_are_mounted_over_files() {
-    if !has_tier_a().await {
+    let Some(mut node) = Node::start_in_tier_a().await else {
         return;
-    }
-    let mut node = Node::start(Tier::A).await;
+    };
     let pod = node.pod().await;
     let hosts = pod.dir.join("hosts");
     fs::write(&hosts, "10.96.0.1 kubernetes.default").unwrap();
@@ -114,10 +111,9 @@ async fn files_are_mounted_over_files() {
 
 #[tokio::test]
 async fn read_only_volumes_cannot_be_written() {
-    if !has_tier_a().await {
+    let Some(mut node) = Node::start_in_tier_a().await else {
         return;
-    }
-    let mut node = Node::start(Tier::A).await;
+    };
     let pod = node.pod().await;
     let volume = pod.dir.join("volume");
     fs::create_dir(&volume).unwrap();
@@ -133,10 +129,9 @@ async fn read_only_volumes_cannot_be_written() {
 
 #[tokio::test]
 async fn sub_path_cannot_leave_its_volume() {
-    if !has_tier_a().await {
+    let Some(mut node) = Node::start_in_tier_a().await else {
         return;
-    }
-    let mut node = Node::start(Tier::A).await;
+    };
     let pod = node.pod().await;
     let volume = pod.dir.join("volume");
     fs::create_dir_all(volume.join("sub")).unwrap();

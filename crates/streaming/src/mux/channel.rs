@@ -52,7 +52,7 @@ impl Default for Channel {
 }
 
 impl Channel {
-    /// Takes up to so many bytes of the output. An empty buffer keeps no memory.
+    /// Takes output, at most `bytes_max` bytes. An empty buffer keeps no memory.
     pub(super) fn take_output(&mut self, bytes_max: usize) -> Bytes {
         let bytes = self.output.len().min(bytes_max);
         let taken = self.output.split_to(bytes).freeze();

@@ -26,7 +26,7 @@ mod ports;
 mod relay;
 mod spdy;
 
-use std::{fmt, future::Future, io};
+use std::{fmt, future::Future, io, time::Duration};
 
 use bytes::Bytes;
 use http::Request;
@@ -144,13 +144,17 @@ impl UpgradedForward {
                 }
             }
         };
-        Ok(PortForward { source })
+        Ok(PortForward {
+            source,
+            close_timeout: options.close_timeout,
+        })
     }
 }
 
 /// The connections that a client forwards over one request.
 pub struct PortForward {
     source: Source,
+    close_timeout: Duration,
 }
 
 enum Source {
@@ -244,13 +248,18 @@ impl PortForward {
                             target: target.to_owned(),
                             has_half_close,
                             closed: closed.clone(),
+                            close_timeout: self.close_timeout,
                         };
                         let dialed = dial(connection.port);
                         relays.spawn(relay.run(connection, dialed));
                     }
                     None => has_more = false,
                 },
-                Some(_) = relays.join_next() => {}
+                Some(ended) = relays.join_next() => {
+                    if let Err(error) = ended {
+                        debug!(target, %error, "the task of a forwarded connection failed");
+                    }
+                }
             }
         }
         self.close().await;

@@ -1,6 +1,6 @@
 //! Copies between a client and the port that it asked for.
 
-use std::{future::Future, io, pin::pin};
+use std::{future::Future, io, pin::pin, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,8 @@ pub(super) struct Relay {
     pub(super) has_half_close: bool,
     /// Cancelled once the client is gone.
     pub(super) closed: CancellationToken,
+    /// How long the port may take to receive what the client has sent, once it is gone.
+    pub(super) close_timeout: Duration,
 }
 
 impl Relay {
@@ -39,7 +41,14 @@ impl Relay {
             }
         };
         let (mut reader, mut writer) = data.into_split();
-        let copied = self.copy(&mut reader, &mut writer, stream).await;
+        let expired = async {
+            self.closed.cancelled().await;
+            tokio::time::sleep(self.close_timeout).await;
+        };
+        let copied = tokio::select! {
+            copied = self.copy(&mut reader, &mut writer, stream) => copied,
+            () = expired => Err(io::ErrorKind::TimedOut.into()),
+        };
         if let Err(error) = copied {
             debug!(port, target, %error, "a forwarded connection broke");
             ByteStream::from_split(reader, writer).reset();

@@ -1,6 +1,6 @@
 //! Forwarded connections over SPDY: a stream for data and one for errors each.
 //!
-//! The header `requestID` tells which streams belong together. Mirrors `httpStreamHandler`.
+//! Streams with the same header `requestID` belong together. Mirrors `httpStreamHandler`.
 
 use std::{collections::HashMap, time::Duration};
 

@@ -118,7 +118,7 @@ impl UpgradedCommand {
 ///
 /// Streams may be taken out and used by other tasks. What is written to `stdout` and `stderr` before
 /// [`finish`](Self::finish) is called reaches the client before the status does. Dropping the
-/// command without finishing it closes the connection; the client reports an error.
+/// command without finishing it reports an internal error and closes the connection.
 pub struct RemoteCommand {
     /// What the client sends to the command, if it was requested. It ends when the client ends it;
     /// protocols before WebSocket v5 end it only with the connection.

@@ -1,5 +1,6 @@
 //! How a command ended, as the protocols report it.
 
+use futures_util::FutureExt;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 use tracing::debug;
@@ -34,19 +35,38 @@ pub(super) struct StatusWriter {
 
 impl StatusWriter {
     /// Reports the outcome and ends the error stream.
-    pub(super) async fn write(self, outcome: &Outcome) {
-        let Some(mut stream) = self.stream else {
+    pub(super) async fn write(mut self, outcome: &Outcome) {
+        let Some(mut stream) = self.stream.take() else {
             return;
         };
-        let status = Status::new(outcome);
-        let bytes = match self.format {
-            StatusFormat::Object => {
-                serde_json::to_vec(&status).expect("a status has only strings and numbers")
-            }
-            StatusFormat::Message => status.message.unwrap_or_default().into_bytes(),
-        };
+        let bytes = self.format.encode(outcome);
         if let Err(error) = stream.write_all(&bytes).await {
             debug!(%error, "cannot report the status of a command");
+        }
+    }
+}
+
+/// Clients take an error stream without a status for success, so one that is dropped reports a
+/// failure.
+impl Drop for StatusWriter {
+    fn drop(&mut self) {
+        if let Some(mut stream) = self.stream.take() {
+            let abandoned = Outcome::Failed("the command ended without a status".to_owned());
+            // Nothing was written before, so there is space for all of it.
+            let write = stream.write(&self.format.encode(&abandoned)).now_or_never();
+            debug!(?write, "a command ended without a status");
+        }
+    }
+}
+
+impl StatusFormat {
+    fn encode(self, outcome: &Outcome) -> Vec<u8> {
+        let status = Status::new(outcome);
+        match self {
+            Self::Object => {
+                serde_json::to_vec(&status).expect("a status has only strings and numbers")
+            }
+            Self::Message => status.message.unwrap_or_default().into_bytes(),
         }
     }
 }

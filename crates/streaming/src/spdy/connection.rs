@@ -327,7 +327,7 @@ impl Shared {
     /// Completes the opening of a stream, if it waits for a reply.
     pub(super) fn reply(&self, id: u32, is_accepted: bool) {
         if let Some(waiting) = self.streams().replies.remove(&id) {
-            // The stream was abandoned if nobody waits.
+            // Fails if the opening was cancelled.
             let _ = waiting.send(is_accepted);
         }
     }

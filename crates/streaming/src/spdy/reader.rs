@@ -140,7 +140,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
         let control = self.control.clone();
         let stream = IncomingStream::new(id, headers, stream, control);
-        // Nobody accepts streams any more: dropping this one resets it.
+        // Fails if no more streams are accepted: dropping this one resets it.
         let _ = self.incoming.send(stream).await;
     }
 

@@ -13,7 +13,7 @@ use crate::{
 
 const SUCCESS: &str = r#"{"metadata":{},"status":"Success"}"#;
 
-fn server() -> (Server, tokio::sync::mpsc::UnboundedReceiver<String>) {
+fn server() -> (Server, tokio::sync::mpsc::Receiver<String>) {
     Server::new(ConnectionOptions::default())
 }
 
@@ -61,6 +61,19 @@ async fn every_version_reports_failure_in_its_form() {
         let status = String::from_utf8(read_all(errors).await).unwrap();
         assert_eq!(status, expected, "{protocol}");
     }
+}
+
+#[tokio::test]
+async fn command_that_is_dropped_reports_a_failure() {
+    let (server, _events) = server();
+    let path = "/exec?stdout=true&command=abandon";
+    let connection = spdy(server.connect(), path, "v2.channel.k8s.io").await;
+    let errors = open(&connection, "error").await;
+    let stdout = open(&connection, "stdout").await;
+    let status = String::from_utf8(read_all(errors).await).unwrap();
+    let expected = "Internal error occurred: the command ended without a status";
+    assert_eq!(status, expected);
+    assert_eq!(read_all(stdout).await, b"");
 }
 
 #[tokio::test]

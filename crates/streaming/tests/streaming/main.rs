@@ -1,4 +1,5 @@
 //! Exec, attach and port-forward, from a client's request to its last byte.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod client;
 mod exec;

@@ -7,17 +7,17 @@ use bellerophon_streaming::{
 use futures_util::{SinkExt, StreamExt};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    sync::mpsc::UnboundedReceiver,
+    sync::mpsc::Receiver,
 };
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::{
     client::{exchange, forward, read_all, spdy, websocket},
     pattern,
-    server::{COUNT, ECHO, GREET, REFUSED, Server},
+    server::{COUNT, ECHO, GREET, REFUSED, STALL, Server},
 };
 
-fn server() -> (Server, UnboundedReceiver<String>) {
+fn server() -> (Server, Receiver<String>) {
     Server::new(ConnectionOptions::default())
 }
 
@@ -112,6 +112,20 @@ async fn client_that_resets_its_stream_ends_the_connection_to_the_port() {
     let event = events.recv().await.unwrap();
     assert!(event.starts_with("received"), "{event}");
     assert_eq!(read_all(errors).await, b"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn port_that_does_not_read_ends_after_the_client_is_gone() {
+    let (server, mut events) = server();
+    let connection = connect(&server).await;
+    let (mut data, _errors) = forward(&connection, 0, STALL).await;
+    data.write_all(&[0; 50_000]).await.unwrap();
+    data.shutdown().await.unwrap();
+    let start = tokio::time::Instant::now();
+    drop(data);
+    drop(connection);
+    assert_eq!(events.recv().await.unwrap(), "port-forward ended");
+    assert!(start.elapsed().as_secs() <= 60, "{:?}", start.elapsed());
 }
 
 #[tokio::test]

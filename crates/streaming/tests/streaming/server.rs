@@ -23,20 +23,25 @@ pub(crate) const COUNT: u16 = 8;
 pub(crate) const GREET: u16 = 9;
 /// Reports what it receives.
 pub(crate) const RECORD: u16 = 11;
+/// Never reads.
+pub(crate) const STALL: u16 = 12;
 /// Cannot be dialed.
 pub(crate) const REFUSED: u16 = 10;
+
+/// Events that are not yet read; more fail the test.
+const EVENTS_MAX: usize = 1024;
 
 /// What a server does, and where it reports events.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) options: ConnectionOptions,
-    events: mpsc::UnboundedSender<String>,
+    events: mpsc::Sender<String>,
 }
 
 impl Server {
     /// A server, and the events that it reports.
-    pub(crate) fn new(options: ConnectionOptions) -> (Self, mpsc::UnboundedReceiver<String>) {
-        let (events, reported) = mpsc::unbounded_channel();
+    pub(crate) fn new(options: ConnectionOptions) -> (Self, mpsc::Receiver<String>) {
+        let (events, reported) = mpsc::channel(EVENTS_MAX);
         (Self { options, events }, reported)
     }
 
@@ -93,7 +98,7 @@ impl Server {
             tokio::spawn(async move {
                 match upgraded.streams().await {
                     Ok(command) => run(command, &arguments, &events).await,
-                    Err(error) => events.send(error.to_string()).unwrap(),
+                    Err(error) => events.try_send(error.to_string()).unwrap(),
                 }
             });
         }
@@ -111,7 +116,7 @@ impl Server {
                     .run("pod web", move |port| dial(port, dialed.clone()))
                     .await;
                 // The test may be over.
-                let _ = events.send("port-forward ended".to_owned());
+                let _ = events.try_send("port-forward ended".to_owned());
             });
         }
         upgrade.response
@@ -119,11 +124,7 @@ impl Server {
 }
 
 /// Runs one of the commands.
-async fn run(
-    mut command: RemoteCommand,
-    arguments: &[String],
-    events: &mpsc::UnboundedSender<String>,
-) {
+async fn run(mut command: RemoteCommand, arguments: &[String], events: &mpsc::Sender<String>) {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         ["cat"] => {
@@ -131,7 +132,7 @@ async fn run(
             let stdout = command.stdout.as_mut().unwrap();
             let copied = tokio::io::copy(&mut stdin, stdout).await;
             // Protocols without a close signal end stdin with the connection.
-            let _ = events.send(format!("copied {:?}", copied.map_err(|e| e.kind())));
+            let _ = events.try_send(format!("copied {:?}", copied.map_err(|e| e.kind())));
             Outcome::Exited(0)
         }
         ["echo", text] => {
@@ -151,11 +152,12 @@ async fn run(
             }
             Outcome::Exited(0)
         }
+        ["abandon"] => return,
         ["exit", code] => Outcome::Exited(code.parse().unwrap()),
         ["ignore-stdin"] => {
-            events.send("started".to_owned()).unwrap();
+            events.try_send("started".to_owned()).unwrap();
             command.closed().cancelled().await;
-            events.send("closed".to_owned()).unwrap();
+            events.try_send("closed".to_owned()).unwrap();
             Outcome::Exited(0)
         }
         _ => {
@@ -164,10 +166,10 @@ async fn run(
         }
     };
     command.finish(outcome).await;
-    let _ = events.send("finished".to_owned());
+    let _ = events.try_send("finished".to_owned());
 }
 
-async fn dial(port: u16, events: mpsc::UnboundedSender<String>) -> io::Result<DuplexStream> {
+async fn dial(port: u16, events: mpsc::Sender<String>) -> io::Result<DuplexStream> {
     if port == REFUSED {
         return Err(io::Error::new(
             io::ErrorKind::ConnectionRefused,
@@ -196,7 +198,11 @@ async fn dial(port: u16, events: mpsc::UnboundedSender<String>) -> io::Result<Du
                 let mut received = Vec::new();
                 server.read_to_end(&mut received).await.unwrap();
                 let received = String::from_utf8_lossy(&received);
-                let _ = events.send(format!("received {received}"));
+                let _ = events.try_send(format!("received {received}"));
+            }
+            STALL => {
+                std::future::pending::<()>().await;
+                drop(server);
             }
             other => panic!("nothing listens on port {other}"),
         }

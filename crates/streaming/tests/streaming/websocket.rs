@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bellerophon_streaming::ConnectionOptions;
 use futures_util::{SinkExt, StreamExt};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::Receiver;
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{Bytes, Message, protocol::CloseFrame},
@@ -15,7 +15,7 @@ use crate::{
     server::Server,
 };
 
-fn server() -> (Server, UnboundedReceiver<String>) {
+fn server() -> (Server, Receiver<String>) {
     Server::new(ConnectionOptions::default())
 }
 

@@ -109,7 +109,7 @@ async fn simulated_node_is_refused_immediately() {
         let message = answer.message();
         let begin = "Get \"http://10.0.0.1:10251/containerLogs/ns/p/c\": dial tcp 10.0.0.1:10251: ";
         assert!(message.starts_with(begin), "{message}");
-        let reason = "the kubelet of a simulated node serves no logs";
+        let reason = "only loopback addresses are dialed";
         assert!(message.contains(reason), "{message}");
     }
     cluster.server.shutdown().await;
@@ -243,7 +243,8 @@ async fn followed_logs_end_with_the_server() {
     }
 }
 
-/// Followers whose client does not read do not take more memory than their buffers: the kubelet waits.
+/// Followers whose client does not read do not take more memory than their buffers: the kubelet
+/// waits.
 #[tokio::test]
 async fn kubelet_waits_for_a_thousand_followers_that_do_not_read() {
     const FOLLOWERS: usize = 1000;

@@ -11,6 +11,7 @@ mod conditions; // pod conditions
 mod container; // one container of a pod
 pub(super) mod events; // events of pods
 mod pod_worker; // the sync of one pod
+pub(crate) mod server; // HTTP server: logs, exec, attach, port-forward
 mod status; // pod status from container states
 mod status_patch; // changed fields of a pod status
 #[cfg(test)]

@@ -14,14 +14,14 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-type BenchError = Box<dyn std::error::Error + Send + Sync>;
+use super::BenchError;
 
 /// A server to load.
 #[derive(Clone)]
 pub(crate) struct Target {
-    address: String,
-    token: String,
-    tls: TlsConnector,
+    pub(crate) address: String,
+    pub(crate) token: String,
+    pub(crate) tls: Arc<ClientConfig>,
 }
 
 impl Target {
@@ -47,7 +47,7 @@ impl Target {
         Ok(Self {
             address,
             token: field("token:")?,
-            tls: TlsConnector::from(Arc::new(config)),
+            tls: Arc::new(config),
         })
     }
 
@@ -56,30 +56,14 @@ impl Target {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::try_from("127.0.0.1")?;
-        let stream = self.tls.connect(name, stream).await?;
+        let tls = TlsConnector::from(self.tls.clone());
+        let stream = tls.connect(name, stream).await?;
         Ok(Connection {
             stream,
             token: self.token.clone(),
             buffer: Vec::with_capacity(64 * 1024),
             unread: 0,
         })
-    }
-
-    /// Creates the namespace of the loads, and the object that GET reads.
-    pub(crate) async fn prepare(&self) -> Result<(), BenchError> {
-        let mut connection = self.connect().await?;
-        connection
-            .call(
-                "POST",
-                "/api/v1/namespaces",
-                r#"{"metadata":{"name":"bench"}}"#,
-            )
-            .await?;
-        let body = config_map("target", 0);
-        connection
-            .call("POST", "/api/v1/namespaces/bench/configmaps", &body)
-            .await?;
-        Ok(())
     }
 }
 
@@ -95,9 +79,9 @@ pub(crate) fn config_map(name: &str, version: usize) -> String {
 pub(crate) struct Connection {
     stream: TlsStream<TcpStream>,
     token: String,
-    buffer: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
     /// The index of the first unread byte in `buffer`.
-    unread: usize,
+    pub(crate) unread: usize,
 }
 
 impl Connection {
@@ -118,36 +102,13 @@ impl Connection {
         Ok(length)
     }
 
-    /// Opens a watch; its events are read with [`Connection::events`].
-    pub(crate) async fn watch(&mut self, path: &str) -> Result<(), BenchError> {
-        self.send("GET", path, "").await?;
-        let (status, _) = self.head().await?;
-        if status != 200 {
-            return Err(format!("watch {path} returned {status}").into());
-        }
-        Ok(())
-    }
-
-    /// Reads more bytes of a watch, and counts the events that end in them.
-    pub(crate) async fn events(&mut self) -> Result<isize, BenchError> {
-        if self.unread == self.buffer.len() {
-            self.fill().await?;
-        }
-        // An event ends with LF, the framing of a chunk with CR LF, and JSON contains neither. A
-        // frame can be split between two reads, so that one count is off by one; the sum is exact.
-        let unread = &self.buffer[self.unread..];
-        let count = |byte: u8| {
-            unread
-                .iter()
-                .map(|b| isize::from(*b == byte))
-                .sum::<isize>()
-        };
-        let events = count(b'\n') - count(b'\r');
-        self.unread = self.buffer.len();
-        Ok(events)
-    }
-
-    async fn send(&mut self, method: &str, path: &str, body: &str) -> Result<(), BenchError> {
+    /// Sends a request.
+    pub(crate) async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Result<(), BenchError> {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {}\r\n\
              Content-Type: {}\r\nContent-Length: {}\r\n\r\n{body}",
@@ -164,7 +125,7 @@ impl Connection {
     }
 
     /// Reads the head of a response: status, and content-length if there is one.
-    async fn head(&mut self) -> Result<(u16, Option<usize>), BenchError> {
+    pub(crate) async fn head(&mut self) -> Result<(u16, Option<usize>), BenchError> {
         let end = loop {
             if let Some(position) = self.buffer[self.unread..]
                 .windows(4)
@@ -197,7 +158,8 @@ impl Connection {
         }
     }
 
-    async fn fill(&mut self) -> Result<(), BenchError> {
+    /// Reads more bytes.
+    pub(crate) async fn fill(&mut self) -> Result<(), BenchError> {
         self.buffer.drain(..self.unread);
         self.unread = 0;
         if self.stream.read_buf(&mut self.buffer).await? == 0 {

@@ -1,0 +1,6 @@
+//! What the benchmarks of the binary share: the server as a process, and a client.
+
+pub(crate) mod client; // a minimal HTTP client
+pub(crate) mod process; // the server as a process
+
+pub(crate) type BenchError = Box<dyn std::error::Error + Send + Sync>;

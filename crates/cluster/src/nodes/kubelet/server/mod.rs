@@ -1,0 +1,203 @@
+//! The HTTP server of the kubelets: logs, exec, attach, port-forward, pods and statistics.
+//!
+//! In: byte streams on which the API server speaks HTTP/1.1. Out: responses with the paths, status
+//! codes and messages of upstream's `pkg/kubelet/server`, and upgraded connections.
+//! Guarantees: no socket is opened; a kubelet serves the pods of its node only; when the cluster
+//! has stopped, every connection is closed.
+
+mod handler; // responses to requests
+mod logs; // options and existence of logs
+mod relay; // streams of clients and processes
+mod response; // text, JSON, logs and errors
+mod route; // paths
+mod stats; // /stats/summary
+mod streams; // what runtimes provide
+#[cfg(test)]
+mod tests; // clients of an API server that dials kubelets
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bellerophon::client::ReconcileClient;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{DuplexStream, duplex};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::debug;
+
+use self::handler::Handler;
+use super::super::node_status::KUBELET_PORT;
+use super::super::simulated_node::SimulatedNodes;
+
+pub(in crate::nodes) use self::logs::container_status;
+pub(crate) use self::streams::{
+    BoxedIo, ContainerStreams, LogOptions, LogStream, PodRef, Process, StreamError, StreamOptions,
+};
+
+/// Bytes that wait in each direction of a connection.
+const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
+
+/// The kubelets of a cluster, as an API server reaches them: by the InternalIP of a Node and
+/// `status.daemonEndpoints.kubeletEndpoint.Port`. Cheap to clone.
+///
+/// Create it before the API server, whose dialer connects through it, and pass it to
+/// [`Builder::kubelets`](crate::Builder::kubelets). It has no kubelet while no cluster runs, and
+/// those of one cluster at a time.
+///
+/// ```
+/// use bellerophon_apiserver::{ApiServer, InProcessDialer};
+/// use bellerophon_cluster::Kubelets;
+///
+/// let kubelets = Kubelets::default();
+/// let dialed = kubelets.clone();
+/// let dialer = InProcessDialer::new(move |address| dialed.connect(address));
+/// let server = ApiServer::builder().dialer(dialer);
+/// ```
+#[derive(Clone, Default)]
+pub struct Kubelets {
+    server: Arc<Mutex<Option<Arc<KubeletServer>>>>,
+}
+
+impl Kubelets {
+    /// Connects to an address of a node; `None` if it is none of a node of the running cluster.
+    ///
+    /// The kubelet speaks HTTP/1.1 on the stream. It answers as long as the cluster runs, and does
+    /// not authenticate: who can connect has access to all pods of the node.
+    ///
+    /// # Errors
+    /// Nothing listens on the port, or the node is powered off, booting or partitioned.
+    pub fn connect(&self, address: SocketAddr) -> Option<io::Result<DuplexStream>> {
+        let server = self.server()?;
+        let node = server.nodes.with_host_ip(address.ip())?;
+        if !node.is_reachable() {
+            let unreachable = "connect: no route to host";
+            return Some(Err(io::Error::new(
+                io::ErrorKind::HostUnreachable,
+                unreachable,
+            )));
+        }
+        if i32::from(address.port()) != KUBELET_PORT {
+            let refused = "connect: connection refused";
+            return Some(Err(io::Error::new(
+                io::ErrorKind::ConnectionRefused,
+                refused,
+            )));
+        }
+        Some(Ok(server.connect(node.name)))
+    }
+
+    /// Has the kubelets of a cluster until the token is cancelled, or the future is dropped. Then
+    /// their connections are closed.
+    pub(crate) async fn serve(self, server: KubeletServer, stop: CancellationToken) {
+        let tasks = server.tasks.clone();
+        let registration = self.register(server);
+        stop.cancelled().await;
+        drop(registration);
+        tasks.close();
+        tasks.wait().await;
+    }
+
+    fn register(self, server: KubeletServer) -> Registration {
+        let server = Arc::new(server);
+        *self.lock() = Some(server.clone());
+        Registration {
+            kubelets: self,
+            server,
+        }
+    }
+
+    fn server(&self) -> Option<Arc<KubeletServer>> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<KubeletServer>>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Kubelets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kubelets").finish_non_exhaustive()
+    }
+}
+
+/// The kubelets of a running cluster. Dropping it closes their connections.
+struct Registration {
+    kubelets: Kubelets,
+    server: Arc<KubeletServer>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.server.stop.cancel();
+        let mut current = self.kubelets.lock();
+        // The next cluster may have started before the task of this one was dropped.
+        if current
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, &self.server))
+        {
+            *current = None;
+        }
+    }
+}
+
+/// The server of all kubelets of a cluster.
+#[derive(Clone)]
+pub(crate) struct KubeletServer {
+    nodes: Arc<SimulatedNodes>,
+    /// Reads pods as the user of the kubelets.
+    client: ReconcileClient,
+    streams: Arc<dyn ContainerStreams>,
+    /// The connections, and the streams of upgraded ones.
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl KubeletServer {
+    pub(crate) fn new(
+        nodes: Arc<SimulatedNodes>,
+        client: ReconcileClient,
+        streams: Arc<dyn ContainerStreams>,
+    ) -> Self {
+        Self {
+            nodes,
+            client,
+            streams,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// Serves a connection to the kubelet of a node.
+    fn connect(&self, node: String) -> DuplexStream {
+        let (client, server) = duplex(CONNECTION_BUFFER_BYTES);
+        let handler = Arc::new(Handler {
+            node,
+            server: self.clone(),
+        });
+        let service = service_fn(move |request| {
+            let handler = handler.clone();
+            async move { Ok::<_, Infallible>(handler.respond(request).await) }
+        });
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(server), service);
+        self.spawn(async move {
+            if let Err(error) = connection.with_upgrades().await {
+                debug!(%error, "connection to a kubelet ended");
+            }
+        });
+        client
+    }
+
+    /// Runs a task until the cluster stops.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            stop.run_until_cancelled(task).await;
+        });
+    }
+}
