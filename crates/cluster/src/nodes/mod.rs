@@ -37,7 +37,7 @@ pub use self::kubelet::server::Kubelets;
 
 use self::heartbeat::Heartbeat;
 use self::kubelet::Kubelet;
-use self::kubelet::server::KubeletServer;
+use self::kubelet::server::{ContainerStreams, KubeletServer};
 use self::node_simulation::Operation;
 use self::node_status::RuntimeInfo;
 pub use self::process::ProcessNodes;
@@ -65,15 +65,22 @@ pub(crate) fn setup_kubelets(
     let nodes = SimulatedNodes::new(count, mgr.rng().clone(), all_ready, info);
     let nodes = Arc::new(nodes);
     let recorder = Component::Kubelet.recorder(mgr, "kubelet");
-    let pods = match process_nodes {
+    let pods;
+    let streams: Arc<dyn ContainerStreams>;
+    match process_nodes {
         Some(process_nodes) => {
             let runtime = ProcessRuntime::new(mgr, process_nodes, recorder.clone());
-            let pods = Kubelet::setup(mgr, nodes.clone(), runtime.clone(), recorder.clone());
+            pods = Kubelet::setup(mgr, nodes.clone(), runtime.clone(), recorder.clone());
             runtime.set_kubelet(pods.clone());
-            pods
+            streams = Arc::new(runtime);
         }
-        None => Kubelet::setup(mgr, nodes.clone(), SimulatedRuntime, recorder.clone()),
-    };
+        None => {
+            pods = Kubelet::setup(mgr, nodes.clone(), SimulatedRuntime, recorder.clone());
+            let client = Component::Kubelet.client(mgr, "kubelet");
+            let informer = index::pods(mgr);
+            streams = Arc::new(SimulatedStreams::new(client, mgr.clock(), informer));
+        }
+    }
     let pods_on_node = PodsOnNode {
         by_node_name: index::by_node_name(&index::pods(mgr)),
         kubelet: pods,
@@ -82,7 +89,7 @@ pub(crate) fn setup_kubelets(
     let heartbeat = Heartbeat::setup(mgr, nodes.clone(), recorder, move |node| {
         pods_of_started_node.enqueue(node, "the node booted or reconnected");
     });
-    setup_servers(mgr, nodes.clone(), kubelets);
+    setup_servers(mgr, nodes.clone(), streams, kubelets);
     let handle = Nodes {
         nodes,
         clock: mgr.clock(),
@@ -93,11 +100,14 @@ pub(crate) fn setup_kubelets(
 }
 
 /// Adds the HTTP servers of the kubelets.
-fn setup_servers(mgr: &mut Manager, nodes: Arc<SimulatedNodes>, kubelets: Kubelets) {
+fn setup_servers(
+    mgr: &mut Manager,
+    nodes: Arc<SimulatedNodes>,
+    streams: Arc<dyn ContainerStreams>,
+    kubelets: Kubelets,
+) {
     let client = Component::Kubelet.client(mgr, "kubelet");
-    let pods = index::pods(mgr);
-    let streams = SimulatedStreams::new(client.clone(), mgr.clock(), pods);
-    let server = KubeletServer::new(nodes, client, Arc::new(streams));
+    let server = KubeletServer::new(nodes, client, streams);
     let serve = async move |stop: CancellationToken| {
         kubelets.serve(server, stop).await;
         Ok(())

@@ -64,13 +64,19 @@ impl Drop for ProcessInstance {
 }
 
 impl ProcessInstance {
-    pub(super) fn start(shared: Arc<Shared>, pod: Arc<ProcessPod>, name: String) -> Self {
+    pub(super) fn start(
+        shared: Arc<Shared>,
+        pod: Arc<ProcessPod>,
+        name: String,
+        attempt: i32,
+    ) -> Self {
         let state = Arc::new(Mutex::new(InstanceState::Creating));
         let (stop, stop_receiver) = watch::channel(None);
         let run = Run {
             shared,
             pod,
             name,
+            attempt,
             state: state.clone(),
             stop: stop_receiver,
         };
@@ -103,6 +109,8 @@ struct Run {
     shared: Arc<Shared>,
     pod: Arc<ProcessPod>,
     name: String,
+    /// The number of restarts before this run.
+    attempt: i32,
     state: Arc<Mutex<InstanceState>>,
     stop: watch::Receiver<Option<Instant>>,
 }
@@ -200,7 +208,8 @@ impl Run {
         let env = env.map_err(failed("CreateContainerConfigError"))?;
         let mounts = volumes::mounts(&self.shared, &self.pod, spec, &env).await;
         let mounts = mounts.map_err(failed("CreateContainerConfigError"))?;
-        let attempt = self.pod.next_attempt(&self.name);
+        let attempt = self.attempt;
+        self.pod.add_run(&self.name, attempt).await;
         let message_path = self
             .pod
             .dir

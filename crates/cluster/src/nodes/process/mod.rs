@@ -13,6 +13,7 @@ mod instance; // one run of a container
 mod pod; // sandbox and directory of a pod
 mod probes; // startup, readiness and liveness
 mod service_environment; // environment variables of services
+mod streams; // logs, exec, attach and port-forward
 mod tokens; // service account tokens
 mod volumes; // volumes of a pod
 
@@ -203,7 +204,8 @@ impl Runtime for ProcessRuntime {
     fn start(&self, config: &ContainerConfig<'_>, _now: Timestamp) -> ProcessInstance {
         let key = ObjectKey::from_object(config.pod);
         let pod = self.0.pod(&key).expect("a pod is observed before its sync");
-        ProcessInstance::start(self.0.clone(), pod, config.container.name.clone())
+        let name = config.container.name.clone();
+        ProcessInstance::start(self.0.clone(), pod, name, config.attempt)
     }
 
     fn find(&self, _: &ContainerConfig<'_>, _: Timestamp) -> Option<ProcessInstance> {

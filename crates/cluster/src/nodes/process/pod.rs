@@ -1,7 +1,9 @@
 //! A pod of the process runtime: its sandbox, directory and containers.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bellerophon::ObjectKey;
@@ -39,8 +41,8 @@ pub(super) struct ProcessPod {
 /// The runs of a container.
 #[derive(Clone, Default)]
 pub(super) struct ContainerRecord {
-    /// The number of the current or last run; its log has this name.
-    pub(super) attempt: u32,
+    /// The number of restarts before the current or last run; its log has this name.
+    pub(super) attempt: i32,
     /// The running container.
     pub(super) container: Weak<Container>,
 }
@@ -163,26 +165,28 @@ impl ProcessPod {
     }
 
     /// The log of a run of a container.
-    pub(super) fn log_path(&self, container: &str, attempt: u32) -> PathBuf {
-        self.dir
-            .join("logs")
-            .join(container)
-            .join(format!("{attempt}.log"))
+    pub(super) fn log_path(&self, container: &str, attempt: i32) -> PathBuf {
+        self.log_dir(container).join(format!("{attempt}.log"))
     }
 
-    /// The number of the next run of a container. Only the logs of this and the previous run stay.
-    pub(super) fn next_attempt(&self, container: &str) -> u32 {
-        let mut containers = self.lock_containers();
-        let attempt = match containers.get(container) {
-            Some(record) => record.attempt + 1,
-            None => 0,
-        };
+    fn log_dir(&self, container: &str) -> PathBuf {
+        self.dir.join("logs").join(container)
+    }
+
+    /// Records a run of a container. Only the logs of this and the previous run stay.
+    pub(super) async fn add_run(&self, container: &str, attempt: i32) {
         let record = ContainerRecord {
             attempt,
             container: Weak::new(),
         };
-        containers.insert(container.to_owned(), record);
-        attempt
+        let previous = self.lock_containers().insert(container.to_owned(), record);
+        if previous.is_some() {
+            let dir = self.log_dir(container);
+            let removed = tokio::task::spawn_blocking(move || remove_logs(&dir, attempt - 1)).await;
+            if let Ok(Err(error)) = removed {
+                warn!(pod = %self.key, container, %error, "old logs were not removed");
+            }
+        }
     }
 
     pub(super) fn set_running(&self, name: &str, container: &Arc<Container>) {
@@ -216,9 +220,9 @@ impl ProcessPod {
     }
 
     async fn remove_dir(&self, dir: PathBuf) {
-        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(dir)).await;
+        let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(dir)).await;
         match removed {
-            Ok(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
+            Ok(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
                 warn!(pod = %self.key, %error, "directory of the pod was not removed");
             }
             _ => {}
@@ -240,4 +244,21 @@ impl ProcessPod {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Removes the logs of runs before the oldest one that is kept, with their rotated files.
+fn remove_logs(dir: &Path, oldest_kept: i32) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let attempt = name.to_string_lossy();
+        let attempt = attempt.split('.').next().unwrap_or_default();
+        if attempt
+            .parse()
+            .is_ok_and(|attempt: i32| attempt < oldest_kept)
+        {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }

@@ -36,7 +36,8 @@ use super::super::simulated_node::SimulatedNodes;
 
 pub(in crate::nodes) use self::logs::container_status;
 pub(crate) use self::streams::{
-    BoxedIo, ContainerStreams, LogOptions, LogStream, PodRef, Process, StreamError, StreamOptions,
+    BoxedIo, ContainerStreams, LogOptions, LogStream, PodRef, Process, Resize, StreamError,
+    StreamOptions,
 };
 
 /// Bytes that wait in each direction of a connection.
