@@ -1,5 +1,5 @@
 //! Userspace relay of Services: accepts connections to a Service and forwards each to a ready
-//! endpoint.
+//! endpoint; connections to other addresses are forwarded to these.
 //!
 //! In: a table of Services, listeners, a dialer. Out: connections to endpoints.
 //! Guarantees: endpoints are used in turn; with `ClientIP` affinity, a client keeps its endpoint
@@ -141,26 +141,25 @@ impl Relay {
         services.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the backends of a Service port; `None` removes it.
-    pub fn set(&self, service: SocketAddr, backends: Option<Backends>) {
+    /// Replaces the table of Service ports. Those that stay keep their affinities.
+    pub fn set_all(&self, table: HashMap<SocketAddr, Backends>) {
         let mut services = self.services();
-        match backends {
-            Some(backends) => services.entry(service).or_default().backends = backends,
-            None => drop(services.remove(&service)),
+        services.retain(|service, _| table.contains_key(service));
+        for (service, backends) in table {
+            services.entry(service).or_default().backends = backends;
         }
     }
 
-    /// Connects to a ready endpoint of a Service port.
+    /// Connects to a ready endpoint of a Service port, or to an address that is none.
     ///
     /// # Errors
     ///
     /// `ConnectionRefused` if no endpoint is ready, otherwise the error of the last endpoint.
     pub async fn connect(&self, service: SocketAddr, client: IpAddr) -> io::Result<TcpStream> {
-        let candidates = self
-            .services()
-            .get_mut(&service)
-            .map(|port| port.candidates(client, Instant::now()))
-            .unwrap_or_default();
+        let candidates = match self.services().get_mut(&service) {
+            Some(port) => port.candidates(client, Instant::now()),
+            None => vec![service],
+        };
         let mut last_error = io::Error::new(
             io::ErrorKind::ConnectionRefused,
             format!("service {service} has no ready endpoints"),
@@ -181,13 +180,14 @@ impl Relay {
         Err(last_error)
     }
 
-    /// Forwards the connections of a listener to a Service port, until the guard is dropped.
-    pub fn serve(&self, listener: TcpListener, service: SocketAddr) -> RelayGuard {
+    /// Forwards the connections of a listener, until the guard is dropped. A wildcard listener
+    /// serves all addresses.
+    pub fn serve(&self, listener: TcpListener) -> RelayGuard {
         let relay = self.clone();
-        RelayGuard(tokio::spawn(relay.accept(listener, service)))
+        RelayGuard(tokio::spawn(relay.accept(listener)))
     }
 
-    async fn accept(self, listener: TcpListener, service: SocketAddr) {
+    async fn accept(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {
             while connections.len() >= CONNECTIONS_MAX {
@@ -197,10 +197,10 @@ impl Relay {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, client)) => {
                         let relay = self.clone();
-                        connections.spawn(relay.forward(stream, client.ip(), service));
+                        connections.spawn(relay.forward(stream, client.ip()));
                     }
                     Err(error) => {
-                        tracing::warn!(%service, %error, "cannot accept a connection, retrying");
+                        tracing::warn!(%error, "cannot accept a connection to a Service, retrying");
                         tokio::time::sleep(ACCEPT_RETRY).await;
                     }
                 },
@@ -209,13 +209,24 @@ impl Relay {
         }
     }
 
-    async fn forward(self, mut stream: TcpStream, client: IpAddr, service: SocketAddr) {
+    async fn forward(self, mut stream: TcpStream, client: IpAddr) {
         let result = async {
-            let mut endpoint = self.connect(service, client).await?;
-            copy_bidirectional(&mut stream, &mut endpoint).await
+            let service = stream.local_addr()?;
+            match self.connect(service, client).await {
+                Ok(mut endpoint) => {
+                    stream.set_nodelay(true)?;
+                    endpoint.set_nodelay(true)?;
+                    copy_bidirectional(&mut stream, &mut endpoint).await
+                }
+                Err(error) => {
+                    // A reset is as close to a refused connection as an accepted one can be.
+                    stream.set_zero_linger()?;
+                    Err(error)
+                }
+            }
         };
         if let Err(error) = result.await {
-            tracing::debug!(%service, %client, %error, "relayed connection failed");
+            tracing::debug!(%client, %error, "relayed connection failed");
         }
     }
 }

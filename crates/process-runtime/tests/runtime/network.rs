@@ -101,11 +101,12 @@ async fn service_is_relayed_to_its_endpoints_with_the_address_of_the_client() {
     let relay = relay(&node);
     // The Service has the port on which the client itself listens.
     let service: SocketAddr = "10.96.0.10:8080".parse().unwrap();
+    let any_address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, service.port()));
     let mut pods = Vec::new();
     for _ in 0..3 {
         let pod = node.pod().await;
-        let listener = pod.sandbox.listen(service).await.unwrap();
-        let guard = relay.serve(listener, service);
+        let listener = pod.sandbox.listen(any_address).await.unwrap();
+        let guard = relay.serve(listener);
         let server = serve(&pod, "0.0.0.0:8080").await;
         pods.push((pod, server, guard));
     }
@@ -114,7 +115,7 @@ async fn service_is_relayed_to_its_endpoints_with_the_address_of_the_client() {
         endpoints: vec![endpoint(1), endpoint(2)],
         affinity: None,
     };
-    relay.set(service, Some(backends.clone()));
+    relay.set_all([(service, backends.clone())].into());
     let client = &pods[0].1;
     let mut reached = HashSet::new();
     for _ in 0..10 {
@@ -129,7 +130,7 @@ async fn service_is_relayed_to_its_endpoints_with_the_address_of_the_client() {
         affinity: Some(TIMEOUT),
         ..backends
     };
-    relay.set(service, Some(with_affinity));
+    relay.set_all([(service, with_affinity)].into());
     let mut reached = HashSet::new();
     for _ in 0..5 {
         let (_, body) = exec(client, &[HELPER, "get", &service.to_string()]).await;
@@ -138,17 +139,19 @@ async fn service_is_relayed_to_its_endpoints_with_the_address_of_the_client() {
     assert_eq!(reached.len(), 1, "{reached:?}");
 
     // A pod also reaches itself through the Service.
-    relay.set(
-        service,
-        Some(Backends {
-            endpoints: vec![endpoint(0)],
-            affinity: None,
-        }),
-    );
+    let itself = Backends {
+        endpoints: vec![endpoint(0)],
+        affinity: None,
+    };
+    relay.set_all([(service, itself)].into());
     let (_, body) = exec(client, &[HELPER, "get", &service.to_string()]).await;
     assert!(body.starts_with("pod-1 "), "{body}");
 
-    relay.set(service, None);
+    // Other pods are reached at their own addresses.
+    let (_, body) = exec(client, &[HELPER, "get", &endpoint(2).to_string()]).await;
+    assert_eq!(body, "pod-3 10.1.0.1\n");
+
+    relay.set_all([(service, Backends::default())].into());
     let (code, body) = exec(client, &[HELPER, "get", &service.to_string()]).await;
     assert_eq!(body, "", "exit code {code}");
 }
@@ -166,7 +169,7 @@ async fn relay_tries_the_next_endpoint() {
         endpoints: vec![ready, refused],
         affinity: None,
     };
-    relay.set(service, Some(backends));
+    relay.set_all([(service, backends)].into());
     for _ in 0..4 {
         let stream = relay
             .connect(service, Ipv4Addr::LOCALHOST.into())
@@ -174,7 +177,7 @@ async fn relay_tries_the_next_endpoint() {
             .unwrap();
         assert_eq!(stream.peer_addr().unwrap(), ready);
     }
-    relay.set(service, Some(Backends::default()));
+    relay.set_all([(service, Backends::default())].into());
     let error = relay
         .connect(service, Ipv4Addr::LOCALHOST.into())
         .await
