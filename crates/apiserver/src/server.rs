@@ -148,8 +148,10 @@ impl Builder {
         let bound = match self.listen {
             None => None,
             Some(address) => {
+                // Pods know the server by the ClusterIP of its Service.
+                let addresses = [address.ip(), bootstrap::SERVER_SERVICE_IP];
                 let certificates =
-                    Certificates::issue(&[address.ip()], api.clock.now()).map_err(|e| keys(&e))?;
+                    Certificates::issue(&addresses, api.clock.now()).map_err(|e| keys(&e))?;
                 let config = certificates.server_config().map_err(|e| keys(&e))?;
                 let refused = |source| StartError::Listen { address, source };
                 let listener = Listener::bind(address, config, Limits::default())

@@ -119,7 +119,7 @@ pub(super) fn networking(params: &Params<'_>) -> Vec<Object> {
         object(
             "networking.k8s.io/v1",
             "IPAddress",
-            SERVER_SERVICE_IP,
+            &SERVER_SERVICE_IP.to_string(),
             parent,
         )
         .labelled("ipaddress.kubernetes.io/ip-family", "IPv4")

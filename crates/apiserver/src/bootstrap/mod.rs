@@ -11,7 +11,7 @@ pub(crate) use flow::{
     objects as flow_control_objects,
 };
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Map, Value};
 
@@ -23,7 +23,7 @@ use crate::{
 /// The addresses of services.
 pub(crate) const SERVICE_RANGE: &str = "10.0.0.0/16";
 /// The first of them, which is the server's own.
-pub(crate) const SERVER_SERVICE_IP: &str = "10.0.0.1";
+pub(crate) const SERVER_SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 /// What differs from one server to the next.
 pub(crate) struct Params<'a> {

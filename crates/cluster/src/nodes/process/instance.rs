@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,7 +20,8 @@ use bellerophon_process_runtime::{
     Tier, User,
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{self, ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{self, ConfigMap, Pod, Secret, Service};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -27,6 +29,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::super::kubelet::events::{self, PodEvent};
 use super::super::runtime::{Exit, InstanceState, ProbeType};
 use super::environment::{EnvironmentInputs, environment, references};
+use super::network::write_in_place;
 use super::pod::ProcessPod;
 use super::probes::{self, ProbeTarget};
 use super::service_environment::service_environment;
@@ -47,6 +50,9 @@ const MOUNT_RETRY_MAX: Duration = Duration::from_secs(122);
 const MESSAGE_MAX: usize = 4096;
 const LOG_MESSAGE_MAX: usize = 2048;
 const LOG_MESSAGE_LINES: i64 = 80;
+/// Where programs expect their service account.
+const SERVICE_ACCOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 const MESSAGE_PATH_DEFAULT: &str = "/dev/termination-log";
 
 /// A container instance.
@@ -234,6 +240,11 @@ impl Run {
             log_path: self.pod.log_path(&self.name, attempt),
             limits: limits(spec),
         };
+        if self.shared.runtime.tier() == Tier::A {
+            let files = self.pod.etc_files(&complete);
+            let files = files.map_err(|error| self.start_failed("CreateContainerError", error))?;
+            add_etc_files(&mut started.mounts, files);
+        }
         started.mounts.push(
             message_mount(spec, &message_path)
                 .map_err(|error| self.start_failed("CreateContainerError", error))?,
@@ -305,7 +316,7 @@ impl Run {
             pod: &latest,
             node: &self.pod.node,
             container: spec,
-            services: service_environment(complete, &self.shared.services.list()),
+            services: self.service_environment(complete).await,
             config_maps,
             secrets,
         })?;
@@ -316,14 +327,47 @@ impl Run {
         for (name, value) in &image.env {
             add(name, value);
         }
-        // Without namespaces, a program must bind to the address of its pod.
-        if self.shared.runtime.tier() == Tier::B
-            && let Some(ip) = &self.pod.node.pod_ip
-        {
-            add("POD_IP", ip);
-            add("HOST", ip);
+        if self.shared.runtime.tier() == Tier::B {
+            // A program must bind to the address of its pod.
+            if let Some(ip) = &self.pod.node.pod_ip {
+                add("POD_IP", ip);
+                add("HOST", ip);
+            }
+            // It does not find its service account at the path where it expects it.
+            let kubeconfig = self.write_kubeconfig(spec);
+            let kubeconfig = kubeconfig.map_err(|error| error.to_string())?;
+            if let Some(path) = kubeconfig {
+                add("KUBECONFIG", &path.to_string_lossy());
+            }
         }
         Ok(env)
+    }
+
+    async fn service_environment(&self, complete: &Pod) -> BTreeMap<String, String> {
+        let network = &self.shared.network;
+        if self.shared.runtime.tier() == Tier::B {
+            // A Service may have been created immediately before.
+            network.sync().await;
+        }
+        let address = |service: &Service, port: u16| {
+            network.loopback_address(&ObjectKey::from_object(service), port)
+        };
+        service_environment(complete, &self.shared.services.list(), &address)
+    }
+
+    /// Writes a kubeconfig with the service account of the pod; `None` if the container has none.
+    fn write_kubeconfig(&self, spec: &v1::Container) -> std::io::Result<Option<PathBuf>> {
+        let mut mounts = spec.volume_mounts.iter().flatten();
+        let mount = mounts.find(|mount| mount.mount_path == SERVICE_ACCOUNT_PATH);
+        let server = self.shared.network.api_server();
+        let Some((mount, server)) = mount.zip(server) else {
+            return Ok(None);
+        };
+        let path = self.pod.dir.join("kubeconfig");
+        let volume = self.pod.volume_dir(&mount.name);
+        let namespace = self.pod.key.namespace().unwrap_or_default();
+        write_in_place(&path, &kubeconfig(server, &volume, namespace))?;
+        Ok(Some(path))
     }
 
     /// Runs hooks and probes until the container has ended.
@@ -573,6 +617,40 @@ fn limits(spec: &v1::Container) -> Limits {
         cpu_millis: limit("cpu").map(quantity_milli_value).and_then(positive),
         pids: None,
     }
+}
+
+/// Adds files at whose paths the container mounts nothing of its own.
+fn add_etc_files(mounts: &mut Vec<Mount>, files: Vec<(PathBuf, &'static str)>) {
+    for (source, target) in files {
+        if mounts.iter().all(|mount| mount.target != Path::new(target)) {
+            mounts.push(Mount {
+                name: target.trim_start_matches("/etc/").replace('.', "-"),
+                source,
+                target: target.into(),
+                sub_path: None,
+                read_only: false,
+            });
+        }
+    }
+}
+
+/// A kubeconfig in JSON, which is YAML.
+fn kubeconfig(server: SocketAddr, service_account: &Path, namespace: &str) -> String {
+    let cluster = json!({
+        "server": format!("https://{server}"),
+        "certificate-authority": service_account.join("ca.crt"),
+    });
+    let user = json!({"tokenFile": service_account.join("token")});
+    let context = json!({"cluster": "cluster", "user": "pod", "namespace": namespace});
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "cluster", "cluster": cluster}],
+        "users": [{"name": "pod", "user": user}],
+        "contexts": [{"name": "pod", "context": context}],
+        "current-context": "pod",
+    });
+    config.to_string()
 }
 
 /// The mount of the file for the termination message.

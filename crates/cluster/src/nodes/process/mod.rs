@@ -10,6 +10,7 @@ mod environment; // environment variables
 mod hooks; // postStart and preStop
 mod http_get; // HTTP requests of probes and hooks
 mod instance; // one run of a container
+mod network; // Services, and connections between pods
 mod pod; // sandbox and directory of a pod
 mod probes; // startup, readiness and liveness
 mod service_environment; // environment variables of services
@@ -38,6 +39,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use tokio::time::Instant;
 
 use self::instance::ProcessInstance;
+use self::network::Network;
 use self::pod::ProcessPod;
 use super::runtime::{ContainerConfig, InstanceStatus, PodNode, Runtime};
 use crate::component::Component;
@@ -71,6 +73,7 @@ struct Shared {
     recorder: EventRecorder,
     clock: Clock,
     services: Lister<Service>,
+    network: Arc<Network>,
     /// Enqueues pods; set after the controller was created.
     kubelet: OnceLock<ControllerHandle>,
     pods: Mutex<HashMap<ObjectKey, Arc<ProcessPod>>>,
@@ -81,6 +84,7 @@ struct Shared {
 impl ProcessRuntime {
     /// A runtime whose volumes follow config maps and secrets.
     pub(crate) fn new(mgr: &mut Manager, nodes: ProcessNodes, recorder: EventRecorder) -> Self {
+        let network = Network::setup(mgr, nodes.runtime.clone());
         let runtime = Self(Arc::new(Shared {
             runtime: nodes.runtime,
             images: nodes.images,
@@ -88,6 +92,7 @@ impl ProcessRuntime {
             recorder,
             clock: mgr.clock(),
             services: mgr.lister::<Service>(),
+            network,
             kubelet: OnceLock::new(),
             pods: Mutex::default(),
             pod_ips: Mutex::default(),
@@ -188,7 +193,8 @@ impl Runtime for ProcessRuntime {
     fn terminate_pod(&self, key: &ObjectKey) {
         if let Some(pod) = self.0.pod(key) {
             self.0.lock_pod_ips().remove(&pod.uid);
-            tokio::spawn(async move { pod.terminate().await });
+            let network = self.0.network.clone();
+            tokio::spawn(async move { pod.terminate(&network).await });
         }
     }
 
@@ -197,7 +203,8 @@ impl Runtime for ProcessRuntime {
         let removed = self.0.lock_pods().remove(key);
         if let Some(pod) = removed {
             self.0.lock_pod_ips().remove(&pod.uid);
-            tokio::spawn(async move { pod.remove().await });
+            let network = self.0.network.clone();
+            tokio::spawn(async move { pod.remove(&network).await });
         }
     }
 

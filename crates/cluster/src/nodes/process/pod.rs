@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use tracing::warn;
 
 use super::super::runtime::PodNode;
+use super::network::{HostsInputs, Network, resolv_conf, write_in_place};
 use super::tokens::Tokens;
 use super::{Shared, volumes};
 
@@ -124,8 +125,17 @@ impl ProcessPod {
                 hostname: self.hostname(),
                 ip,
             };
+            let hostname = config.hostname.clone();
             let sandbox = shared.runtime.create_sandbox(config).await;
-            sandbox.map_err(|error| error.to_string())
+            let sandbox = sandbox.map_err(|error| error.to_string())?;
+            let pod = self.complete(shared).await?;
+            let hosts = HostsInputs::new(&pod, ip, hostname);
+            let path = self.hosts_path();
+            let network = &shared.network;
+            network
+                .attach(self.uid.clone(), &pod, sandbox.clone(), hosts, path)
+                .await;
+            Ok::<_, String>(sandbox)
         };
         self.sandbox.get_or_try_init(create).await.cloned()
     }
@@ -157,6 +167,27 @@ impl ProcessPod {
             Ok(())
         };
         self.volumes.get_or_try_init(set_up).await.copied()
+    }
+
+    /// The hosts file.
+    fn hosts_path(&self) -> PathBuf {
+        self.dir.join("etc-hosts")
+    }
+
+    /// The files of `/etc` that a container has unless it mounts its own, with their paths.
+    pub(super) fn etc_files(&self, pod: &Pod) -> io::Result<Vec<(PathBuf, &'static str)>> {
+        let mut files = vec![(self.hosts_path(), "/etc/hosts")];
+        let namespace = self.key.namespace().unwrap_or_default();
+        let resolv_conf = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| resolv_conf(namespace, spec));
+        if let Some(text) = resolv_conf {
+            let path = self.dir.join("resolv.conf");
+            write_in_place(&path, &text)?;
+            files.push((path, "/etc/resolv.conf"));
+        }
+        Ok(files)
     }
 
     /// The directory of a volume.
@@ -201,10 +232,11 @@ impl ProcessPod {
     }
 
     /// Stops the sandbox and removes volumes. Logs stay.
-    pub(super) async fn terminate(&self) {
+    pub(super) async fn terminate(&self, network: &Network) {
         if let Some(task) = self.lock_volume_task().take() {
             task.abort();
         }
+        network.detach(&self.uid).await;
         if let Some(sandbox) = self.sandbox.get()
             && let Err(error) = sandbox.stop().await
         {
@@ -214,8 +246,8 @@ impl ProcessPod {
     }
 
     /// Stops the sandbox and removes volumes and logs.
-    pub(super) async fn remove(&self) {
-        self.terminate().await;
+    pub(super) async fn remove(&self, network: &Network) {
+        self.terminate(network).await;
         self.remove_dir(self.dir.clone()).await;
     }
 

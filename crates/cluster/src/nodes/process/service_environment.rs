@@ -1,6 +1,7 @@
 //! Environment variables of services, as `{NAME}_SERVICE_HOST` and Docker's links.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -9,11 +10,12 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 const API_SERVER_NAMESPACE: &str = "default";
 const API_SERVER: &str = "kubernetes";
 
-/// The variables of the services that a pod sees. Mirrors `getServiceEnvVarMap` and
-/// `FromServices`.
+/// The variables of the services that a pod sees, with the addresses of their ports if these are
+/// not their own. Mirrors `getServiceEnvVarMap` and `FromServices`.
 pub(super) fn service_environment(
     pod: &Pod,
     services: &[Arc<Service>],
+    address: &PortAddress<'_>,
 ) -> BTreeMap<String, String> {
     let namespace = pod.metadata.namespace.as_deref();
     let has_links = pod
@@ -28,9 +30,9 @@ pub(super) fn service_environment(
         let is_linked = has_links && service.metadata.namespace.as_deref() == namespace;
         // A service of the pod's namespace precedes that of the API server.
         if is_linked {
-            env.extend(variables(service));
+            env.extend(variables(service, address));
         } else if is_api_server {
-            for (name, value) in variables(service) {
+            for (name, value) in variables(service, address) {
                 env.entry(name).or_insert(value);
             }
         }
@@ -38,7 +40,10 @@ pub(super) fn service_environment(
     env
 }
 
-fn variables(service: &Service) -> Vec<(String, String)> {
+/// The address of a port of a service, if it is not its own.
+pub(super) type PortAddress<'a> = dyn Fn(&Service, u16) -> Option<SocketAddr> + Send + Sync + 'a;
+
+fn variables(service: &Service, address: &PortAddress<'_>) -> Vec<(String, String)> {
     let spec = service.spec.as_ref();
     let ip = spec.and_then(|spec| spec.cluster_ip.as_deref());
     let Some(ip) = ip.filter(|ip| !ip.is_empty() && *ip != "None") else {
@@ -49,29 +54,40 @@ fn variables(service: &Service) -> Vec<(String, String)> {
         return Vec::new();
     };
     let name = variable_name(service.metadata.name.as_deref().unwrap_or_default());
+    let address = |port: i32| {
+        let found = u16::try_from(port)
+            .ok()
+            .and_then(|port| address(service, port));
+        match found {
+            Some(address) => (address.ip().to_string(), i32::from(address.port())),
+            None => (ip.to_owned(), port),
+        }
+    };
+    let (first_ip, first_port) = address(ports[0].port);
     let mut env = vec![
-        (format!("{name}_SERVICE_HOST"), ip.to_owned()),
-        (format!("{name}_SERVICE_PORT"), ports[0].port.to_string()),
+        (format!("{name}_SERVICE_HOST"), first_ip),
+        (format!("{name}_SERVICE_PORT"), first_port.to_string()),
     ];
     for port in ports {
         if let Some(port_name) = port.name.as_deref().filter(|name| !name.is_empty()) {
             let port_name = variable_name(port_name);
             let variable = format!("{name}_SERVICE_PORT_{port_name}");
-            env.push((variable, port.port.to_string()));
+            let (_, number) = address(port.port);
+            env.push((variable, number.to_string()));
         }
     }
     for (index, port) in ports.iter().enumerate() {
         let protocol = port.protocol.as_deref().unwrap_or("TCP");
-        let number = port.port;
+        let (ip, number) = address(port.port);
         let url = format!("{}://{ip}:{number}", protocol.to_lowercase());
         if index == 0 {
             env.push((format!("{name}_PORT"), url.clone()));
         }
-        let prefix = format!("{name}_PORT_{number}_{}", protocol.to_uppercase());
+        let prefix = format!("{name}_PORT_{}_{}", port.port, protocol.to_uppercase());
         env.push((prefix.clone(), url));
         env.push((format!("{prefix}_PROTO"), protocol.to_lowercase()));
         env.push((format!("{prefix}_PORT"), number.to_string()));
-        env.push((format!("{prefix}_ADDR"), ip.to_owned()));
+        env.push((format!("{prefix}_ADDR"), ip));
     }
     env
 }
@@ -109,7 +125,8 @@ mod tests {
             });
             serde_json::from_value::<Pod>(pod).unwrap()
         };
-        let env = service_environment(&pod(true), &services);
+        let own = |_: &Service, _: u16| None;
+        let env = service_environment(&pod(true), &services, &own);
         let expected = [
             ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
             ("WEB_API_SERVICE_HOST", "10.96.0.2"),
@@ -125,6 +142,22 @@ mod tests {
             assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
         }
         assert_eq!(env.len(), 16);
-        assert_eq!(service_environment(&pod(false), &services).len(), 8);
+        let without_links = service_environment(&pod(false), &services, &own);
+        assert_eq!(without_links.len(), 8);
+        let relayed = |service: &Service, port: u16| {
+            let is_web = service.metadata.name.as_deref() == Some("web-api");
+            is_web.then(|| SocketAddr::from(([127, 1, 0, 9], port + 20_000)))
+        };
+        let env = service_environment(&pod(true), &services, &relayed);
+        let expected = [
+            ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+            ("WEB_API_SERVICE_HOST", "127.1.0.9"),
+            ("WEB_API_SERVICE_PORT_HTTP_X", "20080"),
+            ("WEB_API_PORT_80_TCP", "tcp://127.1.0.9:20080"),
+            ("WEB_API_PORT_80_TCP_PORT", "20080"),
+        ];
+        for (name, value) in expected {
+            assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
+        }
     }
 }

@@ -1,0 +1,415 @@
+//! The network of the pods: connections to Services and between pods.
+//!
+//! In: Services, EndpointSlices, sandboxes. Out: listeners, relayed connections, hosts files.
+//! Guarantees: a pod of tier A connects to the ClusterIP of every Service, and to every pod at the
+//! ports that a Service or a container names; in tier B each Service has an address of 127.0.0.0/8.
+//! A node port is one of 127.0.0.1. Nothing else of the host is reached.
+
+mod hosts; // hosts files
+mod service_table; // endpoints of Services
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bellerophon::ObjectKey;
+use bellerophon::informer::{InformerOptions, Lister};
+use bellerophon::manager::{Manager, Runnable, RunnableGroup};
+use bellerophon_process_runtime::relay::{Backends, Dialing, Relay, RelayGuard};
+use bellerophon_process_runtime::{Runtime, Sandbox, Tier};
+use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+pub(super) use self::hosts::{HostsInputs, resolv_conf};
+use self::service_table::ServiceTable;
+
+/// How long changes are collected.
+const SYNC_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Ports on which one pod can connect. Further ones are refused.
+const PORTS_MAX: usize = 1024;
+
+/// The network of all pods.
+pub(super) struct Network {
+    runtime: Runtime,
+    relay: Relay,
+    services: Lister<Service>,
+    slices: Lister<EndpointSlice>,
+    changed: Notify,
+    /// What connections and environment variables need.
+    routes: Arc<Mutex<Routes>>,
+    state: tokio::sync::Mutex<State>,
+}
+
+#[derive(Default)]
+struct Routes {
+    table: ServiceTable,
+    /// Where the ports of Services listen without namespaces.
+    loopback: HashMap<(ObjectKey, u16), SocketAddr>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By the uid of the pod.
+    sandboxes: HashMap<String, AttachedSandbox>,
+    /// Listeners on the host, by node port.
+    node_ports: HashMap<u16, RelayGuard>,
+    /// Listeners of Services without namespaces.
+    loopback: HashMap<ObjectKey, LoopbackService>,
+    /// Addresses that could not be listened on, which was logged.
+    failed: BTreeSet<SocketAddr>,
+}
+
+/// A pod with its own network.
+struct AttachedSandbox {
+    sandbox: Sandbox,
+    /// The ports of its containers.
+    ports: BTreeSet<u16>,
+    hosts: HostsInputs,
+    hosts_path: PathBuf,
+    written_hosts: String,
+    listeners: HashMap<u16, RelayGuard>,
+}
+
+/// The listeners of a Service without namespaces.
+struct LoopbackService {
+    ip: IpAddr,
+    /// By the port of the Service.
+    ports: HashMap<u16, (SocketAddr, RelayGuard)>,
+}
+
+impl Network {
+    /// A network that follows Services and their endpoints.
+    pub(super) fn setup(mgr: &mut Manager, runtime: Runtime) -> Arc<Self> {
+        let services = mgr.informer::<Service>(InformerOptions::default());
+        let slices = mgr.informer::<EndpointSlice>(InformerOptions::default());
+        let routes = Arc::<Mutex<Routes>>::default();
+        let network = Arc::new(Self {
+            relay: relay(runtime.clone(), routes.clone()),
+            runtime,
+            services: services.lister(),
+            slices: slices.lister(),
+            changed: Notify::new(),
+            routes,
+            state: tokio::sync::Mutex::default(),
+        });
+        let changed = Arc::downgrade(&network);
+        services.add_key_handler(move |_| {
+            if let Some(network) = changed.upgrade() {
+                network.changed.notify_one();
+            }
+        });
+        let changed = Arc::downgrade(&network);
+        slices.add_key_handler(move |_| {
+            if let Some(network) = changed.upgrade() {
+                network.changed.notify_one();
+            }
+        });
+        let followed = network.clone();
+        let follow = async move |stop: CancellationToken| {
+            stop.run_until_cancelled(followed.follow()).await;
+            Ok(())
+        };
+        mgr.add("pod-network", follow.in_group(RunnableGroup::Servers));
+        network
+    }
+
+    async fn follow(&self) {
+        loop {
+            self.changed.notified().await;
+            self.sync().await;
+            tokio::time::sleep(SYNC_INTERVAL).await;
+        }
+    }
+
+    fn lock_routes(&self) -> MutexGuard<'_, Routes> {
+        lock(&self.routes)
+    }
+
+    /// Applies the current Services and endpoints.
+    pub(super) async fn sync(&self) {
+        let mut state = self.state.lock().await;
+        let table = ServiceTable::new(&self.services.list(), &self.slices.list());
+        let mut backends: HashMap<SocketAddr, Backends> = HashMap::new();
+        let mut node_ports = BTreeSet::new();
+        for service in &table.services {
+            for port in &service.ports {
+                for ip in &service.cluster_ips {
+                    let address = SocketAddr::new(*ip, port.port);
+                    backends.insert(address, port.backends.clone());
+                }
+                if let Some(node_port) = port.node_port {
+                    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, node_port));
+                    backends.insert(address, port.backends.clone());
+                    node_ports.insert(node_port);
+                }
+            }
+        }
+        let mut loopback = HashMap::new();
+        if self.runtime.tier() == Tier::B {
+            loopback = self.sync_loopback(&mut state, &table, &mut backends).await;
+        }
+        self.relay.set_all(backends);
+        {
+            let mut routes = self.lock_routes();
+            routes.table = table.clone();
+            routes.loopback = loopback;
+        }
+        self.sync_node_ports(&mut state, &node_ports).await;
+        self.sync_sandboxes(&mut state, &table).await;
+    }
+
+    async fn sync_node_ports(&self, state: &mut State, node_ports: &BTreeSet<u16>) {
+        state.node_ports.retain(|port, _| node_ports.contains(port));
+        for port in node_ports {
+            if !state.node_ports.contains_key(port) {
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+                if let Some(listener) = state.listen(address).await {
+                    state.node_ports.insert(*port, self.relay.serve(listener));
+                }
+            }
+        }
+    }
+
+    /// Listens for every Service on an address of the host.
+    async fn sync_loopback(
+        &self,
+        state: &mut State,
+        table: &ServiceTable,
+        backends: &mut HashMap<SocketAddr, Backends>,
+    ) -> HashMap<(ObjectKey, u16), SocketAddr> {
+        let known = |key: &ObjectKey| table.services.iter().any(|service| service.key == *key);
+        state.loopback.retain(|key, _| known(key));
+        let mut addresses = HashMap::new();
+        for service in &table.services {
+            if service.is_api_server() {
+                // Its certificate is valid for its own address.
+                for port in &service.ports {
+                    let endpoint = port.backends.endpoints.first().copied();
+                    let address =
+                        endpoint.map(|endpoint| ((service.key.clone(), port.port), endpoint));
+                    addresses.extend(address);
+                }
+                continue;
+            }
+            let ports: Vec<u16> = service.ports.iter().map(|port| port.port).collect();
+            let mut listeners = match state.loopback.remove(&service.key) {
+                Some(listeners) => listeners,
+                None if ports.is_empty() => continue,
+                None => LoopbackService {
+                    ip: self.runtime.allocate_ip(),
+                    ports: HashMap::new(),
+                },
+            };
+            listeners.ports.retain(|port, _| ports.contains(port));
+            for port in &service.ports {
+                if !listeners.ports.contains_key(&port.port) {
+                    let wanted = SocketAddr::new(listeners.ip, port.port);
+                    if let Some((address, listener)) = state.listen_near(wanted).await {
+                        let guard = self.relay.serve(listener);
+                        listeners.ports.insert(port.port, (address, guard));
+                    }
+                }
+                if let Some((address, _)) = listeners.ports.get(&port.port) {
+                    backends.insert(*address, port.backends.clone());
+                    addresses.insert((service.key.clone(), port.port), *address);
+                }
+            }
+            state.loopback.insert(service.key.clone(), listeners);
+        }
+        addresses
+    }
+
+    async fn sync_sandboxes(&self, state: &mut State, table: &ServiceTable) {
+        let ports = state.ports(table);
+        let sandboxes = state.sandboxes.values_mut();
+        join_all(sandboxes.map(|sandbox| sandbox.sync(&self.relay, &ports, table))).await;
+    }
+
+    /// Connects a sandbox. Its containers start after this.
+    pub(super) async fn attach(
+        &self,
+        uid: String,
+        pod: &Pod,
+        sandbox: Sandbox,
+        hosts: HostsInputs,
+        hosts_path: PathBuf,
+    ) {
+        let attached = AttachedSandbox {
+            sandbox,
+            ports: container_ports(pod),
+            hosts,
+            hosts_path,
+            written_hosts: String::new(),
+            listeners: HashMap::new(),
+        };
+        let mut state = self.state.lock().await;
+        let table = self.lock_routes().table.clone();
+        let known = state.ports(&table);
+        let has_new_ports = !attached.ports.is_subset(&known);
+        state.sandboxes.insert(uid.clone(), attached);
+        if has_new_ports {
+            return self.sync_sandboxes(&mut state, &table).await;
+        }
+        if let Some(attached) = state.sandboxes.get_mut(&uid) {
+            attached.sync(&self.relay, &known, &table).await;
+        }
+    }
+
+    /// Disconnects the sandbox of a pod that has terminated.
+    pub(super) async fn detach(&self, uid: &str) {
+        self.state.lock().await.sandboxes.remove(uid);
+    }
+
+    /// The address at which a program finds a port of a Service, if it is not the ClusterIP.
+    pub(super) fn loopback_address(&self, service: &ObjectKey, port: u16) -> Option<SocketAddr> {
+        let routes = self.lock_routes();
+        routes.loopback.get(&(service.clone(), port)).copied()
+    }
+
+    /// Where the API server listens.
+    pub(super) fn api_server(&self) -> Option<SocketAddr> {
+        let routes = self.lock_routes();
+        let mut services = routes.table.services.iter();
+        let service = services.find(|service| service.is_api_server())?;
+        service.ports.first()?.backends.endpoints.first().copied()
+    }
+}
+
+impl State {
+    /// The ports on which pods connect.
+    fn ports(&self, table: &ServiceTable) -> BTreeSet<u16> {
+        let pods = self.sandboxes.values().flat_map(|sandbox| &sandbox.ports);
+        let mut ports = table.ports();
+        ports.extend(pods);
+        if ports.len() > PORTS_MAX {
+            warn!(
+                ports = ports.len(),
+                limit = PORTS_MAX,
+                "not all ports are reachable from pods"
+            );
+        }
+        ports.into_iter().take(PORTS_MAX).collect()
+    }
+
+    /// Listens on the host. A failure is logged once.
+    async fn listen(&mut self, address: SocketAddr) -> Option<TcpListener> {
+        match TcpListener::bind(address).await {
+            Ok(listener) => {
+                self.failed.remove(&address);
+                Some(listener)
+            }
+            Err(error) => {
+                if self.failed.insert(address) {
+                    warn!(%address, %error, "cannot listen for a Service");
+                }
+                None
+            }
+        }
+    }
+
+    /// Listens on the address, or on a free port of it: ports below 1024 may be privileged.
+    async fn listen_near(&mut self, address: SocketAddr) -> Option<(SocketAddr, TcpListener)> {
+        let listener = match TcpListener::bind(address).await {
+            Ok(listener) => listener,
+            Err(_) => self.listen(SocketAddr::new(address.ip(), 0)).await?,
+        };
+        let bound = listener.local_addr().ok()?;
+        Some((bound, listener))
+    }
+}
+
+impl AttachedSandbox {
+    async fn sync(&mut self, relay: &Relay, ports: &BTreeSet<u16>, table: &ServiceTable) {
+        let hosts = self.hosts.hosts(table);
+        if hosts != self.written_hosts {
+            match write_in_place(&self.hosts_path, &hosts) {
+                Ok(()) => self.written_hosts = hosts,
+                Err(error) => {
+                    let path = self.hosts_path.display();
+                    warn!(%path, %error, "the hosts file of a pod was not written");
+                }
+            }
+        }
+        // Without namespaces, pods are reached at their addresses directly.
+        if self.sandbox.shim_pid().is_none() {
+            return;
+        }
+        self.listeners.retain(|port, _| ports.contains(port));
+        for port in ports {
+            if self.listeners.contains_key(port) {
+                continue;
+            }
+            let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port));
+            match self.sandbox.listen(address).await {
+                Ok(listener) => {
+                    self.listeners.insert(*port, relay.serve(listener));
+                }
+                Err(error) => {
+                    warn!(ip = %self.sandbox.ip(), port, %error, "cannot listen for a pod");
+                }
+            }
+        }
+    }
+}
+
+fn lock(routes: &Mutex<Routes>) -> MutexGuard<'_, Routes> {
+    routes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Dials pods in their networks, and endpoints that are no pods from the host.
+fn relay(runtime: Runtime, routes: Arc<Mutex<Routes>>) -> Relay {
+    Relay::new(move |endpoint: SocketAddr, client: IpAddr| {
+        let sandbox = runtime.sandbox_by_ip(endpoint.ip());
+        let is_outside = lock(&routes).table.outside.contains(&endpoint);
+        let dial = async move {
+            if let Some(sandbox) = sandbox {
+                let stream = sandbox.dial(endpoint, Some(client)).await;
+                return stream.map_err(io::Error::other);
+            }
+            if !is_outside {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            TcpStream::connect(endpoint).await
+        };
+        Box::pin(dial) as Dialing
+    })
+}
+
+/// The TCP ports that containers name.
+fn container_ports(pod: &Pod) -> BTreeSet<u16> {
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|spec| {
+        let init_containers = spec.init_containers.iter().flatten();
+        spec.containers.iter().chain(init_containers)
+    });
+    let ports = containers.flat_map(|container| container.ports.iter().flatten());
+    let tcp = ports.filter(|port| port.protocol.as_deref().is_none_or(|it| it == "TCP"));
+    tcp.filter_map(|port| u16::try_from(port.container_port).ok())
+        .filter(|port| *port > 0)
+        .collect()
+}
+
+/// Replaces the text of a file that is mounted, and therefore keeps its inode.
+pub(super) fn write_in_place(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    let options = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path);
+    let mut file = options?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(u64::try_from(text.len()).unwrap_or_default())
+}
