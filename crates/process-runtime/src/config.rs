@@ -12,8 +12,8 @@ pub struct SandboxConfig {
     pub id: String,
     /// The host name in the sandbox (tier A).
     pub hostname: String,
-    /// The IP address of the pod. Tier B needs an address of 127.0.0.0/8; see
-    /// [`Runtime::allocate_ip`](crate::Runtime::allocate_ip).
+    /// The IP address of the pod. In tier B, no socket has it unless it is one of 127.0.0.0/8;
+    /// see [`Sandbox::listen_ip`](crate::Sandbox::listen_ip).
     pub ip: IpAddr,
 }
 

@@ -160,7 +160,7 @@ impl Runtime {
         self.shared.tier()
     }
 
-    /// An unused loopback address for a pod of tier B. Runtimes with different data directories
+    /// An unused loopback address for a pod or Service of tier B. Runtimes with different data directories
     /// begin at different addresses.
     pub fn allocate_ip(&self) -> IpAddr {
         let mut hasher = DefaultHasher::new();
@@ -182,12 +182,19 @@ impl Runtime {
     /// Creates a sandbox (`RunPodSandbox`).
     pub async fn create_sandbox(&self, config: SandboxConfig) -> Result<Sandbox, Error> {
         let ip = config.ip;
-        let sandbox = Sandbox::create(self.shared.clone(), config).await?;
+        let has_own_network = self.tier() == Tier::A || ip.is_loopback();
+        let listen_ip = if has_own_network {
+            ip
+        } else {
+            self.allocate_ip()
+        };
+        let sandbox = Sandbox::create(self.shared.clone(), config, listen_ip).await?;
         let mut sandboxes = self.shared.sandboxes();
         sandboxes
             .by_ip
             .retain(|_, sandbox| sandbox.strong_count() > 0);
         sandboxes.by_ip.insert(ip, sandbox.downgrade());
+        sandboxes.by_ip.insert(listen_ip, sandbox.downgrade());
         drop(sandboxes);
         Ok(sandbox)
     }

@@ -28,6 +28,7 @@ pub struct Sandbox {
 
 pub(crate) struct SandboxInner {
     config: SandboxConfig,
+    listen_ip: IpAddr,
     shared: Arc<Shared>,
     /// Tier A.
     shim: Option<Arc<ShimClient>>,
@@ -36,9 +37,14 @@ pub(crate) struct SandboxInner {
 }
 
 impl Sandbox {
-    pub(crate) async fn create(shared: Arc<Shared>, config: SandboxConfig) -> Result<Self, Error> {
+    pub(crate) async fn create(
+        shared: Arc<Shared>,
+        config: SandboxConfig,
+        listen_ip: IpAddr,
+    ) -> Result<Self, Error> {
         let mut inner = SandboxInner {
             config,
+            listen_ip,
             shared,
             shim: None,
             container_shims: Mutex::default(),
@@ -52,10 +58,6 @@ impl Sandbox {
             };
             shim.call(Request::Setup(setup), Vec::new()).await?;
             inner.shim = Some(shim);
-        } else if !inner.config.ip.is_loopback() {
-            let ip = inner.config.ip;
-            let message = format!("pod IP {ip}: without namespaces, pods need loopback addresses");
-            return Err(Error::Sandbox(message));
         }
         Ok(Self {
             inner: Arc::new(inner),
@@ -73,6 +75,12 @@ impl Sandbox {
     /// The address of the pod.
     pub fn ip(&self) -> IpAddr {
         self.inner.config.ip
+    }
+
+    /// The address on which programs of the pod listen: that of the pod (tier A), or one of
+    /// 127.0.0.0/8 (tier B).
+    pub fn listen_ip(&self) -> IpAddr {
+        self.inner.listen_ip
     }
 
     /// The process ID of the shim (tier A).
@@ -99,7 +107,8 @@ impl Sandbox {
         source: Option<IpAddr>,
     ) -> Result<TcpStream, Error> {
         let Some(shim) = &self.inner.shim else {
-            return Ok(TcpStream::connect(address).await?);
+            let listened = SocketAddr::new(self.listen_ip(), address.port());
+            return Ok(TcpStream::connect(listened).await?);
         };
         // The pod itself connects without a detour.
         let source = source.filter(|source| *source != self.ip());

@@ -123,12 +123,6 @@ pub(crate) trait Runtime: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The IP address of a pod if the runtime allocates it; otherwise it is of the pod CIDR of the
-    /// node.
-    fn allocate_pod_ip(&self, _key: &ObjectKey, _uid: &str) -> Option<String> {
-        None
-    }
-
     /// Observes a pod, before each of its syncs.
     fn update_pod(&self, _pod: &Arc<Pod>, _node: &PodNode) {}
 

@@ -113,7 +113,7 @@ impl<R: Runtime> Kubelet<R> {
             let pod_node = PodNode {
                 name: node.name.clone(),
                 host_ip: node.host_ip().to_string(),
-                pod_ip: self.pod_ip(key, pod, node, true),
+                pod_ip: self.pod_ip(pod, node, true),
             };
             self.runtime.update_pod(pod, &pod_node);
         }
@@ -147,7 +147,7 @@ impl<R: Runtime> Kubelet<R> {
         }
         let inputs = StatusInputs {
             host_ip: node.host_ip().to_string(),
-            pod_ip: self.pod_ip(key, pod, node, worker.has_sandbox()),
+            pod_ip: self.pod_ip(pod, node, worker.has_sandbox()),
             now,
             scheme: R::SCHEME,
         };
@@ -159,13 +159,7 @@ impl<R: Runtime> Kubelet<R> {
         }
     }
 
-    fn pod_ip(
-        &self,
-        key: &ObjectKey,
-        pod: &Pod,
-        node: &SimulatedNode,
-        has_sandbox: bool,
-    ) -> Option<String> {
+    fn pod_ip(&self, pod: &Pod, node: &SimulatedNode, has_sandbox: bool) -> Option<String> {
         let status_ip = pod
             .status
             .as_ref()
@@ -179,9 +173,7 @@ impl<R: Runtime> Kubelet<R> {
             return None;
         }
         let uid = pod.uid().unwrap_or_default();
-        self.runtime
-            .allocate_pod_ip(key, &uid)
-            .or_else(|| self.nodes.allocate_pod_ip(&node.name, &uid, status_ip))
+        self.nodes.allocate_pod_ip(&node.name, &uid, status_ip)
     }
 
     async fn write_status(

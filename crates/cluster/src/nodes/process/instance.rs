@@ -312,9 +312,10 @@ impl Run {
             }
         }
         let latest = self.pod.latest();
+        let node = self.pod.listening_node();
         let mut env = environment(&EnvironmentInputs {
             pod: &latest,
-            node: &self.pod.node,
+            node: &node,
             container: spec,
             services: self.service_environment(complete).await,
             config_maps,
@@ -329,7 +330,7 @@ impl Run {
         }
         if self.shared.runtime.tier() == Tier::B {
             // A program must bind to the address of its pod.
-            if let Some(ip) = &self.pod.node.pod_ip {
+            if let Some(ip) = &node.pod_ip {
                 add("POD_IP", ip);
                 add("HOST", ip);
             }

@@ -20,7 +20,6 @@ mod volumes; // volumes of a pod
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -77,8 +76,6 @@ struct Shared {
     /// Enqueues pods; set after the controller was created.
     kubelet: OnceLock<ControllerHandle>,
     pods: Mutex<HashMap<ObjectKey, Arc<ProcessPod>>>,
-    /// Addresses that the runtime allocated, by the uid of their pods.
-    pod_ips: Mutex<HashMap<String, IpAddr>>,
 }
 
 impl ProcessRuntime {
@@ -95,7 +92,6 @@ impl ProcessRuntime {
             network,
             kubelet: OnceLock::new(),
             pods: Mutex::default(),
-            pod_ips: Mutex::default(),
         }));
         let shared = Arc::downgrade(&runtime.0);
         let config_maps = mgr.informer::<ConfigMap>(InformerOptions::default());
@@ -124,10 +120,6 @@ impl ProcessRuntime {
 impl Shared {
     fn lock_pods(&self) -> MutexGuard<'_, HashMap<ObjectKey, Arc<ProcessPod>>> {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_pod_ips(&self) -> MutexGuard<'_, HashMap<String, IpAddr>> {
-        self.pod_ips.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn pod(&self, key: &ObjectKey) -> Option<Arc<ProcessPod>> {
@@ -164,17 +156,6 @@ impl Runtime for ProcessRuntime {
     const SCHEME: &'static str = "process";
     const HAS_POD_NETWORK: bool = true;
 
-    fn allocate_pod_ip(&self, _key: &ObjectKey, uid: &str) -> Option<String> {
-        if self.0.runtime.tier() == process::Tier::A {
-            return None;
-        }
-        let mut pod_ips = self.0.lock_pod_ips();
-        let ip = pod_ips
-            .entry(uid.to_owned())
-            .or_insert_with(|| self.0.runtime.allocate_ip());
-        Some(ip.to_string())
-    }
-
     fn update_pod(&self, pod: &Arc<Pod>, node: &PodNode) {
         let key = ObjectKey::from_object(pod.as_ref());
         let uid = pod.metadata.uid.clone().unwrap_or_default();
@@ -192,17 +173,14 @@ impl Runtime for ProcessRuntime {
 
     fn terminate_pod(&self, key: &ObjectKey) {
         if let Some(pod) = self.0.pod(key) {
-            self.0.lock_pod_ips().remove(&pod.uid);
             let network = self.0.network.clone();
             tokio::spawn(async move { pod.terminate(&network).await });
         }
     }
 
     fn remove_pod(&self, key: &ObjectKey) {
-        // The guard ends before the address is released.
         let removed = self.0.lock_pods().remove(key);
         if let Some(pod) = removed {
-            self.0.lock_pod_ips().remove(&pod.uid);
             let network = self.0.network.clone();
             tokio::spawn(async move { pod.remove(&network).await });
         }

@@ -169,6 +169,17 @@ impl ProcessPod {
         self.volumes.get_or_try_init(set_up).await.copied()
     }
 
+    /// Where the pod runs, with the address on which its programs listen.
+    pub(super) fn listening_node(&self) -> PodNode {
+        let listen_ip = self
+            .sandbox
+            .get()
+            .map(|sandbox| sandbox.listen_ip().to_string());
+        let mut node = self.node.clone();
+        node.pod_ip = listen_ip.or(node.pod_ip);
+        node
+    }
+
     /// The hosts file.
     fn hosts_path(&self) -> PathBuf {
         self.dir.join("etc-hosts")

@@ -154,7 +154,7 @@ impl ContainerStreams for ProcessRuntime {
             // A pod without a network namespace has no localhost of its own.
             let ip = match tier {
                 Tier::A => Ipv4Addr::LOCALHOST.into(),
-                Tier::B => sandbox.ip(),
+                Tier::B => sandbox.listen_ip(),
             };
             let stream = sandbox.dial(SocketAddr::new(ip, port), None).await;
             let stream = stream.map_err(|error| internal(&error))?;

@@ -360,7 +360,7 @@ impl Files {
     ) -> Result<(), String> {
         let latest = pod.latest();
         let value = if let Some(field) = &file.field_ref {
-            downward_api::field(&latest, &pod.node, &field.field_path)?
+            downward_api::field(&latest, &pod.listening_node(), &field.field_path)?
         } else if let Some(field) = &file.resource_field_ref {
             downward_api::resource(&latest, None, field)?
         } else {

@@ -370,10 +370,12 @@ fn lock(routes: &Mutex<Routes>) -> MutexGuard<'_, Routes> {
 fn relay(runtime: Runtime, routes: Arc<Mutex<Routes>>) -> Relay {
     Relay::new(move |endpoint: SocketAddr, client: IpAddr| {
         let sandbox = runtime.sandbox_by_ip(endpoint.ip());
+        // A pod sees which other pod connects; other clients are hidden, as by kube-proxy.
+        let source = runtime.sandbox_by_ip(client).map(|_| client);
         let is_outside = lock(&routes).table.outside.contains(&endpoint);
         let dial = async move {
             if let Some(sandbox) = sandbox {
-                let stream = sandbox.dial(endpoint, Some(client)).await;
+                let stream = sandbox.dial(endpoint, source).await;
                 return stream.map_err(io::Error::other);
             }
             if !is_outside {

@@ -197,7 +197,9 @@ fn affinity(spec: &v1::ServiceSpec) -> Option<Duration> {
 }
 
 fn headless_addresses(slices: &[&EndpointSlice]) -> BTreeSet<(IpAddr, Option<String>)> {
-    let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+    let endpoints = slices
+        .iter()
+        .flat_map(|slice| slice.endpoints.iter().flatten());
     let ready = endpoints.filter(|endpoint| is_ready(endpoint));
     ready
         .flat_map(|endpoint| {
