@@ -1,4 +1,6 @@
-//! A request that failed, and for which object.
+//! A request that failed, and for which object; errors on one line.
+
+use std::error::Error as StdError;
 
 use thiserror::Error;
 
@@ -14,7 +16,7 @@ use crate::ObjectKey;
 /// }
 /// ```
 #[derive(Debug, Error)]
-#[error("cannot {verb} {kind} {key}: {source}")]
+#[error("cannot {verb} {kind} {key}: {}", one_line(source))]
 pub struct WriteError {
     pub(super) verb: &'static str,
     pub(super) kind: String,
@@ -57,5 +59,67 @@ impl WriteError {
             // A proxy or an aggregated API server may send the code without a reason.
             status.code == code && (status.reason == reason || status.reason.is_empty())
         })
+    }
+}
+
+/// An error and its causes on one line. A status of the server is its message: the error of the
+/// client repeats it with all fields. A cause that its error names already is left out.
+pub(crate) fn one_line(error: &(dyn StdError + 'static)) -> String {
+    let mut line = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        next = error.source();
+        // WriteError has its source in a box, and a downcast sees the box.
+        let boxed = error.downcast_ref::<Box<kube::Error>>();
+        let client_error = error.downcast_ref().or(boxed.map(|error| &**error));
+        let message = client_error.and_then(|error: &kube::Error| match error {
+            kube::Error::Api(status) => Some(&status.message),
+            _ => None,
+        });
+        let message = message.filter(|message| !message.is_empty());
+        let text = message.cloned().unwrap_or_else(|| error.to_string());
+        if !line.contains(&text) {
+            let separator = if line.is_empty() { "" } else { ": " };
+            line.push_str(separator);
+            line.push_str(&text);
+        }
+        if message.is_some() {
+            break;
+        }
+    }
+    // A server may answer with several lines.
+    line.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller;
+
+    #[test]
+    fn message_of_the_server_is_printed_once() {
+        let status = serde_json::json!({
+            "status": "Failure", "code": 422, "reason": "Invalid",
+            "message": "Pod \"a\" is invalid: spec.containers: Required value",
+        });
+        let status = serde_json::from_value(status).unwrap();
+        let error = WriteError {
+            verb: "create",
+            kind: "Pod".to_owned(),
+            key: ObjectKey::namespaced("default", "a"),
+            source: Box::new(kube::Error::Api(status)),
+        };
+        let expected = "cannot create Pod default/a: Pod \"a\" is invalid: spec.containers: \
+                        Required value";
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(controller::Error::from(error).to_string(), expected);
+    }
+
+    #[test]
+    fn causes_follow_their_errors() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let error = kube::Error::Service(Box::new(refused));
+        let expected = "ServiceError: connection refused";
+        assert_eq!(one_line(&error), expected);
     }
 }

@@ -26,6 +26,7 @@ use serde::Serialize;
 
 pub(crate) use difference::difference;
 pub use error::WriteError;
+pub(crate) use error::one_line;
 pub(crate) use mapper::RestMapper;
 pub use options::{ConflictPolicy, Precondition, WriteOptions};
 pub use path::path_segment;

@@ -7,6 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::one_line;
+
 /// What follows a successful reconcile.
 ///
 /// ```
@@ -167,13 +169,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Error {
 impl fmt::Display for Error {
     /// The whole chain of causes on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.source)?;
-        let mut cause = self.source.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        f.write_str(&one_line(&*self.source))
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use kube::core::Status;
 
+use crate::client::one_line;
+
 /// Why a list or watch failed.
 ///
 /// ```
@@ -96,22 +98,13 @@ impl From<kube::Error> for ListWatchError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::from_status(&status),
-            kube::Error::HyperError(error) => Self::Unreachable(chain(&error)),
-            kube::Error::Service(error) => Self::Unreachable(chain(&*error)),
-            kube::Error::ReadEvents(error) => Self::Unreachable(chain(&error)),
-            kube::Error::Auth(error) => Self::Unauthorized(chain(&error)),
-            error => Self::Other(chain(&error)),
+            kube::Error::HyperError(error) => Self::Unreachable(one_line(&error)),
+            kube::Error::Service(error) => Self::Unreachable(one_line(&*error)),
+            kube::Error::ReadEvents(error) => Self::Unreachable(one_line(&error)),
+            kube::Error::Auth(error) => Self::Unauthorized(one_line(&error)),
+            error => Self::Other(one_line(&error)),
         }
     }
-}
-
-/// An error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 #[cfg(test)]
