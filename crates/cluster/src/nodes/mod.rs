@@ -33,6 +33,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use self::kubelet::server::Kubelets;
+pub(crate) use self::kubelet::server::Sample;
 
 use self::heartbeat::Heartbeat;
 use self::kubelet::Kubelet;
@@ -78,7 +79,7 @@ fn setup_servers(mgr: &mut Manager, nodes: Arc<SimulatedNodes>, kubelets: Kubele
     let client = Component::Kubelet.client(mgr, "kubelet");
     let pods = index::pods(mgr);
     let streams = SimulatedStreams::new(client.clone(), mgr.clock(), pods);
-    let server = KubeletServer::new(nodes, client, Arc::new(streams));
+    let server = KubeletServer::new(nodes, client, Arc::new(streams), mgr.clock());
     let serve = async move |stop: CancellationToken| {
         kubelets.serve(server, stop).await;
         Ok(())
