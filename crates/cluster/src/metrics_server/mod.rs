@@ -11,6 +11,8 @@ pub(crate) mod api; // types of metrics.k8s.io/v1beta1
 mod handler; // responses to requests
 mod registration; // Service, EndpointSlice and APIService
 mod table; // tables for kubectl get
+#[cfg(test)]
+mod tests; // who can read metrics
 mod tls; // certificate and front proxy authority
 
 use std::convert::Infallible;

@@ -2,9 +2,10 @@
 //!
 //! In: pods with running containers, and what their runtime measures. Out: one sample per
 //! container, for `/stats/summary` and the metrics server.
-//! Guarantees: a container has no sample in the first 10 seconds after its start; the CPU rate of
-//! a measured container is that between two samples which are at least 10 seconds apart, or since
-//! its start. Samples of containers that are no longer asked for are dropped after 10 minutes.
+//! Guarantees: the CPU rate of a measured container is that between two samples which are at least
+//! 10 seconds apart, or since its start; it has no sample in the first 10 seconds. A container whose
+//! usage is simulated has one from its start. Samples of containers that are no longer asked for are
+//! dropped after 10 minutes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -71,7 +72,7 @@ impl Sample {
 pub(crate) struct ContainerUsage<'a> {
     pub(crate) container: &'a Container,
     pub(crate) started_at: Timestamp,
-    /// `None` in the first 10 seconds.
+    /// `None` if it cannot be measured yet.
     pub(crate) sample: Option<Sample>,
 }
 
@@ -133,17 +134,18 @@ fn rate(
     })
 }
 
-/// The sample of a container whose usage is simulated.
-fn simulated(usage: SimulatedUsage, started_at: Timestamp, now: Timestamp) -> Option<Sample> {
+/// The sample of a container whose usage is simulated. The usage is constant, so its window may
+/// begin before the container.
+fn simulated(usage: SimulatedUsage, started_at: Timestamp, now: Timestamp) -> Sample {
     let age = remaining(started_at, now);
     let total = u128::from(usage.nano_cores) * age.as_nanos() / 1_000_000_000;
-    (age >= WINDOW_MIN).then(|| Sample {
+    Sample {
         taken_at: now,
-        window: age.min(SIMULATED_WINDOW),
+        window: SIMULATED_WINDOW,
         nano_cores: usage.nano_cores,
         cpu_nanos_total: u64::try_from(total).unwrap_or(u64::MAX),
         memory_working_set: usage.memory,
-    })
+    }
 }
 
 impl KubeletServer {
@@ -178,7 +180,10 @@ impl KubeletServer {
                     let name = &container.name;
                     self.samples.add(uid, name, usage, started_at, now)
                 }
-                None => simulated(SimulatedUsage::of(pod, container), started_at, now),
+                None => {
+                    let usage = SimulatedUsage::of(pod, container);
+                    Some(simulated(usage, started_at, now))
+                }
             };
             usage.push(ContainerUsage {
                 container,
@@ -258,8 +263,6 @@ mod tests {
             nano_cores: 250_000_000,
             memory: 64,
         };
-        assert_eq!(simulated(usage, at(100), at(109)), None);
-        let sample = simulated(usage, at(100), at(120)).unwrap();
         let expected = Sample {
             taken_at: at(120),
             window: Duration::from_secs(15),
@@ -267,6 +270,6 @@ mod tests {
             cpu_nanos_total: 5_000_000_000,
             memory_working_set: 64,
         };
-        assert_eq!(sample, expected);
+        assert_eq!(simulated(usage, at(100), at(120)), expected);
     }
 }
