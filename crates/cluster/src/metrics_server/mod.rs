@@ -61,6 +61,9 @@ pub(crate) fn setup(mgr: &mut Manager, kubelets: Kubelets) -> watch::Receiver<bo
     };
     let clock = mgr.clock();
     let serve = async move |stop: CancellationToken| {
+        let connections = stop.child_token();
+        // Connections also end with a task that is aborted.
+        let _ended = connections.clone().drop_guard();
         let started = async {
             let authority = registrar.front_proxy_authority().await?;
             let (acceptor, ca_bundle) = tls::acceptor(&authority, clock)?;
@@ -68,7 +71,7 @@ pub(crate) fn setup(mgr: &mut Manager, kubelets: Kubelets) -> watch::Receiver<bo
                 handler: Arc::new(handler),
                 acceptor,
                 tasks: TaskTracker::new(),
-                stop: stop.clone(),
+                stop: connections,
             };
             let connected = server.clone();
             let listening = kubelets.listen(ADDRESS, move || connected.connect());

@@ -9,7 +9,8 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 use crate::pods::test_cluster;
@@ -344,6 +345,100 @@ async fn autoscalers_of_the_same_pods_are_ambiguous() {
     assert_eq!(condition.message.as_deref(), Some(expected));
     cluster.delete(autoscaler("b", json!({}))).await;
     until_condition(&cluster, "a", "ScalingActive", "ValidMetricFound").await;
+    cluster.stop().await;
+}
+
+/// A custom resource `Fleet` with a scale subresource.
+fn fleets() -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let scale = json!({
+        "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "fleets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "fleets", "kind": "Fleet"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema},
+                "subresources": {"status": {}, "scale": scale},
+            }],
+        },
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn custom_resource_is_scaled_by_the_usage_of_a_container() {
+    let cluster = test_cluster(1).await;
+    cluster.apply(fleets()).await;
+    cluster.advance(Duration::from_secs(5)).await;
+    let fleet = json!({
+        "apiVersion": "example.com/v1", "kind": "Fleet", "metadata": {"name": "blue"},
+        "spec": {"replicas": 1},
+    });
+    cluster.apply(fleet).await;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Fleet"));
+    let fleets: Api<DynamicObject> =
+        Api::namespaced_with(cluster.client.clone(), "default", &resource);
+    let status = Patch::Merge(json!({"status": {"replicas": 1, "selector": "fleet=blue"}}));
+    let params = PatchParams::default();
+    fleets.patch_status("blue", &params, &status).await.unwrap();
+    let usage = json!({
+        "sim.bellerophon.io/memory-usage.ship": "300Mi",
+        "sim.bellerophon.io/memory-usage.log": "9Gi",
+    });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "ship", "labels": {"fleet": "blue"}, "annotations": usage},
+        "spec": {"containers": [{"name": "ship", "image": "i"}, {"name": "log", "image": "i"}]},
+    });
+    cluster.apply(pod).await;
+    let target = json!({"type": "AverageValue", "averageValue": "100Mi"});
+    let metric = json!({"name": "memory", "container": "ship", "target": target});
+    let spec = json!({
+        "scaleTargetRef": {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "blue"},
+        "metrics": [{"type": "ContainerResource", "containerResource": metric}],
+    });
+    cluster.apply(autoscaler("blue", spec)).await;
+    let rescaled = until_condition(&cluster, "blue", "AbleToScale", "SucceededRescale").await;
+    let expected = "the HPA controller was able to update the target scale to 3";
+    assert_eq!(rescaled.message.as_deref(), Some(expected));
+    let blue = fleets.get("blue").await.unwrap();
+    assert_eq!(blue.data["spec"]["replicas"], 3);
+    let autoscalers: Api<HorizontalPodAutoscaler> = cluster.namespaced("default");
+    let status = autoscalers.get("blue").await.unwrap().status.unwrap();
+    let metrics = status.current_metrics.unwrap();
+    let current = &metrics[0].container_resource.as_ref().unwrap().current;
+    assert_eq!(current.average_value.as_ref().unwrap().0, "300Mi");
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_without_metrics_prevent_a_scale_down() {
+    let cluster = test_cluster(2).await;
+    cluster.apply(web(2, "10m")).await;
+    until_replicas(&cluster, 2).await;
+    let nodes = cluster.cluster().nodes().unwrap();
+    nodes.partition("node-1").unwrap();
+    cluster.advance(Duration::from_secs(1)).await;
+    let down = json!({"stabilizationWindowSeconds": 0});
+    let behavior = json!({"behavior": {"scaleDown": down}});
+    cluster.apply(autoscaler("web", behavior)).await;
+    until_condition(&cluster, "web", "ScalingActive", "ValidMetricFound").await;
+    cluster.advance(Duration::from_secs(30)).await;
+    // A pod without metrics is assumed to use all of its request: 110m of 200m are above 50 %.
+    assert_eq!(replicas(&cluster).await, 2);
+    nodes.partition("node-2").unwrap();
+    let failed = until_condition(&cluster, "web", "ScalingActive", "FailedGetResourceMetric");
+    let message = failed.await.message.unwrap();
+    let expected = "no metrics returned from resource metrics API";
+    assert!(message.ends_with(expected), "{message}");
+    nodes.restore("node-1").unwrap();
+    nodes.restore("node-2").unwrap();
+    until_replicas(&cluster, 1).await;
     cluster.stop().await;
 }
 
