@@ -186,6 +186,7 @@ impl Handler {
         let path = request.uri().path().trim_matches('/');
         let segments: Vec<&str> = path.split('/').collect();
         let resource = match segments.as_slice() {
+            ["apis"] => return Ok(aggregated_discovery()),
             ["apis", GROUP, VERSION] => return Ok(discovery()),
             ["apis", GROUP, VERSION, resource @ ..] => resource,
             _ => return Err(Failure::no_such_path()),
@@ -328,20 +329,41 @@ fn list<M: Metrics>(metrics: &[M], options: &Options) -> Result<Value, Failure> 
     })
 }
 
+/// Name, kind and whether it is namespaced.
+const RESOURCES: [(&str, &str, bool); 2] = [
+    ("nodes", NodeMetrics::KIND, false),
+    ("pods", PodMetrics::KIND, true),
+];
+
+const VERBS: [&str; 2] = ["get", "list"];
+
+/// The aggregated discovery document, which the API server prefers.
+fn aggregated_discovery() -> Value {
+    let resources = RESOURCES.map(|(name, kind, namespaced)| {
+        let scope = if namespaced { "Namespaced" } else { "Cluster" };
+        json!({
+            "resource": name, "singularResource": "", "scope": scope, "verbs": VERBS,
+            "responseKind": {"group": GROUP, "version": VERSION, "kind": kind},
+        })
+    });
+    let version = json!({"version": VERSION, "resources": resources, "freshness": "Current"});
+    json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
+        "items": [{"metadata": {"name": GROUP}, "versions": [version]}],
+    })
+}
+
 fn discovery() -> Value {
-    let resource = |name: &str, kind: &str, namespaced: bool| {
+    let resources = RESOURCES.map(|(name, kind, namespaced)| {
         json!({
             "name": name, "singularName": "", "namespaced": namespaced, "kind": kind,
-            "verbs": ["get", "list"],
+            "verbs": VERBS,
         })
-    };
+    });
     json!({
         "kind": "APIResourceList", "apiVersion": "v1",
         "groupVersion": format!("{GROUP}/{VERSION}"),
-        "resources": [
-            resource("nodes", NodeMetrics::KIND, false),
-            resource("pods", PodMetrics::KIND, true),
-        ],
+        "resources": resources,
     })
 }
 
