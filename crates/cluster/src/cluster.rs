@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use crate::component::Component;
 use crate::identity::Identity;
 use crate::nodes::{self, Kubelets, Nodes, ProcessNodes};
-use crate::{core, scheduler, workloads};
+use crate::{core, metrics_server, scheduler, workloads};
 
 /// How much of a cluster runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,8 @@ pub struct Builder {
     level: Level,
     nodes: usize,
     process_nodes: Option<ProcessNodes>,
-    kubelets: Kubelets,
+    /// `None` if the API server does not reach them.
+    kubelets: Option<Kubelets>,
     root_ca: String,
     clock: Clock,
     rng: Rng,
@@ -97,9 +98,12 @@ impl Builder {
     }
 
     /// How the API server reaches the kubelets of the nodes, for logs, exec, attach and
-    /// port-forward. Default: it does not.
+    /// port-forward, and the metrics server, which [`Level::Full`] then has. Default: it does not.
     pub fn kubelets(self, kubelets: Kubelets) -> Self {
-        Self { kubelets, ..self }
+        Self {
+            kubelets: Some(kubelets),
+            ..self
+        }
     }
 
     /// The CA certificates that clients of the server trust, in PEM. Every namespace gets them as
@@ -172,13 +176,16 @@ impl Builder {
         }
         let mut nodes = None;
         if self.level != Level::Core {
+            let kubelets = self.kubelets.clone().unwrap_or_default();
             let (simulated, ready) =
-                nodes::setup_kubelets(&mut mgr, self.nodes, self.process_nodes, self.kubelets);
+                nodes::setup_kubelets(&mut mgr, self.nodes, self.process_nodes, kubelets);
             nodes = Some(simulated);
             readiness.push(ready);
         }
         if self.level == Level::Full {
             nodes::setup_controllers(&mut mgr);
+            let metrics_server = self.kubelets.map(|it| metrics_server::setup(&mut mgr, it));
+            readiness.extend(metrics_server);
         }
         Cluster {
             manager: mgr.start(),
@@ -204,7 +211,8 @@ impl fmt::Debug for Builder {
 pub struct Cluster {
     manager: RunningManager,
     nodes: Option<Nodes>,
-    /// Whether the garbage collector observes every resource; whether every node is Ready.
+    /// Whether the garbage collector observes every resource; whether every node is Ready; whether
+    /// the metrics server is registered.
     readiness: Vec<watch::Receiver<bool>>,
 }
 
@@ -218,7 +226,7 @@ impl Cluster {
             level: Level::default(),
             nodes: 0,
             process_nodes: None,
-            kubelets: Kubelets::default(),
+            kubelets: None,
             root_ca: String::new(),
             clock: Clock::system(),
             rng: Rng::from_os(),

@@ -8,6 +8,8 @@
 
 use serde_json::{Value, json};
 
+use crate::metrics_server::{ACCOUNT, REGISTRAR};
+
 /// A user and its groups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
@@ -20,7 +22,8 @@ pub struct Identity {
 /// The user of the simulated kubelets.
 const KUBELET: &str = "bellerophon:kubelet";
 
-/// The user that creates the default storage class, which is an add-on of real clusters.
+/// The user that creates the default storage class and registers the metrics server, which are
+/// add-ons of real clusters.
 const ADD_ON: &str = "bellerophon:add-on";
 
 impl Identity {
@@ -39,10 +42,11 @@ impl Identity {
                     ..Self::user(KUBELET)
                 };
             }
-            "storage-class" => return Self::user(ADD_ON),
+            "storage-class" | REGISTRAR => return Self::user(ADD_ON),
             "controllermanager" => "disruption-controller",
             "daemonset-controller" => "daemon-set-controller",
             "garbage-collector-controller" => "generic-garbage-collector",
+            "horizontal-pod-autoscaler-controller" => "horizontal-pod-autoscaler",
             "node-lifecycle-controller" | "taint-eviction-controller" => "node-controller",
             "persistentvolume-binder-controller" | "persistentvolume-reclaimer" => {
                 "persistent-volume-binder"
@@ -99,6 +103,11 @@ const PATCHED: &[(&str, &str, &str)] = &[
         "discovery.k8s.io",
         "endpointslices",
     ),
+    (
+        "horizontal-pod-autoscaler",
+        "autoscaling",
+        "horizontalpodautoscalers/status",
+    ),
     ("job-controller", "batch", "jobs/status"),
     ("namespace-controller", "", "namespaces/finalize"),
     ("namespace-controller", "", "namespaces/status"),
@@ -139,12 +148,12 @@ pub fn rbac_objects() -> Vec<Value> {
         let resources = [resource];
         json!({"verbs": [verb], "apiGroups": [group], "resources": resources})
     };
-    let create_classes = rule("create", "storage.k8s.io", "storageclasses");
     let mut objects = vec![
         binding(KUBELET, KUBELET, "system:node"),
-        role(ADD_ON, vec![create_classes]),
+        role(ADD_ON, add_on_rules()),
         binding(ADD_ON, ADD_ON, ADD_ON),
     ];
+    objects.extend(metrics_server_objects());
     for account in PATCHED.chunk_by(|(left, ..), (right, ..)| left == right) {
         let name = account[0].0;
         let rules = account
@@ -156,6 +165,63 @@ pub fn rbac_objects() -> Vec<Value> {
         objects.push(binding(&role_name, &user, &role_name));
     }
     objects
+}
+
+/// What add-ons create, and patch when a cluster starts again.
+fn add_on_rules() -> Vec<Value> {
+    let mut rules = Vec::new();
+    for (group, resource, name) in [
+        ("storage.k8s.io", "storageclasses", ""),
+        ("", "services", ACCOUNT),
+        ("discovery.k8s.io", "endpointslices", ACCOUNT),
+        (
+            "apiregistration.k8s.io",
+            "apiservices",
+            "v1beta1.metrics.k8s.io",
+        ),
+    ] {
+        let resources = [resource];
+        rules.push(json!({"verbs": ["create"], "apiGroups": [group], "resources": resources}));
+        if !name.is_empty() {
+            rules.push(json!({
+                "verbs": ["get", "patch"], "apiGroups": [group], "resources": resources,
+                "resourceNames": [name],
+            }));
+        }
+    }
+    rules
+}
+
+/// The RBAC objects of metrics-server's manifests: users who can view pods can view their metrics,
+/// and the server can read the authority of the front proxy. It has no other permissions, because
+/// it reads the caches of this process.
+fn metrics_server_objects() -> [Value; 2] {
+    let aggregate_to = |role: &str| format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+    let reader = json!({
+        "apiVersion": API_VERSION, "kind": "ClusterRole",
+        "metadata": {
+            "name": "system:aggregated-metrics-reader",
+            "labels": {
+                aggregate_to("view"): "true",
+                aggregate_to("edit"): "true",
+                aggregate_to("admin"): "true",
+            },
+        },
+        "rules": [{
+            "verbs": ["get", "list", "watch"],
+            "apiGroups": ["metrics.k8s.io"], "resources": ["pods", "nodes"],
+        }],
+    });
+    let group = "rbac.authorization.k8s.io";
+    let role = "extension-apiserver-authentication-reader";
+    let namespace = "kube-system";
+    let authority = json!({
+        "apiVersion": API_VERSION, "kind": "RoleBinding",
+        "metadata": {"namespace": namespace, "name": "metrics-server-auth-reader"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": ACCOUNT}],
+    });
+    [reader, authority]
 }
 
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";

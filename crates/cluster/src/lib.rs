@@ -3,9 +3,10 @@
 //! ```text
 //! API server ⇄ kube::Client ⇄ one shared informer per kind
 //!    ├→ core       garbage collector, namespace, service account, cluster roles, endpoints, …
-//!    ├→ workloads  Deployment → ReplicaSet → Pod, StatefulSet, DaemonSet, Job, CronJob, …
+//!    ├→ workloads  Deployment → ReplicaSet → Pod, StatefulSet, DaemonSet, Job, autoscaler, …
 //!    ├→ scheduler  binds pods to nodes
-//!    └→ nodes      simulated kubelets, node lifecycle, taint eviction, pod garbage collection
+//!    ├→ nodes      simulated kubelets, node lifecycle, taint eviction, pod garbage collection
+//!    └→ metrics server
 //! ```
 //!
 //! Each controller reads its caches, computes a plan without IO and applies it. Controllers do not
@@ -38,15 +39,18 @@ mod identity; // users and permissions of the controllers
 mod api_errors; // classification of API errors
 mod evict; // DisruptionTarget condition and delete
 mod index; // shared informers and indexes
+mod label_selector; // label selectors in text form
 mod node_affinity; // node selector and node affinity
 mod notify; // event handler that notifies a task
+mod quantity; // parsing and canonical form of quantities
 mod taints; // taints and tolerations
 mod trim; // cache transform for pods
 
 mod core; // controllers of every level
+mod metrics_server; // metrics.k8s.io
 mod nodes; // simulated nodes and node lifecycle
 mod scheduler; // binds pods to nodes
-mod workloads; // Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob
+mod workloads; // Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob, autoscaler
 
 pub use cluster::{Builder, Cluster, ClusterError, Level};
 pub use identity::{Identity, rbac_objects};

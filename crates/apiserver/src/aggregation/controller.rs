@@ -1,12 +1,14 @@
 //! Checks the registered servers again and again.
 //!
 //! Guarantees: a server is checked when its APIService, Service or EndpointSlices change, every 30
-//! seconds, and more often while its check fails (5 ms, doubled up to 30 s). Without registered
-//! servers there is no timer and no watch.
+//! seconds, and more often while its check fails (5 ms, doubled up to 30 s). Its documents are read
+//! with the first check that succeeds after a change, and every minute. Without registered servers
+//! there is no timer and no watch.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{join_all, select_all};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Aggregator, GROUP, PLURAL, availability::Availability};
@@ -24,6 +26,10 @@ use crate::{
 /// How often an available server is checked.
 const RESYNC_PERIOD: Duration = Duration::from_secs(30);
 
+/// How often the documents of an available server are read (upstream: the discovery manager and
+/// the OpenAPI controllers).
+const DOCUMENTS_PERIOD: Duration = Duration::from_secs(60);
+
 /// The pause after the first failed check; each further one is twice as long, up to the resync
 /// period.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
@@ -38,12 +44,17 @@ impl Aggregator {
     /// Keeps conditions and documents of registered servers up to date until `stop` is cancelled.
     pub(crate) async fn run(&self, api: &Api, connector: &Connector, stop: CancellationToken) {
         let mut retry = RETRY_FIRST;
+        let mut documents_due = Instant::now();
         loop {
+            let with_documents = Instant::now() >= documents_due;
+            if with_documents {
+                documents_due = Instant::now() + DOCUMENTS_PERIOD;
+            }
             let since = api.store.revision();
             let catalog = api.registry.catalog();
             let checks = catalog
                 .remotes()
-                .map(|remote| self.sync(api, connector, remote));
+                .map(|remote| self.sync(api, connector, remote, with_documents));
             let Some(checked) = stop.run_until_cancelled(join_all(checks)).await else {
                 return;
             };
@@ -64,19 +75,22 @@ impl Aggregator {
             let watches = watches(api, namespaces.cloned().collect(), since);
             let changed = watches.iter().map(|watch| Box::pin(watch.changed()));
             let changed: Vec<_> = changed.collect();
-            let pause = async {
+            let has_changed = async {
                 if changed.is_empty() {
                     std::future::pending::<()>().await;
                 }
                 tokio::select! {
-                    _ = select_all(changed) => {}
-                    () = tokio::time::sleep(pause) => {}
+                    _ = select_all(changed) => true,
+                    () = tokio::time::sleep(pause) => false,
                 }
             };
-            tokio::select! {
+            let has_changed = tokio::select! {
                 () = stop.cancelled() => return,
-                () = api.api_services_changed.notified() => {}
-                () = pause => {}
+                () = api.api_services_changed.notified() => true,
+                has_changed = has_changed => has_changed,
+            };
+            if has_changed {
+                documents_due = Instant::now();
             }
         }
     }
@@ -87,9 +101,11 @@ impl Aggregator {
         api: &Api,
         connector: &Connector,
         remote: &Arc<RemoteVersion>,
+        with_documents: bool,
     ) -> Availability {
         let availability = self.check(api, connector, remote).await;
-        if availability.is_available() {
+        let has_documents = remote.discovery.is_some();
+        if availability.is_available() && (with_documents || !has_documents) {
             let documents = self.documents(api, connector, remote).await;
             api.registry.update_remotes(|catalog| {
                 let remotes = catalog.remotes().map(|known| {

@@ -4,7 +4,11 @@
 //! can be trusted to state any user. It is in the ConfigMap
 //! `kube-system/extension-apiserver-authentication`.
 
-use std::{fmt, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -50,11 +54,24 @@ const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
+/// TLS configurations that are kept. Further ones replace all of them.
+const CONFIGS_MAX: usize = 64;
+
 /// The client certificate of this server, and the authority that signed it.
 pub(crate) struct FrontProxy {
     ca_pem: String,
     certificate: CertificateDer<'static>,
     key: PrivatePkcs8KeyDer<'static>,
+    /// By what makes them differ. A configuration has the sessions of its servers, which are
+    /// resumed by the next requests.
+    configs: Mutex<HashMap<Trust, Arc<ClientConfig>>>,
+}
+
+/// Which certificates of a server are accepted.
+#[derive(PartialEq, Eq, Hash)]
+struct Trust {
+    ca_bundle: Vec<u8>,
+    insecure_skip_tls_verify: bool,
 }
 
 impl fmt::Debug for FrontProxy {
@@ -74,6 +91,7 @@ impl FrontProxy {
             ca_pem: client.ca_pem,
             certificate: client.certificate,
             key: client.key,
+            configs: Mutex::default(),
         })
     }
 
@@ -85,16 +103,45 @@ impl FrontProxy {
     /// The server of a version of a group, as `spec.caBundle` and `spec.insecureSkipTLSVerify` of
     /// its APIService have it. Mirrors `BuildTransportConfig`.
     pub(super) fn peer(&self, remote: &RemoteVersion) -> Result<TlsPeer, String> {
+        let name = format!("{}.{}.svc", remote.service, remote.namespace);
+        Ok(TlsPeer {
+            name: ServerName::try_from(name).map_err(|error| error.to_string())?,
+            config: self.config(remote)?,
+        })
+    }
+
+    fn config(&self, remote: &RemoteVersion) -> Result<Arc<ClientConfig>, String> {
+        let trust = Trust {
+            ca_bundle: remote.ca_bundle.clone(),
+            insecure_skip_tls_verify: remote.insecure_skip_tls_verify,
+        };
+        if let Some(config) = self.lock_configs().get(&trust) {
+            return Ok(config.clone());
+        }
+        let config = Arc::new(self.new_config(&trust)?);
+        let mut configs = self.lock_configs();
+        if configs.len() >= CONFIGS_MAX {
+            configs.clear();
+        }
+        configs.insert(trust, config.clone());
+        Ok(config)
+    }
+
+    fn lock_configs(&self) -> MutexGuard<'_, HashMap<Trust, Arc<ClientConfig>>> {
+        self.configs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn new_config(&self, trust: &Trust) -> Result<ClientConfig, String> {
         let builder = ClientConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| error.to_string())?;
-        let builder = if remote.insecure_skip_tls_verify {
+        let builder = if trust.insecure_skip_tls_verify {
             builder
                 .dangerous()
                 .with_custom_certificate_verifier(accept_any_certificate())
         } else {
             let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(&remote.ca_bundle) {
+            for certificate in CertificateDer::pem_slice_iter(&trust.ca_bundle) {
                 let certificate = certificate.map_err(|error| error.to_string())?;
                 roots.add(certificate).map_err(|error| error.to_string())?;
             }
@@ -107,11 +154,7 @@ impl FrontProxy {
             )
             .map_err(|error| error.to_string())?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let name = format!("{}.{}.svc", remote.service, remote.namespace);
-        Ok(TlsPeer {
-            name: ServerName::try_from(name).map_err(|error| error.to_string())?,
-            config: Arc::new(config),
-        })
+        Ok(config)
     }
 }
 

@@ -3,7 +3,11 @@
 use std::{
     convert::Infallible,
     net::SocketAddr,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -16,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use kube::{Client, client::Body};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{
-    RootCertStore, ServerConfig,
+    HandshakeKind, RootCertStore, ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
     server::WebPkiClientVerifier,
@@ -35,6 +39,8 @@ const ROOT: &str = "/apis/ext.example.com/v1";
 struct Extension {
     tls: Arc<OnceLock<TlsAcceptor>>,
     requests: Arc<Mutex<Vec<(SocketAddr, http::request::Parts)>>>,
+    /// The number of connections that resumed a session.
+    resumed: Arc<AtomicUsize>,
 }
 
 impl std::fmt::Debug for Extension {
@@ -114,6 +120,9 @@ impl Dialer for Extension {
             let Ok(stream) = tls.accept(far).await else {
                 return;
             };
+            if stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed) {
+                extension.resumed.fetch_add(1, Ordering::Relaxed);
+            }
             let service = service_fn(move |request| {
                 let response = extension.answer(address, request);
                 async { Ok::<_, Infallible>(response) }
@@ -238,6 +247,45 @@ async fn registered_server_serves_its_group() {
     let ann = cluster.client_of("ann");
     let answer = send(&ann, get(&format!("{ROOT}/namespaces/ns/things/a"))).await;
     assert_eq!(answer.code, 403);
+    cluster.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn session_of_a_server_is_resumed() {
+    let extension = Extension::default();
+    let cluster = Cluster::start(extension.clone()).await;
+    let ca = extension.trust(&front_proxy_ca(&cluster).await);
+    make_service(&cluster, 443).await;
+    make_endpoints(&cluster, true).await;
+    register(&cluster, json!({"caBundle": BASE64_STANDARD.encode(ca)})).await;
+    available(&cluster, "Passed").await;
+    let before = extension.resumed.load(Ordering::Relaxed);
+    let answer = send(&cluster.in_process, get(ROOT)).await;
+    assert_eq!(answer.code, 200);
+    assert!(extension.resumed.load(Ordering::Relaxed) > before);
+    cluster.server.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn documents_are_read_every_minute_and_checks_made_twice() {
+    let extension = Extension::default();
+    let cluster = Cluster::start(extension.clone()).await;
+    let ca = extension.trust(&front_proxy_ca(&cluster).await);
+    make_service(&cluster, 443).await;
+    make_endpoints(&cluster, true).await;
+    register(&cluster, json!({"caBundle": BASE64_STANDARD.encode(ca)})).await;
+    available(&cluster, "Passed").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    extension.requests.lock().expect("no panic").clear();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let count = |path: &str| {
+        let requests = extension.requests.lock().expect("no panic");
+        let of_path = requests.iter().filter(|(_, head)| head.uri.path() == path);
+        of_path.count()
+    };
+    // The server has no aggregated discovery, so every reading includes the root.
+    assert_eq!(count("/openapi/v3"), 10);
+    assert_eq!(count(ROOT), 30);
     cluster.server.shutdown().await;
 }
 

@@ -1,4 +1,4 @@
-//! Nodes and their pods in a full cluster: get, describe, cordon, drain.
+//! Nodes and their pods in a full cluster: get, describe, cordon, drain, top.
 
 use crate::kubectl::{Kubectl, KubectlTest, Setup, assert_in_order};
 
@@ -17,6 +17,7 @@ pub(crate) fn tests() -> Vec<KubectlTest> {
             Setup::Cluster,
             commands_in_simulated_pods_are_refused_with_a_reason,
         ),
+        KubectlTest::new(Setup::Cluster, top_shows_the_usage_of_nodes_and_pods),
         KubectlTest::new(Setup::Cluster, logs_are_those_of_the_annotation),
         KubectlTest::new(Setup::Cluster, power_annotation_reboots_a_node),
     ]
@@ -206,13 +207,41 @@ fn commands_in_simulated_pods_are_refused_with_a_reason(kubectl: &Kubectl) {
             "kubectl {line}\n{error}"
         );
     }
-    for line in ["top nodes", "top pods"] {
-        let error = kubectl.run_failing(line);
-        assert!(
-            error.contains("Metrics API not available"),
-            "kubectl {line}\n{error}"
-        );
-    }
+}
+
+fn top_shows_the_usage_of_nodes_and_pods(kubectl: &Kubectl) {
+    let file = kubectl.write(
+        "pod.json",
+        r#"{
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "web", "labels": {"app": "web"},
+                "annotations": {"sim.bellerophon.io/memory-usage.proxy": "8Mi"}
+            },
+            "spec": {"nodeName": "node-2", "containers": [
+                {"name": "app", "image": "i",
+                 "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}}},
+                {"name": "proxy", "image": "i"}
+            ]}
+        }"#,
+    );
+    kubectl.run(&format!("apply -f {file}"));
+    kubectl.run("wait --for=condition=Ready pod/web --timeout=60s");
+    let pods = kubectl.table("top pods");
+    assert_eq!(pods, ["NAME CPU(cores) MEMORY(bytes)", "web 250m 72Mi"]);
+    let containers = kubectl.table("top pod web --containers");
+    assert_eq!(containers[1..], ["web app 250m 64Mi", "web proxy 0m 8Mi"]);
+    assert_eq!(kubectl.run("top pods -l app=other"), "");
+    let nodes = kubectl.table("top nodes --sort-by=cpu");
+    assert_eq!(nodes.len(), 4, "{nodes:#?}");
+    assert!(nodes[1].starts_with("node-2 250m 0% 72Mi 0%"), "{nodes:#?}");
+    let table = kubectl.table("get pods.metrics.k8s.io");
+    assert_eq!(table, ["NAME CPU MEMORY WINDOW", "web 250m 72Mi 15s"]);
+    let service = kubectl.table("get apiservice v1beta1.metrics.k8s.io");
+    assert!(
+        service[1].starts_with("v1beta1.metrics.k8s.io kube-system/metrics-server True "),
+        "{service:#?}"
+    );
 }
 
 fn logs_are_those_of_the_annotation(kubectl: &Kubectl) {

@@ -25,6 +25,8 @@
 //!   the grace period ends first. Default: 0s.
 //! - `stop-exit-code` (integer): the exit code after a stop request. Default: 0.
 //! - `log` (string): the log of the container. Default: logs are refused.
+//! - `cpu-usage`, `memory-usage` (quantity): what the statistics of the kubelet show. Default: the
+//!   request of the container, or 0.
 //!
 //! Durations are written as `500ms`, `90s` or `1m30s`.
 
@@ -34,8 +36,10 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::runtime::{ContainerConfig, ContainerType};
+use crate::quantity::{is_non_negative, nano_value, value};
 
 /// The prefix of all simulation annotations.
 pub(crate) const PREFIX: &str = "sim.bellerophon.io/";
@@ -140,6 +144,39 @@ pub(crate) fn log_annotation<'a>(pod: &'a Pod, container: &str) -> Option<&'a st
     annotations.text("log")
 }
 
+/// What a container uses all the time that it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SimulatedUsage {
+    /// In billionths of a CPU.
+    pub(crate) nano_cores: u64,
+    /// In bytes.
+    pub(crate) memory: u64,
+}
+
+impl SimulatedUsage {
+    /// By the annotations of a pod, or by the requests of the container.
+    pub(crate) fn of(pod: &Pod, container: &Container) -> Self {
+        let annotations = ContainerAnnotations {
+            all: pod.metadata.annotations.as_ref(),
+            container: &container.name,
+        };
+        let requests = container
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.requests.as_ref());
+        let amount = |annotation: &str, resource: &str, value: fn(&Quantity) -> i64| {
+            let request = || requests?.get(resource).cloned();
+            let quantity = annotations.quantity(annotation).or_else(request);
+            let amount = quantity.as_ref().map_or(0, value);
+            u64::try_from(amount).unwrap_or_default()
+        };
+        Self {
+            nano_cores: amount("cpu-usage", "cpu", nano_value),
+            memory: amount("memory-usage", "memory", value),
+        }
+    }
+}
+
 impl<'a> ContainerAnnotations<'a, '_> {
     fn value(&self, name: &str) -> Option<&'a str> {
         self.text(name).map(str::trim)
@@ -162,6 +199,11 @@ impl<'a> ContainerAnnotations<'a, '_> {
 
     fn integer(&self, name: &str) -> Option<i32> {
         self.value(name)?.parse().ok()
+    }
+
+    fn quantity(&self, name: &str) -> Option<Quantity> {
+        let text = self.value(name)?;
+        is_non_negative(text).then(|| Quantity(text.to_owned()))
     }
 }
 
@@ -192,6 +234,9 @@ pub(crate) fn validate(annotations: Option<&BTreeMap<String, String>>) -> Vec<St
                 }
                 "ready" => (!matches!(value, "true" | "false")).then_some("true or false"),
                 "fail" => (!matches!(value, "pull" | "create")).then_some("pull or create"),
+                "cpu-usage" | "memory-usage" => {
+                    (!is_non_negative(value)).then_some("a quantity such as 250m or 64Mi")
+                }
                 "exit-reason" | "log" => None,
                 _ => {
                     return Some(format!(
@@ -364,18 +409,65 @@ mod tests {
     }
 
     #[test]
+    fn usage_is_that_of_annotations_or_requests() {
+        let requests = json!({"cpu": "250m", "memory": "64Mi"});
+        for (case, annotations, requests, nano_cores, memory) in [
+            ("no requests", json!({}), json!({}), 0, 0),
+            (
+                "requests",
+                json!({}),
+                requests.clone(),
+                250_000_000,
+                64 << 20,
+            ),
+            (
+                "annotations",
+                json!({
+                    "sim.bellerophon.io/cpu-usage": "1.5",
+                    "sim.bellerophon.io/cpu-usage.app": "2",
+                    "sim.bellerophon.io/memory-usage": "1Gi",
+                }),
+                requests.clone(),
+                2_000_000_000,
+                1 << 30,
+            ),
+            (
+                "invalid annotation",
+                json!({"sim.bellerophon.io/cpu-usage": "-1"}),
+                requests,
+                250_000_000,
+                64 << 20,
+            ),
+        ] {
+            let container = json!({"name": "app", "resources": {"requests": requests}});
+            let pod = json!({
+                "metadata": {"annotations": annotations},
+                "spec": {"containers": [container]},
+            });
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            let container = &pod.spec.as_ref().unwrap().containers[0];
+            let expected = SimulatedUsage { nano_cores, memory };
+            assert_eq!(SimulatedUsage::of(&pod, container), expected, "{case}");
+        }
+    }
+
+    #[test]
     fn invalid_annotations_are_reported() {
         let annotations = json!({
             "other.example.com/x": "y",
             "sim.bellerophon.io/run-for": "soon",
             "sim.bellerophon.io/fail.app": "pull",
             "sim.bellerophon.io/exit-code": "7",
+            "sim.bellerophon.io/cpu-usage": "250m",
             "sim.bellerophon.io/jump": "high",
+            "sim.bellerophon.io/memory-usage": "much",
         });
         let annotations: BTreeMap<String, String> = serde_json::from_value(annotations).unwrap();
         let expected = [
             "annotation sim.bellerophon.io/jump is not a simulation annotation of pods; \
              it is ignored",
+            "annotation sim.bellerophon.io/memory-usage must be a quantity such as 250m or 64Mi, \
+             got \"much\"; it is ignored",
             "annotation sim.bellerophon.io/run-for must be a duration such as 1m30s, \
              got \"soon\"; it is ignored",
         ];

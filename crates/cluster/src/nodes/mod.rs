@@ -34,6 +34,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use self::kubelet::server::Kubelets;
+pub(crate) use self::kubelet::server::Sample;
 
 use self::heartbeat::Heartbeat;
 use self::kubelet::Kubelet;
@@ -107,7 +108,7 @@ fn setup_servers(
     kubelets: Kubelets,
 ) {
     let client = Component::Kubelet.client(mgr, "kubelet");
-    let server = KubeletServer::new(nodes, client, streams);
+    let server = KubeletServer::new(nodes, client, streams, mgr.clock());
     let serve = async move |stop: CancellationToken| {
         kubelets.serve(server, stop).await;
         Ok(())

@@ -47,7 +47,7 @@ use self::volume_binding::VolumeBinding;
 use crate::component::Component;
 use crate::index;
 
-pub(crate) use resources::{milli_value as quantity_milli_value, value as quantity_value};
+pub(crate) use self::resources::pod_requests;
 
 /// The maximum number of concurrent actions. At the limit no scheduling cycle starts.
 const MAX_CONCURRENT_ACTIONS: usize = 32;

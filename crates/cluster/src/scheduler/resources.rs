@@ -1,14 +1,15 @@
 //! Resource requests of pods and allocatable resources of nodes.
 //!
 //! In: `v1.ResourceList` maps of quantities. Out: CPU in milli-CPUs, everything else in base units.
-//! Guarantees: values are rounded up, as `Quantity.Value` and `Quantity.MilliValue` do; a quantity
-//! that cannot be parsed counts as zero.
+//! Guarantees: values are rounded up; a quantity that cannot be parsed counts as zero.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::quantity::{milli_value, value};
 
 /// CPU request that scoring assumes for a container without one, in milli-CPUs
 /// (upstream `DefaultMilliCPURequest`).
@@ -184,124 +185,11 @@ fn aggregate_container_requests(
     total
 }
 
-/// A quantity in base units, rounded up. Mirrors `Quantity.Value`.
-pub(crate) fn value(quantity: &Quantity) -> i64 {
-    scaled_value(quantity, 1)
-}
-
-/// A quantity in thousandths, rounded up. Mirrors `Quantity.MilliValue`.
-pub(crate) fn milli_value(quantity: &Quantity) -> i64 {
-    scaled_value(quantity, 1000)
-}
-
-fn scaled_value(quantity: &Quantity, parts_per_unit: i128) -> i64 {
-    parse(&quantity.0).map_or(0, |(mantissa, scale)| {
-        let (numerator, denominator) = scale.fraction(mantissa * parts_per_unit);
-        let rounded =
-            numerator.div_euclid(denominator) + i128::from(numerator.rem_euclid(denominator) != 0);
-        i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
-    })
-}
-
-/// The scale of a quantity's suffix: 10 to the power of `tens`, times 2 to the power of `twos`.
-#[derive(Clone, Copy, Debug)]
-struct Scale {
-    tens: i32,
-    twos: u32,
-}
-
-impl Scale {
-    /// The scaled mantissa as numerator and denominator.
-    fn fraction(self, mantissa: i128) -> (i128, i128) {
-        let power = |exponent: u32| 10_i128.checked_pow(exponent).unwrap_or(i128::MAX);
-        // Quantities above the range saturate instead of wrapping.
-        let mantissa = mantissa.saturating_mul(1 << self.twos);
-        match u32::try_from(self.tens) {
-            Ok(tens) => (mantissa.saturating_mul(power(tens)), 1),
-            Err(_) => (mantissa, power(self.tens.unsigned_abs())),
-        }
-    }
-}
-
-/// Splits a quantity into its digits as one integer and its scale.
-fn parse(text: &str) -> Option<(i128, Scale)> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-'))
-        .unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
-    let fraction = i32::try_from(fraction.len()).ok()?;
-    let decimal = |tens: i32| Scale {
-        tens: tens - fraction,
-        twos: 0,
-    };
-    let binary = |twos: u32| Scale {
-        tens: -fraction,
-        twos,
-    };
-    let scale = match suffix {
-        "n" => decimal(-9),
-        "u" => decimal(-6),
-        "m" => decimal(-3),
-        "" => decimal(0),
-        "k" => decimal(3),
-        "M" => decimal(6),
-        "G" => decimal(9),
-        "T" => decimal(12),
-        "P" => decimal(15),
-        "E" => decimal(18),
-        "Ki" => binary(10),
-        "Mi" => binary(20),
-        "Gi" => binary(30),
-        "Ti" => binary(40),
-        "Pi" => binary(50),
-        "Ei" => binary(60),
-        // A decimal exponent, such as 1e3. Exponents beyond 30 are rejected.
-        _ => decimal(
-            suffix
-                .strip_prefix(['e', 'E'])?
-                .parse()
-                .ok()
-                .filter(|tens: &i32| tens.abs() <= 30)?,
-        ),
-    };
-    Some((mantissa, scale))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn quantities_are_parsed_and_rounded_up() {
-        for (text, expected_milli, expected) in [
-            ("0", 0, 0),
-            ("1", 1000, 1),
-            ("100m", 100, 1),
-            ("1.5", 1500, 2),
-            ("0.0001", 1, 1),
-            ("2k", 2_000_000, 2000),
-            ("1e3", 1_000_000, 1000),
-            ("1E", i64::MAX, 1_000_000_000_000_000_000),
-            ("1Ki", 1_024_000, 1024),
-            ("1.5Gi", 1_610_612_736_000, 1_610_612_736),
-            ("100n", 1, 1),
-            ("-1", -1000, -1),
-            ("many", 0, 0),
-            ("9999999999E", i64::MAX, i64::MAX),
-        ] {
-            let quantity = Quantity(text.into());
-            assert_eq!(
-                milli_value(&quantity),
-                expected_milli,
-                "milli value of {text}"
-            );
-            assert_eq!(value(&quantity), expected, "value of {text}");
-        }
-    }
 
     #[test]
     fn pod_requests_are_the_maximum_of_containers_and_init_containers() {

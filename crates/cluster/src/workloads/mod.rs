@@ -1,5 +1,5 @@
 //! Workload controllers: Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet,
-//! Job, CronJob and PodDisruptionBudget.
+//! Job, CronJob, PodDisruptionBudget and HorizontalPodAutoscaler.
 //!
 //! Each controller reads its caches, computes a plan without IO and applies it. Shared modules are
 //! listed first.
@@ -21,6 +21,7 @@ mod cron_job; // CronJob controller
 mod daemon_set; // DaemonSet controller
 mod deployment; // Deployment controller
 mod disruption; // PodDisruptionBudget controller
+mod horizontal_pod_autoscaler; // HorizontalPodAutoscaler controller
 mod job; // Job controller
 mod replica_set; // ReplicaSet and ReplicationController controllers
 mod stateful_set; // StatefulSet controller
@@ -39,4 +40,5 @@ pub(crate) fn setup(mgr: &mut Manager) {
     job::setup(mgr);
     cron_job::setup(mgr);
     disruption::setup(mgr);
+    horizontal_pod_autoscaler::setup(mgr);
 }

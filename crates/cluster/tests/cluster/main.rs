@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
+mod autoscaling; // HorizontalPodAutoscalers and metrics.k8s.io
 mod core_controllers; // cluster roles, finished Jobs, volume protection
 mod endpoints; // EndpointSlices and Endpoints
 mod extremes; // values at the limits of their types

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::super::node_status::CAPACITY;
 use super::super::runtime::PodNode;
-use crate::scheduler::{quantity_milli_value, quantity_value};
+use crate::quantity;
 
 /// The value of a field of a pod. Mirrors `ExtractFieldPathAsString` and
 /// `podFieldSelectorRuntimeValue`.
@@ -85,15 +85,15 @@ pub(super) fn resource(
     let no_divisor = Quantity("1".to_owned());
     let divisor = selector.divisor.as_ref();
     let divisor = divisor
-        .filter(|divisor| quantity_milli_value(divisor) > 0)
+        .filter(|divisor| quantity::milli_value(divisor) > 0)
         .unwrap_or(&no_divisor);
     let (value, divisor) = if resource == "cpu" {
         (
-            quantity_milli_value(&quantity),
-            quantity_milli_value(divisor),
+            quantity::milli_value(&quantity),
+            quantity::milli_value(divisor),
         )
     } else {
-        (quantity_value(&quantity), quantity_value(divisor))
+        (quantity::value(&quantity), quantity::value(divisor))
     };
     let quotient = u64::try_from(value)
         .unwrap_or_default()

@@ -34,7 +34,7 @@ use super::pod::ProcessPod;
 use super::probes::{self, ProbeTarget};
 use super::service_environment::service_environment;
 use super::{Shared, hooks, volumes};
-use crate::scheduler::{quantity_milli_value, quantity_value};
+use crate::quantity;
 
 const SIGTERM: i32 = 15;
 /// The exit code of a container that was stopped before it was running.
@@ -614,8 +614,8 @@ fn limits(spec: &v1::Container) -> Limits {
     let limit = |name: &str| limits.and_then(|limits| limits.get(name));
     let positive = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
     Limits {
-        memory_bytes: limit("memory").map(quantity_value).and_then(positive),
-        cpu_millis: limit("cpu").map(quantity_milli_value).and_then(positive),
+        memory_bytes: limit("memory").map(quantity::value).and_then(positive),
+        cpu_millis: limit("cpu").map(quantity::milli_value).and_then(positive),
         pids: None,
     }
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 
-use crate::scheduler::quantity_value;
+use crate::quantity;
 
 /// How an unbound claim is bound.
 #[derive(Debug, PartialEq)]
@@ -102,7 +102,7 @@ fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
 fn storage_size(resources: Option<&BTreeMap<String, Quantity>>) -> i64 {
     resources
         .and_then(|resources| resources.get("storage"))
-        .map_or(0, quantity_value)
+        .map_or(0, quantity::value)
 }
 
 #[cfg(test)]

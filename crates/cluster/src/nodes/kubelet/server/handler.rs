@@ -63,7 +63,11 @@ impl Handler {
         let booted_at = node
             .map(|node| node.booted_at)
             .filter(|booted_at| *booted_at != Timestamp::MIN);
-        let summary = Summary::new(&self.node, booted_at, &pods);
+        let mut usage = Vec::with_capacity(pods.len());
+        for pod in &pods {
+            usage.push((&**pod, self.server.container_usage(pod).await));
+        }
+        let summary = Summary::new(&self.node, booted_at, &usage);
         Ok(response::json(
             serde_json::to_vec(&summary).map_err(internal)?,
         ))
@@ -244,7 +248,7 @@ fn internal(error: impl std::error::Error) -> Refusal {
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-fn pod_ref(pod: &Pod) -> PodRef {
+pub(super) fn pod_ref(pod: &Pod) -> PodRef {
     PodRef {
         namespace: pod.metadata.namespace.clone().unwrap_or_default(),
         name: pod.metadata.name.clone().unwrap_or_default(),

@@ -14,7 +14,9 @@ mod stats; // /stats/summary
 mod streams; // what runtimes provide
 #[cfg(test)]
 mod tests; // clients of an API server that dials kubelets
+mod usage; // CPU and memory of containers
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
@@ -22,6 +24,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellerophon::client::ReconcileClient;
+use bellerophon::clock::Clock;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -31,6 +34,7 @@ use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use self::handler::Handler;
+use self::usage::Samples;
 use super::super::node_status::KUBELET_PORT;
 use super::super::simulated_node::SimulatedNodes;
 
@@ -39,6 +43,7 @@ pub(crate) use self::streams::{
     BoxedIo, ContainerStreams, LogOptions, LogStream, PodRef, Process, Resize, StreamError,
     StreamOptions,
 };
+pub(crate) use self::usage::Sample;
 
 /// Bytes that wait in each direction of a connection.
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
@@ -48,7 +53,7 @@ const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 ///
 /// Create it before the API server, whose dialer connects through it, and pass it to
 /// [`Builder::kubelets`](crate::Builder::kubelets). It has no kubelet while no cluster runs, and
-/// those of one cluster at a time.
+/// those of one cluster at a time. It also connects to the metrics server of the cluster.
 ///
 /// ```
 /// use bellerophon_apiserver::{ApiServer, InProcessDialer};
@@ -62,17 +67,27 @@ const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 #[derive(Clone, Default)]
 pub struct Kubelets {
     server: Arc<Mutex<Option<Arc<KubeletServer>>>>,
+    /// Other servers of the cluster, by address.
+    listeners: Arc<Mutex<HashMap<SocketAddr, Listener>>>,
 }
 
+/// Connects to a server.
+type Listener = Arc<dyn Fn() -> DuplexStream + Send + Sync>;
+
 impl Kubelets {
-    /// Connects to an address of a node; `None` if it is none of a node of the running cluster.
+    /// Connects to an address of a node or of the metrics server; `None` if it is none of the
+    /// running cluster.
     ///
     /// The kubelet speaks HTTP/1.1 on the stream. It answers as long as the cluster runs, and does
-    /// not authenticate: who can connect has access to all pods of the node.
+    /// not authenticate: who can connect has access to all pods of the node. The metrics server
+    /// requires TLS and the client certificate of the API server's front proxy.
     ///
     /// # Errors
     /// Nothing listens on the port, or the node is powered off, booting or partitioned.
     pub fn connect(&self, address: SocketAddr) -> Option<io::Result<DuplexStream>> {
+        if let Some(listener) = self.lock_listeners().get(&address).cloned() {
+            return Some(Ok(listener()));
+        }
         let server = self.server()?;
         let node = server.nodes.with_host_ip(address.ip())?;
         if !node.is_reachable() {
@@ -112,8 +127,36 @@ impl Kubelets {
         }
     }
 
+    /// Connects to a server at this address until the listening is dropped.
+    pub(crate) fn listen(
+        &self,
+        address: SocketAddr,
+        connect: impl Fn() -> DuplexStream + Send + Sync + 'static,
+    ) -> Listening {
+        let listener: Listener = Arc::new(connect);
+        self.lock_listeners().insert(address, listener.clone());
+        Listening {
+            kubelets: self.clone(),
+            address,
+            listener,
+        }
+    }
+
+    /// The kubelet of a node, to read its statistics; `None` if it cannot be reached.
+    pub(crate) fn reachable(&self, node: &str) -> Option<Arc<KubeletServer>> {
+        let server = self.server()?;
+        let is_reachable = server.nodes.get(node)?.is_reachable();
+        is_reachable.then_some(server)
+    }
+
     fn server(&self) -> Option<Arc<KubeletServer>> {
         self.lock().clone()
+    }
+
+    fn lock_listeners(&self) -> MutexGuard<'_, HashMap<SocketAddr, Listener>> {
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<KubeletServer>>> {
@@ -124,6 +167,26 @@ impl Kubelets {
 impl fmt::Debug for Kubelets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kubelets").finish_non_exhaustive()
+    }
+}
+
+/// An address at which a server is connected to. Dropping it ends that.
+pub(crate) struct Listening {
+    kubelets: Kubelets,
+    address: SocketAddr,
+    listener: Listener,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut listeners = self.kubelets.lock_listeners();
+        // The next cluster may have started before the task of this one was dropped.
+        if listeners
+            .get(&self.address)
+            .is_some_and(|current| Arc::ptr_eq(current, &self.listener))
+        {
+            listeners.remove(&self.address);
+        }
     }
 }
 
@@ -154,6 +217,8 @@ pub(crate) struct KubeletServer {
     /// Reads pods as the user of the kubelets.
     client: ReconcileClient,
     streams: Arc<dyn ContainerStreams>,
+    clock: Clock,
+    samples: Arc<Samples>,
     /// The connections, and the streams of upgraded ones.
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -164,11 +229,14 @@ impl KubeletServer {
         nodes: Arc<SimulatedNodes>,
         client: ReconcileClient,
         streams: Arc<dyn ContainerStreams>,
+        clock: Clock,
     ) -> Self {
         Self {
             nodes,
             client,
             streams,
+            clock,
+            samples: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }

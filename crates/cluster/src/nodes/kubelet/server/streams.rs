@@ -1,6 +1,7 @@
 //! Container streams: what the kubelet's HTTP server needs of a container runtime.
 //!
-//! In: a pod and the name of a container. Out: logs, commands and connections as byte streams.
+//! In: a pod and the name of a container. Out: logs, commands and connections as byte streams; the
+//! measured usage of resources.
 //! Guarantees: the server has found pod and container in the API before it calls the runtime;
 //! whether the container runs is known to the runtime alone.
 
@@ -8,7 +9,8 @@ use std::io;
 
 use bellerophon_streaming::remote_command::TerminalSize;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::BoxStream;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
@@ -49,6 +51,21 @@ pub(crate) trait ContainerStreams: Send + Sync + 'static {
 
     /// Connects to a port of a pod.
     fn dial(&self, pod: &PodRef, port: u16) -> BoxFuture<'_, Result<BoxedIo, StreamError>>;
+
+    /// What a running container has used (the CRI's ContainerStats); `None` if it is not measured.
+    /// Then the statistics show the simulated usage.
+    fn usage(&self, _pod: &PodRef, _container: &str) -> BoxFuture<'_, Option<Usage>> {
+        ready(None).boxed()
+    }
+}
+
+/// The measured usage of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// CPU time since the start of the container, in nanoseconds.
+    pub(crate) cpu_nanos_total: u64,
+    /// Memory that cannot be reclaimed under pressure, in bytes.
+    pub(crate) memory_working_set: u64,
 }
 
 /// A pod of the node.
