@@ -205,6 +205,10 @@ fn commands_in_simulated_pods_are_refused_with_a_reason(kubectl: &Kubectl) {
             error.contains("pods on simulated nodes run no processes"),
             "kubectl {line}\n{error}"
         );
+        assert!(
+            error.contains("`bellerophon up --runtime process`"),
+            "kubectl {line}\n{error}"
+        );
     }
     for line in ["top nodes", "top pods"] {
         let error = kubectl.run_failing(line);
