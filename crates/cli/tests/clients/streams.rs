@@ -30,7 +30,6 @@ pub(crate) fn tests() -> Vec<KubectlTest> {
         KubectlTest::new(Setup::Processes, port_forward_carries_many_connections),
         KubectlTest::new(Setup::Processes, port_forward_reports_a_closed_port),
         KubectlTest::new(Setup::Processes, streams_need_their_own_permissions),
-        KubectlTest::new(Setup::Processes, debug_is_refused_with_a_reason),
         KubectlTest::new(Setup::Processes, sample_of_the_readme_serves_http),
     ];
     if cfg!(target_os = "linux") {
@@ -521,8 +520,6 @@ fn streams_need_their_own_permissions(kubectl: &Kubectl) {
         assert_eq!(text(&output.stdout), "ok\n", "{protocol:?}: {output:?}");
     }
 }
-
-fn debug_is_refused_with_a_reason(_: &Kubectl) {}
 
 fn sample_of_the_readme_serves_http(kubectl: &Kubectl) {
     kubectl.run("apply -f web.yaml");
