@@ -12,7 +12,10 @@ use clap::{
 use bellerophon_cluster::Level;
 use bellerophon_operator::Operator;
 
-use crate::{error::CliError, kubeconfig::KubeconfigOptions, operators, reboot::RebootArguments};
+use crate::{
+    doctor::DoctorOptions, error::CliError, hello::HelloOptions, kubeconfig::KubeconfigOptions,
+    operators, reboot::RebootArguments,
+};
 
 /// Run a local Kubernetes cluster in one process, and run operators on any cluster.
 #[derive(Debug, Parser)]
@@ -65,6 +68,20 @@ pub(crate) enum Command {
                       Resource versions (at 42) link a write to its event."
     )]
     Trace(TraceOptions),
+
+    /// Check what this system offers to a cluster, and print what to change
+    #[command(
+        after_help = "Each line is ok, warn or fail. Exit code 1 if a check fails: `bellerophon \
+                      up` would not start."
+    )]
+    Doctor(DoctorOptions),
+
+    /// Serve HTTP: a program for samples and tests, to run in a pod
+    #[command(
+        after_help = "Every response names pod (POD_NAME), node (NODE_NAME) and client; POST /echo \
+                      responds with the body of the request. The program of samples/web.yaml."
+    )]
+    Hello(HelloOptions),
 }
 
 #[derive(Debug, Args)]
@@ -323,7 +340,8 @@ fn object(text: &str) -> Result<String, &'static str> {
     }
 }
 
-fn address(text: &str) -> Result<SocketAddr, &'static str> {
+/// An IP address and a port.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse()
         .map_err(|_| "not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0")
 }

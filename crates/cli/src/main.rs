@@ -6,7 +6,9 @@
 
 mod arguments; // the command line
 mod demo; // `bellerophon up --demo`
+mod doctor; // `bellerophon doctor`
 mod error; // errors as one line, and exit codes
+mod hello; // `bellerophon hello`
 mod kubeconfig; // `bellerophon kubeconfig`
 mod logs; // logs on stderr
 mod manifests; // `bellerophon manifests`
@@ -66,6 +68,10 @@ fn run(arguments: Arguments, started: Instant) -> Result<(), CliError> {
         Command::Reboot(arguments) => {
             runtime.block_on(reboot::reboot(&arguments, &mut std::io::stdout().lock()))
         }
+        Command::Doctor(options) => {
+            runtime.block_on(doctor::doctor(&options, &mut std::io::stdout().lock()))
+        }
+        Command::Hello(options) => runtime.block_on(hello::hello(options)),
         Command::Trace(options) => runtime.block_on(trace::trace(&options)),
     }
 }

@@ -17,7 +17,7 @@ use tracing::warn;
 use crate::{arguments::UpOptions, error::CliError};
 
 /// Set to `B`, it makes nodes do without namespaces.
-const TIER_VARIABLE: &str = "BELLEROPHON_TIER";
+pub(crate) const TIER_VARIABLE: &str = "BELLEROPHON_TIER";
 
 /// What is left in the data directory of a cluster whose state was in memory.
 const LEFT_OVER: [&str; 2] = ["pods", "persistent-volumes"];
@@ -33,7 +33,7 @@ pub(crate) async fn start(options: &UpOptions) -> Result<Option<ProcessNodes>, C
     let images = image_table(options)?;
     let data_dir = data_dir(&options.kubeconfig).map_err(CliError::new)?;
     let runtime_options = RuntimeOptions {
-        force_tier_b: std::env::var_os(TIER_VARIABLE).is_some_and(|tier| tier == "B"),
+        force_tier_b: is_tier_b_forced(),
         ..RuntimeOptions::new(&data_dir)
     };
     let runtime = Runtime::start(runtime_options)
@@ -51,6 +51,11 @@ pub(crate) async fn start(options: &UpOptions) -> Result<Option<ProcessNodes>, C
         );
     }
     Ok(Some(ProcessNodes { runtime, images }))
+}
+
+/// Whether the environment asks for tier B.
+pub(crate) fn is_tier_b_forced() -> bool {
+    std::env::var_os(TIER_VARIABLE).is_some_and(|tier| tier == "B")
 }
 
 /// Entries of `--image` precede those of the file.
@@ -74,7 +79,7 @@ fn image_table(options: &UpOptions) -> Result<ImageTable, CliError> {
 }
 
 /// The directory of volumes and logs, next to the kubeconfig.
-fn data_dir(kubeconfig: &Path) -> io::Result<PathBuf> {
+pub(crate) fn data_dir(kubeconfig: &Path) -> io::Result<PathBuf> {
     let mut name = kubeconfig.as_os_str().to_owned();
     name.push(".nodes");
     std::path::absolute(name)

@@ -8,6 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::Access;
+
 use crate::config::Limits;
 
 const CONTROLLERS: &[&str] = &["cpu", "memory", "pids"];
@@ -77,6 +79,18 @@ impl Cgroups {
     }
 }
 
+/// Whether a runtime that this process starts can enforce limits; the error is the reason why not.
+/// Changes nothing.
+pub fn check_limits() -> Result<(), String> {
+    let own = own_cgroup(Path::new("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"))?;
+    for path in [own.clone(), own.join("cgroup.subtree_control")] {
+        rustix::fs::access(&path, Access::WRITE_OK)
+            .map_err(|error| not_delegated(&own, &error.into()))?;
+    }
+    check_no_other_processes(&own)?;
+    check_controllers(&own)
+}
+
 /// The cgroup of this process in the unified hierarchy.
 fn own_cgroup(membership: &Path, root: &Path) -> Result<PathBuf, String> {
     if !root.join("cgroup.controllers").exists() {
@@ -91,28 +105,34 @@ fn own_cgroup(membership: &Path, root: &Path) -> Result<PathBuf, String> {
         .ok_or_else(|| "the node is in no cgroup v2".to_owned())
 }
 
-fn move_into_child(own: &Path) -> Result<(), String> {
-    let describe = |error: io::Error| {
-        let own = own.display();
-        format!("cgroup {own} is not delegated to this user ({error}); {REMEDY}")
-    };
+fn not_delegated(cgroup: &Path, error: &io::Error) -> String {
+    let cgroup = cgroup.display();
+    format!("cgroup {cgroup} is not delegated to this user ({error}); {REMEDY}")
+}
+
+/// Checks that no other process is in the cgroup of the node.
+fn check_no_other_processes(own: &Path) -> Result<(), String> {
     let this = std::process::id().to_string();
-    let processes = fs::read_to_string(own.join("cgroup.procs")).map_err(describe)?;
+    let processes = fs::read_to_string(own.join("cgroup.procs"));
+    let processes = processes.map_err(|error| not_delegated(own, &error))?;
     if processes.lines().any(|pid| pid != this) {
         let own = own.display();
         return Err(format!("cgroup {own} has other processes; {REMEDY}"));
     }
-    let child = own.join("node");
-    fs::create_dir_all(&child).map_err(describe)?;
-    fs::write(child.join("cgroup.procs"), this).map_err(describe)
+    Ok(())
 }
 
-fn enable_controllers(parent: &Path) -> Result<(), String> {
-    let describe = |error: io::Error| {
-        let parent = parent.display();
-        format!("cgroup {parent} is not delegated to this user ({error}); {REMEDY}")
-    };
-    let available = fs::read_to_string(parent.join("cgroup.controllers")).map_err(describe)?;
+fn move_into_child(own: &Path) -> Result<(), String> {
+    check_no_other_processes(own)?;
+    let describe = |error: io::Error| not_delegated(own, &error);
+    let child = own.join("node");
+    fs::create_dir_all(&child).map_err(describe)?;
+    fs::write(child.join("cgroup.procs"), std::process::id().to_string()).map_err(describe)
+}
+
+fn check_controllers(parent: &Path) -> Result<(), String> {
+    let available = fs::read_to_string(parent.join("cgroup.controllers"));
+    let available = available.map_err(|error| not_delegated(parent, &error))?;
     let is_available = |name: &&str| available.split_whitespace().any(|other| other == *name);
     if let Some(missing) = CONTROLLERS.iter().find(|name| !is_available(name)) {
         let parent = parent.display();
@@ -120,6 +140,12 @@ fn enable_controllers(parent: &Path) -> Result<(), String> {
             "cgroup {parent} has no {missing} controller; {REMEDY}"
         ));
     }
+    Ok(())
+}
+
+fn enable_controllers(parent: &Path) -> Result<(), String> {
+    check_controllers(parent)?;
+    let describe = |error: io::Error| not_delegated(parent, &error);
     let enable: Vec<_> = CONTROLLERS.iter().map(|name| format!("+{name}")).collect();
     fs::write(parent.join("cgroup.subtree_control"), enable.join(" ")).map_err(describe)
 }

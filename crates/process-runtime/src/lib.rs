@@ -63,7 +63,7 @@ use linux as sys;
 #[cfg(not(target_os = "linux"))]
 use unsupported as sys;
 
-pub use cgroup::CgroupParent;
+pub use cgroup::{CgroupParent, check_limits};
 pub use clock::{Clock, system_clock};
 pub use config::{ContainerConfig, ExecConfig, Limits, Mount, SandboxConfig, Streams, User};
 pub use container::{Container, ContainerExit, ContainerState};

@@ -116,10 +116,7 @@ impl Runtime {
             .into_owned();
         sweep(NODE_MARKER, &node_marker).await?;
         let tier = if options.force_tier_b {
-            TierReport {
-                tier: Tier::B,
-                reason: Some("tier B was requested".to_owned()),
-            }
+            TierReport::without_namespaces("tier B was requested".to_owned())
         } else {
             detect(&options.shim).await
         };

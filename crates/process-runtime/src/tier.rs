@@ -29,6 +29,19 @@ pub struct TierReport {
     pub tier: Tier,
     /// Why it is not tier A, and the remedy.
     pub reason: Option<String>,
+    /// Why a wildcard listener of a pod conflicts with a Service of the same port, in tier A.
+    pub veth_error: Option<String>,
+}
+
+impl TierReport {
+    /// Tier B for that reason.
+    pub(crate) fn without_namespaces(reason: String) -> Self {
+        Self {
+            tier: Tier::B,
+            reason: Some(reason),
+            veth_error: None,
+        }
+    }
 }
 
 /// Detects the tier by creating namespaces in a child process.
@@ -47,29 +60,28 @@ pub async fn detect(shim: &Path) -> TierReport {
             return TierReport {
                 tier: Tier::A,
                 reason: None,
+                veth_error: first_line(&output.stderr),
             };
         }
-        Ok(output) => String::from_utf8_lossy(&output.stderr)
-            .lines()
-            .next()
-            .unwrap_or("the probe was killed")
-            .to_owned(),
+        Ok(output) => {
+            first_line(&output.stderr).unwrap_or_else(|| "the probe was killed".to_owned())
+        }
         Err(error) => format!("{}: {error}", shim.display()),
     };
     let read = |name: &str| std::fs::read_to_string(Path::new("/proc/sys").join(name)).ok();
-    TierReport {
-        tier: Tier::B,
-        reason: Some(reason(&error, read)),
-    }
+    TierReport::without_namespaces(reason(&error, read))
+}
+
+#[cfg(target_os = "linux")]
+fn first_line(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(text);
+    text.lines().next().map(ToOwned::to_owned)
 }
 
 /// Only Linux has namespaces.
 #[cfg(not(target_os = "linux"))]
 pub async fn detect(_shim: &Path) -> TierReport {
-    TierReport {
-        tier: Tier::B,
-        reason: Some("namespaces need Linux".to_owned()),
-    }
+    TierReport::without_namespaces("namespaces need Linux".to_owned())
 }
 
 /// The reason for tier B: a sysctl that forbids namespaces, or the error itself.

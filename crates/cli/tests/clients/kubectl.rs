@@ -58,7 +58,20 @@ pub(crate) enum Setup {
     Server,
     /// A full cluster.
     Cluster,
+    /// A cluster whose pods are local processes. The image `busybox` is the shell.
+    Processes,
 }
+
+const PROCESSES: [&str; 8] = [
+    "--runtime",
+    "process",
+    "--image",
+    "busybox=/bin/sh",
+    "--nodes",
+    "1",
+    "--operators",
+    "none",
+];
 
 /// A test that runs with every kubectl, each with its own server.
 pub(crate) struct KubectlTest {
@@ -101,6 +114,7 @@ impl KubectlTest {
         let options: &[&str] = match self.setup {
             Setup::Server => &["--cluster", "none"],
             Setup::Cluster => &[],
+            Setup::Processes => &PROCESSES,
         };
         (self.run)(&Kubectl {
             program,

@@ -22,6 +22,7 @@ mod operators; // manifests, samples and reboots
 mod python; // the Python client
 #[path = "../binary/running.rs"]
 mod running; // a `bellerophon up` process for one test
+mod streams; // logs, exec, attach, cp and port-forward
 mod workloads; // scale, rollout and wait
 
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ fn kubectl_tests() -> Vec<KubectlTest> {
         nodes::tests(),
         objects::tests(),
         operators::tests(),
+        streams::tests(),
         workloads::tests(),
     ]
     .into_iter()

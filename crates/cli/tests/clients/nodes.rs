@@ -206,6 +206,10 @@ fn commands_in_simulated_pods_are_refused_with_a_reason(kubectl: &Kubectl) {
             error.contains("pods on simulated nodes run no processes"),
             "kubectl {line}\n{error}"
         );
+        assert!(
+            error.contains("`bellerophon up --runtime process`"),
+            "kubectl {line}\n{error}"
+        );
     }
 }
 

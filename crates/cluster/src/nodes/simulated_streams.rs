@@ -24,11 +24,13 @@ use super::kubelet::server::{
 };
 
 /// Why there are no commands and connections.
-const NO_PROCESSES: &str = "pods on simulated nodes run no processes";
+const NO_PROCESSES: &str = "pods on simulated nodes run no processes; \
+     start the cluster with `bellerophon up --runtime process`";
 
 /// Why a pod without the annotation has no log.
 const NO_LOG: &str = "pods on simulated nodes run no processes; \
-     set the annotation sim.bellerophon.io/log of the pod to the text of its log";
+     set the annotation sim.bellerophon.io/log of the pod to the text of its log, \
+     or start the cluster with `bellerophon up --runtime process`";
 
 /// The streams of all simulated pods.
 pub(crate) struct SimulatedStreams {

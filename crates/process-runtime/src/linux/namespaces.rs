@@ -104,7 +104,7 @@ pub(super) fn join_container(mount: &OwnedFd, user: &OwnedFd) -> io::Result<()> 
     }
 }
 
-/// Tries everything that a sandbox needs; prints what fails on stderr.
+/// Tries everything that a sandbox needs. Prints on stderr what fails, or why there is no veth pair.
 pub(super) fn probe() -> io::Result<()> {
     // The first stage creates the namespaces, the second one uses them.
     if rustix::process::getpid() != Pid::INIT {
@@ -118,10 +118,13 @@ pub(super) fn probe() -> io::Result<()> {
             Err(io::Error::other("the namespaces cannot be used"))
         };
     }
-    set_up(&SandboxSetup {
+    let network = set_up(&SandboxSetup {
         hostname: "probe".to_owned(),
         ip: [10, 0, 0, 1].into(),
         local_ranges: Vec::new(),
-    })
-    .map(drop)
+    })?;
+    if let Some(error) = network.services_error() {
+        eprintln!("veth: {error}");
+    }
+    Ok(())
 }

@@ -27,8 +27,8 @@ const BACKLOG: i32 = 128;
 /// The network namespaces of a sandbox. The process is in the pod's.
 pub(super) struct Network {
     pod: OwnedFd,
-    /// Where listeners of Services are, if not in the pod's namespace.
-    services: Option<OwnedFd>,
+    /// Where listeners of Services are; the error is why they are in the pod's namespace.
+    services: io::Result<OwnedFd>,
 }
 
 fn current() -> io::Result<OwnedFd> {
@@ -38,11 +38,15 @@ fn current() -> io::Result<OwnedFd> {
 impl Network {
     /// Configures the new network namespace in which the process is.
     pub(super) fn set_up(setup: &SandboxSetup) -> io::Result<Self> {
-        if setup.ip.is_ipv4()
-            && let Ok(network) = Self::with_service_namespace(setup)
-        {
-            return Ok(network);
-        }
+        let connected = if setup.ip.is_ipv4() {
+            Self::with_service_namespace(setup)
+        } else {
+            Err(io::ErrorKind::Unsupported.into())
+        };
+        let error = match connected {
+            Ok(network) => return Ok(network),
+            Err(error) => error,
+        };
         let netlink = Netlink::open()?;
         netlink.set_up(LOOPBACK)?;
         netlink.add_address(LOOPBACK, setup.ip)?;
@@ -51,8 +55,13 @@ impl Network {
         }
         Ok(Self {
             pod: current()?,
-            services: None,
+            services: Err(error),
         })
+    }
+
+    /// Why listeners of Services are in the pod's namespace; `None` if they are not.
+    pub(super) fn services_error(&self) -> Option<&io::Error> {
+        self.services.as_ref().err()
     }
 
     fn with_service_namespace(setup: &SandboxSetup) -> io::Result<Self> {
@@ -66,7 +75,7 @@ impl Network {
         }
         Ok(Self {
             pod: current()?,
-            services: Some(services),
+            services: Ok(services),
         })
     }
 
@@ -94,7 +103,7 @@ impl Network {
     }
 
     fn in_service_namespace<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let Some(services) = &self.services else {
+        let Ok(services) = &self.services else {
             return f();
         };
         setns(services.as_fd(), CloneFlags::CLONE_NEWNET)?;

@@ -94,6 +94,19 @@ fn not_found(container: &str) -> StreamError {
     StreamError::NotFound(format!("container not found ({container:?})"))
 }
 
+/// Worded as by container runtimes.
+fn dial_error(uid: &str, address: SocketAddr, error: &Error) -> StreamError {
+    let port = address.port();
+    let cause = match error {
+        // "connection refused", without the number of the error.
+        Error::Io(error) => format!("dial tcp4 {address}: connect: {}", error.kind()),
+        other => other.to_string(),
+    };
+    StreamError::Internal(format!(
+        "failed to connect to localhost:{port} inside namespace {uid:?}: {cause}"
+    ))
+}
+
 fn internal(error: &Error) -> StreamError {
     StreamError::Internal(error.to_string())
 }
@@ -146,18 +159,20 @@ impl ContainerStreams for ProcessRuntime {
     fn dial(&self, pod: &PodRef, port: u16) -> BoxFuture<'_, Result<BoxedIo, StreamError>> {
         let sandbox = self.find_pod(pod).and_then(|pod| {
             let not_running = || StreamError::NotFound("pod is not running".to_owned());
-            pod.created_sandbox().ok_or_else(not_running)
+            let sandbox = pod.created_sandbox().ok_or_else(not_running)?;
+            Ok((pod.uid.clone(), sandbox))
         });
         let tier = self.0.runtime.tier();
         async move {
-            let sandbox = sandbox?;
+            let (uid, sandbox) = sandbox?;
             // A pod without a network namespace has no localhost of its own.
             let ip = match tier {
                 Tier::A => Ipv4Addr::LOCALHOST.into(),
                 Tier::B => sandbox.listen_ip(),
             };
-            let stream = sandbox.dial(SocketAddr::new(ip, port), None).await;
-            let stream = stream.map_err(|error| internal(&error))?;
+            let address = SocketAddr::new(ip, port);
+            let stream = sandbox.dial(address, None).await;
+            let stream = stream.map_err(|error| dial_error(&uid, address, &error))?;
             Ok(Box::new(stream) as BoxedIo)
         }
         .boxed()
@@ -268,4 +283,21 @@ async fn forward_input(mut client: DuplexStream, input: SharedInput) {
         }
     }
     input.end().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_connection_is_worded_as_by_container_runtimes() {
+        let address = "127.0.0.1:80".parse().unwrap();
+        let refused = io::ErrorKind::ConnectionRefused.into();
+        let error = dial_error("4c0a", address, &Error::Io(refused));
+        assert_eq!(
+            error.to_string(),
+            "failed to connect to localhost:80 inside namespace \"4c0a\": \
+             dial tcp4 127.0.0.1:80: connect: connection refused"
+        );
+    }
 }
