@@ -4,7 +4,8 @@
 //! them: streams, connections, watches. Here, the connections of a user are a flow. While several
 //! flows are active, the tasks of a flow that has used more than its share of processor time wait
 //! in a queue of their own, from which a few at a time are moved to the queues of the runtime: one
-//! of each flow in turn.
+//! of each flow in turn. Within a flow, new tasks and those that were polled before alternate: the
+//! latter may hold what others wait for, such as seats of API Priority and Fairness.
 //!
 //! Guarantees:
 //! - A task of a flow within its share waits for the polls that run now, and for at most one worker
@@ -50,13 +51,23 @@ pub(super) struct CpuScheduler {
     queues: Mutex<Queues>,
 }
 
-/// The tasks that wait. Every queue has a task, and its flow is in `round` once.
+/// The tasks that wait. Every flow with such tasks is in `round` once.
 #[derive(Debug)]
 struct Queues {
     /// How many more tasks may be in the queues of the runtime.
     free: usize,
     round: VecDeque<u64>,
-    waiting: HashMap<u64, VecDeque<oneshot::Sender<Grant>>>,
+    waiting: HashMap<u64, Queue>,
+}
+
+/// The tasks of a flow that wait.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Tasks that were polled before.
+    started: VecDeque<oneshot::Sender<Grant>>,
+    new: VecDeque<oneshot::Sender<Grant>>,
+    /// Whether the last task was one of `started`.
+    last_was_started: bool,
 }
 
 /// Tasks that share processor time with others as one.
@@ -83,6 +94,18 @@ tokio::task_local! {
 pub(crate) fn return_grant() {
     // Most polls have none.
     let _without = GRANT.try_with(|grant| drop(grant.take()));
+}
+
+/// Whether the poll that runs has waited for a grant.
+pub(crate) fn has_grant() -> bool {
+    GRANT
+        .try_with(|grant| {
+            let granted = grant.take();
+            let has_grant = granted.is_some();
+            grant.set(granted);
+            has_grant
+        })
+        .unwrap_or(false)
 }
 
 impl CpuScheduler {
@@ -118,11 +141,12 @@ impl CpuScheduler {
         future: F,
     ) -> F::Output {
         let mut future = pin!(future);
+        let mut is_started = false;
         loop {
             let flow = flow();
             let mut begun = self.now();
             let polled = if self.must_wait(flow, begun) {
-                let grant = self.wait(flow).await;
+                let grant = self.wait(flow, is_started).await;
                 begun = self.now();
                 let scope = GRANT.scope(Cell::new(Some(grant)), poll_once(future.as_mut()));
                 scope.await
@@ -133,6 +157,7 @@ impl CpuScheduler {
             if let Poll::Ready(output) = polled {
                 return output;
             }
+            is_started = true;
             woken().await;
         }
     }
@@ -163,8 +188,8 @@ impl CpuScheduler {
     }
 
     /// Waits until a task of the flow may be polled.
-    async fn wait(self: &Arc<Self>, flow: &CpuFlow) -> Grant {
-        let grant = match self.enqueue(flow) {
+    async fn wait(self: &Arc<Self>, flow: &CpuFlow, is_started: bool) -> Grant {
+        let grant = match self.enqueue(flow, is_started) {
             Ok(grant) => grant,
             Err(granted) => granted
                 .await
@@ -175,7 +200,11 @@ impl CpuScheduler {
         grant
     }
 
-    fn enqueue(self: &Arc<Self>, flow: &CpuFlow) -> Result<Grant, oneshot::Receiver<Grant>> {
+    fn enqueue(
+        self: &Arc<Self>,
+        flow: &CpuFlow,
+        is_started: bool,
+    ) -> Result<Grant, oneshot::Receiver<Grant>> {
         let mut queues = self.lock();
         if queues.free > 0 {
             queues.free -= 1;
@@ -185,9 +214,13 @@ impl CpuScheduler {
         let queues = &mut *queues;
         let waiting = queues.waiting.entry(flow.id).or_insert_with(|| {
             queues.round.push_back(flow.id);
-            VecDeque::new()
+            Queue::default()
         });
-        waiting.push_back(sender);
+        if is_started {
+            waiting.started.push_back(sender);
+        } else {
+            waiting.new.push_back(sender);
+        }
         Err(receiver)
     }
 
@@ -218,13 +251,29 @@ impl Queues {
     fn next(&mut self) -> Option<oneshot::Sender<Grant>> {
         let flow = self.round.pop_front()?;
         let waiting = self.waiting.get_mut(&flow)?;
-        let next = waiting.pop_front();
+        let next = waiting.pop();
         if waiting.is_empty() {
             self.waiting.remove(&flow);
         } else {
             self.round.push_back(flow);
         }
         next
+    }
+}
+
+impl Queue {
+    fn pop(&mut self) -> Option<oneshot::Sender<Grant>> {
+        let is_new = self.started.is_empty() || (self.last_was_started && !self.new.is_empty());
+        self.last_was_started = !is_new;
+        if is_new {
+            self.new.pop_front()
+        } else {
+            self.started.pop_front()
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.started.is_empty() && self.new.is_empty()
     }
 }
 
@@ -381,6 +430,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn tasks_that_were_polled_before_do_not_wait_for_all_new_ones() {
+        let scheduler = CpuScheduler::new(2);
+        let flow = overused(&scheduler);
+        let polled = Arc::new(AtomicUsize::new(0));
+        let started = polled.clone();
+        let started = spawn(&scheduler, &flow, async move {
+            yield_now().await;
+            started.load(Ordering::Relaxed)
+        });
+        let new: Vec<_> = (0..100)
+            .map(|_| {
+                let polled = polled.clone();
+                spawn(&scheduler, &flow, async move {
+                    polled.fetch_add(1, Ordering::Relaxed);
+                })
+            })
+            .collect();
+        assert!(started.await.expect("no panic") <= 2);
+        for task in new {
+            task.await.expect("no panic");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn future_that_waits_does_not_keep_its_grant() {
         let scheduler = CpuScheduler::new(1);
         let flow = overused(&scheduler);
@@ -401,10 +474,13 @@ mod tests {
         scheduler
             .run(|| &flow, async {
                 assert_eq!(scheduler.lock().free, 0);
+                assert!(has_grant());
                 return_grant();
+                assert!(!has_grant());
                 assert_eq!(scheduler.lock().free, 1);
             })
             .await;
+        assert!(!has_grant());
         assert_eq!(scheduler.lock().free, 1);
     }
 
