@@ -10,6 +10,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 /// What `generateName` draws from: no vowels and no look-alikes, so that no word appears by chance.
 const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
+const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 /// Randomness for everything the server makes up: uids, suffixes, tokens, keys.
 ///
 /// Calls from several threads are serialised; which thread gets which value is theirs to order.
@@ -42,15 +44,15 @@ impl Entropy {
         let mut b: [u8; 16] = self.draw(|g| g.random());
         b[6] = (b[6] & 0x0f) | 0x40;
         b[8] = (b[8] & 0x3f) | 0x80;
-        let n = u128::from_be_bytes(b);
-        format!(
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            n >> 96,
-            (n >> 80) & 0xffff,
-            (n >> 64) & 0xffff,
-            (n >> 48) & 0xffff,
-            n & 0xffff_ffff_ffff
-        )
+        let mut text = String::with_capacity(36);
+        for (index, byte) in b.into_iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                text.push('-');
+            }
+            text.push(char::from(HEX_DIGITS[usize::from(byte >> 4)]));
+            text.push(char::from(HEX_DIGITS[usize::from(byte & 0xf)]));
+        }
+        text
     }
 
     /// `length` characters for the end of a generated name.

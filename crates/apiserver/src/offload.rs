@@ -13,6 +13,8 @@ use tokio::{
     task::block_in_place,
 };
 
+use crate::listen::return_grant;
+
 /// Polls a future so that other tasks of the same worker thread are moved to another one first.
 /// Must be called in a spawned task.
 pub(crate) async fn offload<T>(future: impl Future<Output = T>) -> T {
@@ -20,7 +22,11 @@ pub(crate) async fn offload<T>(future: impl Future<Output = T>) -> T {
     let many_threads = Handle::try_current()
         .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
     if many_threads {
-        poll_fn(|context| block_in_place(|| future.as_mut().poll(context))).await
+        poll_fn(|context| {
+            return_grant();
+            block_in_place(|| future.as_mut().poll(context))
+        })
+        .await
     } else {
         future.await
     }

@@ -160,9 +160,11 @@ impl ApiService {
         let begun = Instant::now();
         let span = tracing::debug_span!("request", method = %head.method, path = head.uri.path(), user = Empty);
         let mut classified = None;
-        let outcome = caught(&head, self.respond(&head, body, &mut classified))
-            .instrument(span.clone())
-            .await;
+        let outcome = {
+            // Pinned here: the futures around it would each copy its several kilobytes.
+            let responding = pin!(self.respond(&head, body, &mut classified));
+            caught(&head, responding).instrument(span.clone()).await
+        };
         let mut response = outcome.unwrap_or_else(|error| error_response(&error, format));
         if let Some(classified) = &classified {
             classified.add_headers(response.headers_mut());

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{error::ApiError, field::go_quote, names};
 
+const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
@@ -32,6 +33,10 @@ const EXTRA_PATH_PATTERN: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
 /// # Errors
 /// `BadRequest` when they name groups, a uid or extras without a user.
 pub(crate) fn wanted_user(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
+    let has_some = headers.keys().any(|name| name.as_str().starts_with(PREFIX));
+    if !has_some {
+        return Ok(None);
+    }
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let first = |name: &str| headers.get(name).map(text).unwrap_or_default();
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -21,6 +21,7 @@ use super::{
     shuffle_sharding::flow_hash,
     state::Start,
 };
+use crate::listen::has_grant;
 
 /// Added to the seconds since the start, so that the start is later than any time limit.
 const CLOCK_OFFSET_SECONDS: u64 = 64;
@@ -65,8 +66,11 @@ impl FlowControl {
             Start::Executing(slot) => {
                 let permit = permit(slot);
                 // Requests that arrived meanwhile are polled first, so that they take part in the
-                // order of execution before this one has the processor.
-                reschedule().await;
+                // order of execution before this one has the processor. One that has waited for the
+                // processor does not wait for it again while it has seats.
+                if !has_grant() {
+                    reschedule().await;
+                }
                 schema.metrics.observe_wait(Duration::ZERO, true);
                 return Ok(permit);
             }

@@ -79,13 +79,14 @@ impl MediaRange {
 
 /// The text of a header that may stand more than once; `None` when it is not there.
 pub(crate) fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
-    let mut values = headers
-        .get_all(name)
-        .iter()
-        .filter_map(|v| v.to_str().ok())
-        .peekable();
-    values.peek()?;
-    Some(values.collect::<Vec<_>>().join(","))
+    let values = headers.get_all(name);
+    let mut values = values.iter().filter_map(|value| value.to_str().ok());
+    let mut joined = values.next()?.to_owned();
+    for value in values {
+        joined.push(',');
+        joined.push_str(value);
+    }
+    Some(joined)
 }
 
 /// The entries of an `Accept` header, the best first. None at all means anything will do.

@@ -13,7 +13,6 @@ use hyper_util::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    runtime::Handle,
     sync::Semaphore,
     time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout},
 };
@@ -26,7 +25,6 @@ use super::{
     gated::gated,
     response_body::ResponseBody,
     tracker::{ClientConnection, TrackedConnection},
-    turns::run_in_turns,
     unsent::{check_interval, until_stalled, wait_until_writable},
 };
 use crate::auth::PeerCertificate;
@@ -49,6 +47,7 @@ pub(super) type Ended = Box<dyn std::error::Error + Send + Sync>;
 struct Owned {
     tasks: TaskTracker,
     abort: CancellationToken,
+    connection: Arc<TrackedConnection>,
     /// The time between two checks for unread responses.
     check_interval: Duration,
 }
@@ -60,26 +59,27 @@ where
 {
     fn execute(&self, future: F) {
         let abort = self.abort.clone();
+        let connection = self.connection.clone();
         let future = until_stalled(future, self.check_interval);
-        self.tasks.spawn(async move {
+        let stream = async move {
             tokio::select! {
                 _ = future => {}
                 () = gated(Box::pin(abort.cancelled())) => {}
             }
-        });
+        };
+        self.tasks
+            .spawn(async move { connection.run(stream).await });
     }
 }
 
 /// What all connections share.
 pub(super) struct Connections {
     tls: TlsAcceptor,
-    http: Builder<Owned>,
     handshakes: Semaphore,
-    /// Handshakes that compute: one per worker thread of the runtime.
-    handshake_turns: Semaphore,
     limits: Limits,
     stop: CancellationToken,
     abort: CancellationToken,
+    tasks: TaskTracker,
 }
 
 impl Connections {
@@ -90,22 +90,13 @@ impl Connections {
         abort: CancellationToken,
         tasks: TaskTracker,
     ) -> Self {
-        let http = builder(
-            &limits,
-            Owned {
-                tasks,
-                abort: abort.clone(),
-                check_interval: check_interval(limits.write_timeout),
-            },
-        );
         Self {
             tls,
-            http,
             handshakes: Semaphore::new(limits.handshakes_max),
-            handshake_turns: Semaphore::new(Handle::current().metrics().num_workers()),
             limits,
             stop,
             abort,
+            tasks,
         }
     }
 
@@ -143,7 +134,7 @@ impl Connections {
             return Err("it sent an HTTP request to an HTTPS server".into());
         }
         let turn = self.handshakes.acquire().await?;
-        let stream = run_in_turns(self.tls.accept(stream), &self.handshake_turns).await?;
+        let stream = self.tls.accept(stream).await?;
         drop(turn);
         Ok(stream)
     }
@@ -202,6 +193,15 @@ impl Connections {
             .peer_certificates()
             .and_then(|chain| PeerCertificate::from_der(chain.first()?));
         let client = client.clone();
+        let http = builder(
+            &self.limits,
+            Owned {
+                tasks: self.tasks.clone(),
+                abort: self.abort.clone(),
+                connection: client.tracked().clone(),
+                check_interval: check_interval(self.limits.write_timeout),
+            },
+        );
         let stop = self.stop.clone();
         let service = service_fn(move |mut request: http::Request<Incoming>| {
             if let Some(peer) = &peer {
@@ -209,7 +209,6 @@ impl Connections {
             }
             request.extensions_mut().insert(client.tracked().clone());
             request.extensions_mut().insert(client.clone());
-            let received = client.tracked().receive();
             let running = client.tracked().begin();
             let response = service.clone().oneshot(request);
             let stop = stop.clone();
@@ -219,15 +218,13 @@ impl Connections {
                     // HTTP/2 ends this task without a response.
                     pending::<()>().await;
                 }
-                let response = received.process(response).await;
+                let response = response.await;
                 response
                     .map(|response| response.map(|body| ResponseBody::new(body, running, &stop)))
             }
         });
-        let mut connection = pin!(
-            self.http
-                .serve_connection_with_upgrades(TokioIo::new(stream), service)
-        );
+        let mut connection =
+            pin!(http.serve_connection_with_upgrades(TokioIo::new(stream), service));
         tokio::select! {
             ended = connection.as_mut() => return ended,
             () = gated(Box::pin(shutdown.cancelled())) => {}

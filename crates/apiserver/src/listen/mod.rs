@@ -3,10 +3,10 @@
 //! Holds: no peer can stop the loop, hold more than its share or wait for ever; every task ends before `serve` returns.
 
 mod connection; // one peer, from handshake to close
+mod cpu_fairness; // worker threads, shared between users
 mod gated; // futures that are seldom ready
 mod response_body; // responses on their way to a peer
 mod tracker; // the open connections, and what they hold
-mod turns; // what waits outside of the queues of the runtime
 mod unsent; // chunks that a peer has not read
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
@@ -17,6 +17,7 @@ use rustls::ServerConfig;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    task::yield_now,
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
@@ -26,6 +27,7 @@ use tracing::{debug, warn};
 use connection::Connections;
 use tracker::ConnectionTracker;
 
+pub(crate) use cpu_fairness::{has_grant, return_grant};
 pub(crate) use tracker::{ClientConnection, TrackedConnection};
 
 use crate::http::body::Body;
@@ -184,10 +186,13 @@ impl Listener {
             let service = service.clone();
             let client = Arc::new(ClientConnection::new(peer, tracker.open(), place));
             tasks.spawn(async move {
-                if let Err(error) = connections.run(stream, &client, service).await {
+                let running = connections.run(stream, &client, service);
+                if let Err(error) = client.tracked().run(running).await {
                     debug!(%peer, %error, "connection ended");
                 }
             });
+            // Connections that wait to be accepted do not keep what is ready waiting.
+            yield_now().await;
         }
         drop(tcp);
         tasks.close();

@@ -6,25 +6,30 @@
 //! - Bytes of responses that are encoded and not sent have a limit per connection, beyond which
 //!   further chunks wait, and a limit in all, beyond which the connections of the user who holds
 //!   most are closed.
+//! - The connections of a user share the worker threads with those of other users as one flow.
 
 use std::{
     collections::{BTreeMap, HashMap},
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{Limits, turns::start_in_turn, unsent::Unsent};
+use super::{
+    Limits,
+    cpu_fairness::{CpuFlow, CpuScheduler},
+    unsent::Unsent,
+};
 use crate::auth::{ANONYMOUS, MASTERS, User};
-
-/// With more unprocessed requests on one connection, each waits for its turn.
-const REQUESTS_WITHOUT_TURN: usize = 8;
 
 /// All open connections.
 #[derive(Debug)]
@@ -35,6 +40,9 @@ pub(super) struct ConnectionTracker {
     /// Bytes of responses that are encoded and not sent.
     unsent_bytes: AtomicUsize,
     open: Mutex<Open>,
+    cpu: Arc<CpuScheduler>,
+    /// The flow of connections without an authenticated request: their handshakes.
+    unauthenticated_cpu: Arc<CpuFlow>,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +50,10 @@ struct Open {
     last_id: u64,
     /// In the order in which they were accepted.
     connections: BTreeMap<u64, Arc<TrackedConnection>>,
+    /// How many of them are closed and not yet dropped.
+    closing: usize,
+    /// The flows of users with connections, and of some whose last connection is closed.
+    cpu_flows: HashMap<Arc<str>, Weak<CpuFlow>>,
 }
 
 /// One connection, as an extension of its requests.
@@ -50,14 +62,13 @@ pub(crate) struct TrackedConnection {
     tracker: Arc<ConnectionTracker>,
     /// The user of the last authenticated request; `None` before the first.
     flow: Mutex<Option<Flow>>,
+    /// The flow of the first authenticated user: the requests of a connection cannot be told apart
+    /// while they are received and sent.
+    cpu_flow: OnceLock<Arc<CpuFlow>>,
     /// How many requests there were.
     requests: AtomicUsize,
     /// Requests whose responses are not completely handed to hyper.
     running: AtomicUsize,
-    /// Requests that were received and are not yet processed.
-    received: AtomicUsize,
-    /// The turn of a received request, if there are many.
-    turns: Semaphore,
     /// Bytes of chunks that may still be handed to hyper.
     window: Semaphore,
     /// Bytes of responses that are encoded and not sent, on this connection.
@@ -86,12 +97,17 @@ struct FlowUsage {
 
 impl ConnectionTracker {
     pub(super) fn new(limits: &Limits) -> Arc<Self> {
+        // Tests of this module have no runtime.
+        let runtime = Handle::try_current();
+        let cpu = CpuScheduler::new(runtime.map_or(1, |runtime| runtime.metrics().num_workers()));
         Arc::new(Self {
             connections_max: limits.connections_max,
             connection_unsent_bytes_max: limits.connection_unsent_bytes_max,
             unsent_bytes_max: limits.unsent_bytes_max,
             unsent_bytes: AtomicUsize::new(0),
             open: Mutex::default(),
+            unauthenticated_cpu: cpu.new_flow(),
+            cpu,
         })
     }
 
@@ -100,10 +116,9 @@ impl ConnectionTracker {
         let connection = Arc::new(TrackedConnection {
             tracker: self.clone(),
             flow: Mutex::default(),
+            cpu_flow: OnceLock::new(),
             requests: AtomicUsize::new(0),
             running: AtomicUsize::new(0),
-            received: AtomicUsize::new(0),
-            turns: Semaphore::new(1),
             window: Semaphore::new(self.connection_unsent_bytes_max),
             unsent_bytes: AtomicUsize::new(0),
             has_room: Notify::new(),
@@ -126,11 +141,11 @@ impl ConnectionTracker {
     /// Closes a connection so that another one can be accepted. Does nothing while one that was
     /// closed before is still open.
     pub(super) fn make_room(&self) {
-        let open = self.lock();
-        let connections = || open.connections.values();
-        if connections().any(|connection| connection.closed.is_cancelled()) {
+        let mut open = self.lock();
+        if open.closing > 0 {
             return;
         }
+        let connections = || open.connections.values();
         let idle = || connections().filter(|connection| connection.is_idle());
         let unused = idle().find(|connection| connection.flow().is_none());
         let victim = unused.or_else(|| idle().next()).cloned();
@@ -144,6 +159,7 @@ impl ConnectionTracker {
             oldest.filter(|_| is_most && !is_exempt)
         });
         if let Some(connection) = victim {
+            open.closing += 1;
             connection.closed.cancel();
         }
     }
@@ -151,7 +167,7 @@ impl ConnectionTracker {
     /// Closes the connections of the flow with most unsent bytes, until all others are below the
     /// limit. `system:masters` are chosen only if they hold more than half of the limit.
     fn shed(&self) {
-        let open = self.lock();
+        let mut open = self.lock();
         let connections = open.connections.values();
         let connections = connections.filter(|connection| !connection.closed.is_cancelled());
         let mut flows: Vec<_> = usage_by_flow(connections).into_iter().collect();
@@ -169,10 +185,25 @@ impl ConnectionTracker {
             warn!(%user, bytes = usage.unsent_bytes, "closing connections with unread responses");
             for connection in usage.connections {
                 if connection.unsent_bytes.load(Ordering::Relaxed) > 0 {
+                    open.closing += 1;
                     connection.closed.cancel();
                 }
             }
         }
+    }
+
+    /// The flow of a user's connections.
+    fn cpu_flow(&self, user: &str) -> Arc<CpuFlow> {
+        let mut open = self.lock();
+        let known = open.cpu_flows.get(user).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            if open.cpu_flows.len() >= self.connections_max * 2 {
+                open.cpu_flows.retain(|_, flow| flow.strong_count() > 0);
+            }
+            let flow = self.cpu.new_flow();
+            open.cpu_flows.insert(user.into(), Arc::downgrade(&flow));
+            flow
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -206,6 +237,19 @@ impl TrackedConnection {
             user: user.name.as_str().into(),
             is_exempt: user.is_in(MASTERS),
         });
+        drop(flow);
+        self.cpu_flow
+            .get_or_init(|| self.tracker.cpu_flow(&user.name));
+    }
+
+    /// Runs the future of a task that works for this connection. It shares the worker threads with
+    /// the tasks of other users.
+    pub(super) async fn run<F: Future>(&self, future: F) -> F::Output {
+        let flow = || {
+            let flow = self.cpu_flow.get();
+            &**flow.unwrap_or(&self.tracker.unauthenticated_cpu)
+        };
+        self.tracker.cpu.run(flow, future).await
     }
 
     /// Counts a request until its response is handed to hyper.
@@ -213,12 +257,6 @@ impl TrackedConnection {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::Relaxed);
         RunningRequest(self.clone())
-    }
-
-    /// Counts a request that is received, until it is processed.
-    pub(super) fn receive(self: &Arc<Self>) -> ReceivedRequest {
-        self.received.fetch_add(1, Ordering::Relaxed);
-        ReceivedRequest(self.clone())
     }
 
     /// How many requests there were so far.
@@ -331,35 +369,14 @@ pub(super) struct OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.connection.closed.cancel();
-        let tracker = &self.connection.tracker;
-        tracker.lock().connections.remove(&self.id);
-    }
-}
-
-/// A request that is received and not yet processed.
-pub(super) struct ReceivedRequest(Arc<TrackedConnection>);
-
-impl ReceivedRequest {
-    /// Processes the request, in its turn if the connection has many of them: those of other
-    /// connections do not wait for all of them.
-    pub(super) async fn process<F: Future>(self, future: F) -> F::Output {
-        if self.0.received.load(Ordering::Relaxed) <= REQUESTS_WITHOUT_TURN {
-            drop(self);
-            return future.await;
+        let connection = &self.connection;
+        let mut open = connection.tracker.lock();
+        open.connections.remove(&self.id);
+        if connection.is_closed() {
+            open.closing -= 1;
         }
-        let connection = self.0.clone();
-        let future = async move {
-            drop(self);
-            future.await
-        };
-        start_in_turn(future, &connection.turns).await
-    }
-}
-
-impl Drop for ReceivedRequest {
-    fn drop(&mut self) {
-        self.0.received.fetch_sub(1, Ordering::Relaxed);
+        drop(open);
+        connection.closed.cancel();
     }
 }
 

@@ -87,43 +87,31 @@ pub(super) struct Labels {
     pub(super) code: Option<u16>,
 }
 
-impl Labels {
-    /// Everything that tells series apart. The resource counts by its name: it is another one after each change of its definition.
-    fn identity(
-        &self,
-    ) -> (
-        &str,
-        &str,
-        &str,
-        &str,
-        &str,
-        &str,
-        Option<&str>,
-        Option<u16>,
-    ) {
-        let Resource {
-            group,
-            version,
-            plural,
-            ..
-        } = &*self.resource;
-        (
-            plural,
-            self.verb,
-            self.subresource,
-            self.scope,
-            group,
-            version,
-            self.dry_run,
-            self.code,
-        )
+impl PartialEq for Labels {
+    /// The resource counts by its name: it is another one after each change of its definition.
+    fn eq(&self, other: &Self) -> bool {
+        let is_same_resource = || {
+            let this = &*self.resource;
+            let other = &*other.resource;
+            this.plural == other.plural
+                && this.group == other.group
+                && this.version == other.version
+        };
+        self.code == other.code
+            && is_same(self.verb, other.verb)
+            && is_same(self.subresource, other.subresource)
+            && is_same(self.scope, other.scope)
+            && match (self.dry_run, other.dry_run) {
+                (Some(this), Some(other)) => is_same(this, other),
+                (this, other) => this.is_none() && other.is_none(),
+            }
+            && (Arc::ptr_eq(&self.resource, &other.resource) || is_same_resource())
     }
 }
 
-impl PartialEq for Labels {
-    fn eq(&self, other: &Self) -> bool {
-        self.identity() == other.identity()
-    }
+/// Compares constants. Equal ones are mostly the same one.
+fn is_same(this: &'static str, other: &'static str) -> bool {
+    std::ptr::eq(this, other) || this == other
 }
 
 impl Eq for Labels {}
