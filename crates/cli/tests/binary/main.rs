@@ -2,6 +2,7 @@
 
 mod charts; // Helm charts
 mod doctor; // checks of the system
+mod hello; // the HTTP server of samples
 mod kube_rs; // kube-rs
 #[cfg(target_os = "linux")]
 mod process_nodes; // pods as local processes

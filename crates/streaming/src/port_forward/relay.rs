@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::ForwardedConnection;
+use super::{ErrorSink, ForwardedConnection};
 use crate::{ByteReader, ByteStream, ByteWriter};
 
 /// One forwarded connection.
@@ -46,7 +46,7 @@ impl Relay {
             tokio::time::sleep(self.close_timeout).await;
         };
         let copied = tokio::select! {
-            copied = self.copy(&mut reader, &mut writer, stream) => copied,
+            copied = self.copy(&mut reader, &mut writer, errors, stream) => copied,
             () = expired => Err(io::ErrorKind::TimedOut.into()),
         };
         if let Err(error) = copied {
@@ -59,6 +59,7 @@ impl Relay {
         &self,
         reader: &mut ByteReader,
         writer: &mut ByteWriter,
+        errors: ErrorSink,
         stream: S,
     ) -> io::Result<()>
     where
@@ -71,7 +72,10 @@ impl Relay {
         });
         let mut receive = pin!(async {
             copy(&mut from_port, writer).await?;
-            writer.shutdown().await
+            writer.shutdown().await?;
+            // kubectl closes the local connection only once it knows that there is no error.
+            drop(errors);
+            Ok(())
         });
         tokio::select! {
             sent = &mut send => {

@@ -1,5 +1,7 @@
 //! Port-forward over SPDY, over SPDY in WebSocket messages, and over WebSocket channels.
 
+use std::time::Duration;
+
 use bellerophon_streaming::{
     ConnectionOptions,
     spdy::{Connection, Headers},
@@ -80,6 +82,23 @@ async fn client_sends_after_the_port_ended_its_direction() {
     let mut greeting = Vec::new();
     data.read_to_end(&mut greeting).await.unwrap();
     assert_eq!(greeting, b"hello");
+    data.write_all(b"still here").await.unwrap();
+    data.shutdown().await.unwrap();
+    assert_eq!(events.recv().await.unwrap(), "received still here");
+}
+
+/// kubectl up to 1.28 reads both streams to their end before it closes the local connection. It
+/// waited forever for a client that waits for the end of the response.
+#[tokio::test]
+async fn errors_end_when_the_port_does() {
+    let (server, mut events) = server();
+    let connection = connect(&server).await;
+    let (mut data, errors) = forward(&connection, 0, GREET).await;
+    let mut greeting = Vec::new();
+    data.read_to_end(&mut greeting).await.unwrap();
+    assert_eq!(greeting, b"hello");
+    let errors = tokio::time::timeout(Duration::from_secs(60), read_all(errors));
+    assert_eq!(errors.await.unwrap(), b"");
     data.write_all(b"still here").await.unwrap();
     data.shutdown().await.unwrap();
     assert_eq!(events.recv().await.unwrap(), "received still here");
