@@ -9,8 +9,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// The pattern of the built-in entry: the program of the node itself.
-const BUILT_IN: &str = "bellerophon/*";
+/// The patterns of the built-in entries: the program of the node itself.
+const BUILT_IN: [&str; 2] = ["bellerophon", "bellerophon/*"];
 
 /// What runs for an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -84,13 +84,13 @@ pub struct ImageTable {
 impl ImageTable {
     /// A table with the built-in entry: `bellerophon/*` is that program.
     pub fn new(own_program: &Path) -> Self {
-        let built_in = Image {
-            image: BUILT_IN.to_owned(),
+        let built_in = |pattern: &str| Image {
+            image: pattern.to_owned(),
             program: vec![own_program.to_string_lossy().into_owned()],
             ..Image::default()
         };
         Self {
-            entries: vec![built_in],
+            entries: BUILT_IN.into_iter().map(built_in).collect(),
         }
     }
 
@@ -233,6 +233,7 @@ images:
     #[test]
     fn images_are_found_by_pattern() {
         let cases = [
+            ("bellerophon:0.1.0", "/usr/bin/bellerophon"),
             ("bellerophon/reboot:dev", "/usr/bin/bellerophon"),
             ("busybox", "/bin/busybox"),
             ("busybox:1.36", "/bin/busybox"),

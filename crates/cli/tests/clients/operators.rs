@@ -9,6 +9,7 @@ pub(crate) fn tests() -> Vec<KubectlTest> {
     vec![
         KubectlTest::new(Setup::Cluster, manifests_install_operators_whose_pods_run),
         KubectlTest::new(Setup::Cluster, samples_are_reconciled_in_a_full_cluster),
+        KubectlTest::new(Setup::Processes, operator_runs_in_a_pod_of_its_manifests),
         KubectlTest::new(Setup::Cluster, annotated_nodes_reboot_and_paused_nodes_wait),
     ]
 }
@@ -20,6 +21,21 @@ fn manifests(list: &str) -> String {
         .output()
         .expect("the binary starts");
     String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The operator is this binary in a pod: it finds the API server and its service account there, has
+/// the permissions of the manifests only, and is ready by its probes.
+fn operator_runs_in_a_pod_of_its_manifests(kubectl: &Kubectl) {
+    let file = kubectl.write("manifests.yaml", &manifests("secsynch"));
+    kubectl.run(&format!("apply -f {file}"));
+    kubectl.run("rollout status deployment/secsynch -n bellerophon-system --timeout=60s");
+    let sample = kubectl.write(
+        "secsynch.yaml",
+        include_str!("../../../../samples/secsynch.yaml"),
+    );
+    kubectl.run(&format!("apply -f {sample}"));
+    let copies = "get secrets -n team-a -o jsonpath={.items[*].data.user}";
+    kubectl.wait_until(copies, "YmVsbGVyb3Bob24=");
 }
 
 fn manifests_install_operators_whose_pods_run(kubectl: &Kubectl) {
