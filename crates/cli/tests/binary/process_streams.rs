@@ -16,7 +16,7 @@ use crate::running::{RunningServer, TIMEOUT};
 /// The environment of `up` for both tiers.
 const TIERS: [&[(&str, &str)]; 2] = [&[], &[("BELLEROPHON_TIER", "B")]];
 
-/// Runs until it is told to end.
+/// Runs until it is stopped.
 const IDLE: &str = "trap 'exit 0' TERM; while :; do sleep 0.1; done";
 
 /// A cluster with a pod that runs this container.

@@ -121,7 +121,7 @@ fn create(kubectl: &Kubectl, pod: serde_json::Value) {
     ));
 }
 
-/// Runs until it is stopped by its stdin or by a signal.
+/// Runs until it is stopped.
 const IDLE: &str = "trap 'exit 0' TERM; while :; do sleep 0.1; done";
 
 fn text(bytes: &[u8]) -> String {
