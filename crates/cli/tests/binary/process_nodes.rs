@@ -1,26 +1,60 @@
 //! `bellerophon up --runtime process`: pods as local processes.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Child;
+
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Api, Client, Config, api::PostParams, config::KubeConfigOptions};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client, Config, config::KubeConfigOptions};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use crate::running::{RunningServer, TIMEOUT};
+use crate::running::{Lines, RunningServer, TIMEOUT, command};
 
-/// A Python program that serves HTTP.
-const SERVER: &str = "
-import http.server, os
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        body = os.environ['GREETING'] + ' ' + open(os.environ['SETTINGS'] + '/color').read()
-        self.send_response(200)
-        self.send_header('Content-Length', str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-http.server.HTTPServer((os.environ.get('POD_IP', ''), 8080), Handler).serve_forever()
-";
+/// The arguments with which this test binary is [`program_that_serves_http`].
+const SERVER_ARGS: [&str; 4] = [
+    "--exact",
+    "process_nodes::program_that_serves_http",
+    "--ignored",
+    "--nocapture",
+];
+
+/// Serves a page with a variable of the environment and a file of a volume.
+#[test]
+#[ignore = "the program of a container, not a test"]
+fn program_that_serves_http() {
+    let Ok(greeting) = std::env::var("GREETING") else {
+        return;
+    };
+    // Without namespaces, the volume is not at its mount path, and the program must listen on the
+    // address of its pod.
+    let settings = std::env::var("KUBERNETES_MOUNT_SETTINGS");
+    let settings = settings.unwrap_or("/etc/settings".to_owned());
+    let ip = std::env::var("POD_IP").unwrap_or("0.0.0.0".to_owned());
+    let listener = TcpListener::bind((ip, 8080)).expect("the port is free");
+    for stream in listener.incoming() {
+        let mut stream = BufReader::new(stream.expect("a connection"));
+        let mut line = String::new();
+        while stream.read_line(&mut line).expect("a request") > 2 {
+            line.clear();
+        }
+        let color = std::fs::read_to_string(format!("{settings}/color")).expect("a file");
+        let body = format!("{greeting} {color}");
+        let length = body.len();
+        let response = format!("HTTP/1.0 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+        // A probe may have closed the connection.
+        drop(stream.get_mut().write_all(response.as_bytes()));
+    }
+}
 
 async fn client(server: &RunningServer) -> Client {
-    let kubeconfig = kube::config::Kubeconfig::read_from(server.kubeconfig());
+    client_of(server.kubeconfig()).await
+}
+
+async fn client_of(kubeconfig: &str) -> Client {
+    let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig);
     let kubeconfig = kubeconfig.expect("a kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     Client::try_from(config.expect("a configuration")).expect("a client")
@@ -75,13 +109,10 @@ async fn serve_in_a_pod(server: &RunningServer) -> Node {
         json!({"metadata": {"name": "settings"}, "data": {"color": "red"}}),
     )
     .await;
-    // Without namespaces, the volume is not at its mount path.
-    let script = "export SETTINGS=${KUBERNETES_MOUNT_SETTINGS:-/etc/settings}; \
-                  exec python3 -c \"$0\"";
     let container = json!({
         "name": "web",
-        "image": "helper/web:1",
-        "args": ["-c", script, SERVER],
+        "image": "test/web:1",
+        "args": SERVER_ARGS,
         "env": [{"name": "GREETING", "value": "hello"}],
         "readinessProbe": {"httpGet": {"port": 8080}, "periodSeconds": 1},
         "volumeMounts": [{"name": "settings", "mountPath": "/etc/settings"}],
@@ -127,20 +158,34 @@ fn isolation(node: &Node) -> (String, String) {
     (found.status.clone(), reason)
 }
 
-const OPTIONS: [&str; 8] = [
-    "--runtime",
-    "process",
-    "--image",
-    "helper/*=/bin/sh",
-    "--nodes",
-    "1",
-    "--operators",
-    "none",
-];
+/// The options of `up`. The image `test/*` is this test binary.
+fn options() -> Vec<String> {
+    let this = std::env::current_exe().expect("the path of this binary");
+    let options = [
+        "--runtime",
+        "process",
+        "--image",
+        "helper/*=/bin/sh",
+        "--image",
+        &format!("test/*={}", this.display()),
+        "--nodes",
+        "1",
+        "--operators",
+        "none",
+    ];
+    options.map(str::to_owned).to_vec()
+}
+
+/// Starts `up` with variables of the environment.
+fn start(env: &[(&str, &str)]) -> RunningServer {
+    let options = options();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    RunningServer::start_with(&options, env)
+}
 
 #[tokio::test]
 async fn deployment_serves_http_from_a_local_process() {
-    let server = RunningServer::start(&OPTIONS);
+    let server = start(&[]);
     let node = serve_in_a_pod(&server).await;
     let (_, reason) = isolation(&node);
     assert!(["TierA", "TierB"].contains(&reason.as_str()), "{reason}");
@@ -148,14 +193,14 @@ async fn deployment_serves_http_from_a_local_process() {
 
 #[tokio::test]
 async fn deployment_serves_http_without_namespaces() {
-    let server = RunningServer::start_with(&OPTIONS, &[("BELLEROPHON_TIER", "B")]);
+    let server = start(&[("BELLEROPHON_TIER", "B")]);
     let node = serve_in_a_pod(&server).await;
     assert_eq!(isolation(&node), ("False".to_owned(), "TierB".to_owned()));
 }
 
 #[tokio::test]
 async fn failing_containers_report_their_reasons() {
-    let server = RunningServer::start(&OPTIONS);
+    let server = start(&[]);
     let client = client(&server).await;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let cases = [
@@ -217,4 +262,115 @@ fn state_reason(pod: &Pod) -> Option<String> {
     let waiting = state.waiting.and_then(|waiting| waiting.reason);
     let terminated = state.terminated.and_then(|terminated| terminated.reason);
     waiting.or(terminated)
+}
+
+/// A server in a directory that others use before and after it. Killed on drop.
+struct Up {
+    process: Child,
+    kubeconfig: String,
+}
+
+impl Up {
+    fn start(directory: &TempDir, env: &[(&str, &str)]) -> Self {
+        let mut process = command(directory)
+            .args(["up", "--output", "json"])
+            .args(options())
+            .envs(env.iter().copied())
+            .spawn()
+            .expect("the binary starts");
+        let lines = Lines::new(process.stdout.take().expect("stdout is piped"));
+        let line = lines.next_matching(|line| line.contains(r#""ready""#));
+        let ready: Value = serde_json::from_str(&line).expect("JSON");
+        let kubeconfig = ready["kubeconfig"].as_str().expect("a path").to_owned();
+        Self {
+            process,
+            kubeconfig,
+        }
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // SIGKILL; the process may have exited already.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// The processes whose environment has the marker of a data directory.
+fn marked_processes(data_dir: &Path) -> usize {
+    let marker = format!("BELLEROPHON_NODE={}", data_dir.display());
+    let entries = std::fs::read_dir("/proc").expect("a list of processes");
+    let environments =
+        entries.filter_map(|entry| std::fs::read(entry.ok()?.path().join("environ")).ok());
+    let is_marked = |environ: &Vec<u8>| {
+        let mut variables = environ.split(|byte| *byte == 0);
+        variables.any(|variable| variable == marker.as_bytes())
+    };
+    environments.filter(is_marked).count()
+}
+
+/// When the server is killed.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    Ready,
+    PodCreated,
+    PodRunning,
+    PodTerminating,
+}
+
+/// Kills `up` at several moments. No process is left, and the next `up` starts.
+async fn kill_and_start_again(env: &[(&str, &str)]) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = "trap '' TERM HUP INT
+                  (setsid sh -c 'trap \"\" TERM; (setsid sleep 1000 &); sleep 1000' &)
+                  while :; do sleep 1; done";
+    let pod = json!({
+        "metadata": {"name": "stubborn"},
+        "spec": {"containers": [
+            {"name": "app", "image": "helper/a", "command": ["sh", "-c", script]},
+        ]},
+    });
+    let pod: Pod = serde_json::from_value(pod).expect("a pod");
+    let moments = [
+        Moment::Ready,
+        Moment::PodCreated,
+        Moment::PodRunning,
+        Moment::PodTerminating,
+    ];
+    for moment in moments {
+        let up = Up::start(&directory, env);
+        let data_dir = format!("{}.nodes", up.kubeconfig);
+        let data_dir = Path::new(&data_dir).canonicalize().expect("a directory");
+        let client = client_of(&up.kubeconfig).await;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+        if !matches!(moment, Moment::Ready) {
+            let created = pods.create(&PostParams::default(), &pod).await;
+            created.expect("it is created");
+        }
+        if matches!(moment, Moment::PodRunning | Moment::PodTerminating) {
+            wait_for_pod(&client, is_ready).await;
+            assert!(marked_processes(&data_dir) > 0);
+        }
+        if matches!(moment, Moment::PodTerminating) {
+            let deleted = pods.delete("stubborn", &DeleteParams::default()).await;
+            deleted.expect("it is deleted");
+        }
+        drop(up);
+        let killed = tokio::time::Instant::now();
+        while marked_processes(&data_dir) > 0 {
+            assert!(killed.elapsed() < TIMEOUT, "{moment:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn killed_server_leaves_no_process_and_starts_again() {
+    kill_and_start_again(&[]).await;
+}
+
+#[tokio::test]
+async fn killed_server_without_namespaces_leaves_no_process_and_starts_again() {
+    kill_and_start_again(&[("BELLEROPHON_TIER", "B")]).await;
 }
