@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::frame::{Frame, Receiver};
 use crate::protocol::{Call, Failure, Message, Request, WaitStatus};
 use crate::sys::ShimProcess;
+use crate::usage::Usage;
 
 /// Requests that wait for the socket. Further callers wait.
 const CALLS_MAX: usize = 32;
@@ -25,7 +26,13 @@ const CALLS_MAX: usize = 32;
 struct Outgoing {
     request: Request,
     fds: Vec<OwnedFd>,
-    reply: oneshot::Sender<Result<Vec<OwnedFd>, Failure>>,
+    reply: oneshot::Sender<Result<Reply, Failure>>,
+}
+
+/// The answer of a shim.
+struct Reply {
+    fds: Vec<OwnedFd>,
+    usage: Option<Usage>,
 }
 
 type Exits = Arc<Mutex<HashMap<u64, oneshot::Sender<WaitStatus>>>>;
@@ -92,6 +99,17 @@ impl ShimClient {
         request: Request,
         fds: Vec<OwnedFd>,
     ) -> Result<Vec<OwnedFd>, Error> {
+        Ok(self.send(request, fds).await?.fds)
+    }
+
+    /// Measures the processes of a container.
+    pub(crate) async fn usage(&self, container: u64) -> Result<Usage, Error> {
+        let reply = self.send(Request::Usage { container }, Vec::new()).await?;
+        let missing = || Error::Sandbox("the shim sent no usage".to_owned());
+        reply.usage.ok_or_else(missing)
+    }
+
+    async fn send(&self, request: Request, fds: Vec<OwnedFd>) -> Result<Reply, Error> {
         let (reply, result) = oneshot::channel();
         let outgoing = Outgoing {
             request,
@@ -187,7 +205,7 @@ struct Driver {
     receiver: Receiver,
     requests: mpsc::Receiver<Outgoing>,
     exits: Exits,
-    pending: HashMap<u64, oneshot::Sender<Result<Vec<OwnedFd>, Failure>>>,
+    pending: HashMap<u64, oneshot::Sender<Result<Reply, Failure>>>,
     /// The frame that is being written. The next request is taken when it is complete.
     frame: Option<Frame>,
     next_id: u64,
@@ -252,7 +270,7 @@ impl Driver {
         match message {
             Message::Reply { id, result } => {
                 if let Some(reply) = self.pending.remove(&id) {
-                    let _ = reply.send(result.map(|()| fds));
+                    let _ = reply.send(result.map(|usage| Reply { fds, usage }));
                 }
             }
             Message::Exited { process, status } => {

@@ -1,6 +1,7 @@
 //! A running container.
 
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ use crate::error::Error;
 use crate::exec::ExecProcess;
 use crate::logs::{ContainerLog, LogUpdates, Stream};
 use crate::protocol::{ProcessSpec, Request, WaitStatus};
-use crate::runtime::Shared;
+use crate::runtime::{CONTAINER_MARKER, Shared, sweep};
 use crate::streams::{Attachment, ContainerStreams, NodeStreams, create_pipes};
+use crate::usage::{self, Usage};
 
 const SIGTERM: i32 = rustix::process::Signal::TERM.as_raw();
 const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
@@ -105,6 +107,8 @@ impl Container {
             Some(cgroups) => Some(cgroups.create(config.limits)?),
             None => None,
         };
+        let marker = env.iter().find(|(name, _)| name == CONTAINER_MARKER);
+        let marker = marker.map(|(_, value)| value.clone());
         let spec = ProcessSpec {
             argv: config.argv,
             env,
@@ -130,6 +134,7 @@ impl Container {
         let supervisor = Supervisor {
             streams: streams.clone(),
             cgroup,
+            marker,
             clock,
             since,
         };
@@ -237,6 +242,21 @@ impl Container {
         self.log.updates()
     }
 
+    /// What its processes have used: by its cgroup, or by those that run now.
+    ///
+    /// # Errors
+    /// The container has ended, or the files of the cgroup cannot be read.
+    pub async fn usage(&self) -> io::Result<Usage> {
+        if self.has_exited() {
+            return Err(io::Error::other(Error::NotRunning));
+        }
+        if let Some(cgroup) = &self.spec.cgroup {
+            return usage::of_cgroup(cgroup);
+        }
+        let usage = self.shim.usage(self.process).await;
+        usage.map_err(io::Error::other)
+    }
+
     /// The process ID of the shim that supervises the container.
     pub fn shim_pid(&self) -> i32 {
         self.shim.pid()
@@ -247,6 +267,8 @@ impl Container {
 struct Supervisor {
     streams: Arc<ContainerStreams>,
     cgroup: Option<Cgroup>,
+    /// The marker of its processes (tier B).
+    marker: Option<String>,
     clock: Clock,
     since: Timestamp,
 }
@@ -266,8 +288,14 @@ impl Supervisor {
             );
         };
         let exited = async {
-            // Without a status the shim has ended, and killed the container.
-            let status = exit.await.unwrap_or(WaitStatus::Signaled(SIGKILL));
+            let status = match exit.await {
+                Ok(status) => status,
+                // The shim has ended.
+                Err(_) => {
+                    self.kill_orphans().await;
+                    WaitStatus::Signaled(SIGKILL)
+                }
+            };
             (status, (self.clock)())
         };
         tokio::pin!(copy);
@@ -289,6 +317,18 @@ impl Supervisor {
             oom_killed,
             started_at: self.since,
             finished_at,
+        }
+    }
+}
+
+impl Supervisor {
+    /// Kills the processes of a container of tier B whose shim was killed: the kernel has killed
+    /// only the children of the shim. In tier A it has killed all.
+    async fn kill_orphans(&self) {
+        if let Some(marker) = &self.marker
+            && let Err(error) = sweep(CONTAINER_MARKER, marker).await
+        {
+            tracing::warn!(marker, %error, "processes of a killed shim are left");
         }
     }
 }

@@ -17,6 +17,7 @@
 //! - Limits of CPU, memory and processes need a delegated cgroup v2; see [`Capabilities`].
 //! - Tier B has neither `runAsUser` nor mount paths nor read-only volumes, and a program that
 //!   clears its environment and loses its shim to a `SIGKILL` is not found by the next node.
+//! - A file that is neither a binary nor a script with `#!` is executed by `sh`, as execvp(3) does.
 //! - As in containers, the main process is PID 1 in tier A: without a handler it ignores
 //!   `SIGTERM` and is killed after the grace period.
 
@@ -57,6 +58,7 @@ mod terminal;
 mod tier;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
+mod usage;
 
 #[cfg(target_os = "linux")]
 use linux as sys;
@@ -74,3 +76,4 @@ pub use sandbox::Sandbox;
 pub use streams::{Attachment, Chunk, Input, Output, STALL_MAX, SharedInput};
 pub use terminal::Terminal;
 pub use tier::{Tier, TierReport, detect};
+pub use usage::Usage;

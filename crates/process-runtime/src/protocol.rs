@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Mount, User};
 use crate::error::StartError;
+use crate::usage::Usage;
 
 /// How a sandbox is set up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,6 +50,8 @@ pub(crate) enum Request {
     Signal { process: u64, signal: i32 },
     /// Kills all processes of a container.
     Kill { container: u64 },
+    /// Measures the processes of a container.
+    Usage { container: u64 },
     /// Creates a TCP socket in the sandbox, optionally bound to a source address.
     Socket {
         source: Option<SocketAddr>,
@@ -97,10 +100,11 @@ pub(crate) enum Message {
     Launched { pid: i32 },
     /// The shim could not be launched.
     LaunchFailed { message: String },
-    /// The answer to a request. Descriptors: a terminal, a socket or nothing.
+    /// The answer to a request, with the usage that was requested. Descriptors: a terminal, a
+    /// socket or nothing.
     Reply {
         id: u64,
-        result: Result<(), Failure>,
+        result: Result<Option<Usage>, Failure>,
     },
     /// A process has ended. With the main process of a container, all of its processes have.
     Exited { process: u64, status: WaitStatus },

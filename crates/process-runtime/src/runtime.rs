@@ -25,6 +25,8 @@ use crate::tier::{Tier, TierReport, detect};
 pub(crate) const NODE_MARKER: &str = "BELLEROPHON_NODE";
 /// The environment variable that marks all processes of a pod.
 pub(crate) const POD_MARKER: &str = "BELLEROPHON_POD";
+/// The environment variable that marks all processes of a container of tier B.
+pub(crate) const CONTAINER_MARKER: &str = "BELLEROPHON_CONTAINER";
 
 /// How long processes of an earlier node are waited for after they are killed.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -255,7 +257,11 @@ pub(crate) async fn sweep(marker: &str, value: &str) -> Result<(), Error> {
     if killed == 0 {
         return Ok(());
     }
-    tracing::info!(killed, "killed processes of an earlier node");
+    tracing::info!(
+        killed,
+        marker,
+        "killed processes whose shim or node was killed"
+    );
     let swept = tokio::time::timeout(SWEEP_TIMEOUT, async {
         while !with_environment(marker, value)?.is_empty() {
             tokio::time::sleep(SWEEP_INTERVAL).await;
@@ -264,7 +270,7 @@ pub(crate) async fn sweep(marker: &str, value: &str) -> Result<(), Error> {
         Ok::<_, Error>(())
     });
     swept.await.unwrap_or_else(|_| {
-        let message = "processes of an earlier node cannot be killed".to_owned();
+        let message = format!("processes with {marker}={value} cannot be killed");
         Err(Error::Sandbox(message))
     })
 }

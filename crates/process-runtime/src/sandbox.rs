@@ -13,7 +13,7 @@ use crate::config::{ContainerConfig, Mount, SandboxConfig};
 use crate::container::Container;
 use crate::error::Error;
 use crate::protocol::{Request, SandboxSetup};
-use crate::runtime::{NODE_MARKER, POD_MARKER, Shared, sweep};
+use crate::runtime::{CONTAINER_MARKER, NODE_MARKER, POD_MARKER, Shared, sweep};
 use crate::tier::Tier;
 
 /// The `PATH` of containers without one, as of most images.
@@ -95,7 +95,12 @@ impl Sandbox {
             Some(shim) => shim.clone(),
             None => self.inner.launch_for_container().await?,
         };
-        let env = self.inner.environment(&config)?;
+        let mut env = self.inner.environment(&config)?;
+        if self.inner.shim.is_none() {
+            // The number of a shim is its own as long as its container has a process.
+            let marker = format!("{}/{}", self.inner.pod_marker(), shim.pid());
+            env.push((CONTAINER_MARKER.to_owned(), marker));
+        }
         Container::start(&self.inner.shared, shim, config, env).await
     }
 
@@ -210,7 +215,8 @@ impl SandboxInner {
             }
         }
         // The markers cannot be overridden.
-        env.retain(|(name, _)| name != NODE_MARKER && name != POD_MARKER);
+        let markers = [NODE_MARKER, POD_MARKER, CONTAINER_MARKER];
+        env.retain(|(name, _)| !markers.contains(&name.as_str()));
         env.push((NODE_MARKER.to_owned(), self.shared.node_marker.clone()));
         env.push((POD_MARKER.to_owned(), self.pod_marker()));
         Ok(env)

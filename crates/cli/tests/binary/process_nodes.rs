@@ -1,13 +1,22 @@
 //! `bellerophon up --runtime process`: pods as local processes.
 
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Api, Client, Config, api::PostParams, config::KubeConfigOptions};
-use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Child;
 
-use crate::running::{RunningServer, TIMEOUT};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client, Config, config::KubeConfigOptions};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::running::{Lines, RunningServer, TIMEOUT, command};
 
 pub(crate) async fn client(server: &RunningServer) -> Client {
-    let kubeconfig = kube::config::Kubeconfig::read_from(server.kubeconfig());
+    client_of(server.kubeconfig()).await
+}
+
+async fn client_of(kubeconfig: &str) -> Client {
+    let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig);
     let kubeconfig = kubeconfig.expect("a kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     Client::try_from(config.expect("a configuration")).expect("a client")
@@ -126,9 +135,14 @@ pub(crate) const OPTIONS: [&str; 8] = [
     "none",
 ];
 
+/// Starts `up` with variables of the environment.
+fn start(env: &[(&str, &str)]) -> RunningServer {
+    RunningServer::start_with(&OPTIONS, env)
+}
+
 #[tokio::test]
 async fn deployment_serves_http_from_a_local_process() {
-    let server = RunningServer::start(&OPTIONS);
+    let server = start(&[]);
     let node = serve_in_a_pod(&server).await;
     let (_, reason) = isolation(&node);
     assert!(["TierA", "TierB"].contains(&reason.as_str()), "{reason}");
@@ -136,14 +150,14 @@ async fn deployment_serves_http_from_a_local_process() {
 
 #[tokio::test]
 async fn deployment_serves_http_without_namespaces() {
-    let server = RunningServer::start_with(&OPTIONS, &[("BELLEROPHON_TIER", "B")]);
+    let server = start(&[("BELLEROPHON_TIER", "B")]);
     let node = serve_in_a_pod(&server).await;
     assert_eq!(isolation(&node), ("False".to_owned(), "TierB".to_owned()));
 }
 
 #[tokio::test]
 async fn failing_containers_report_their_reasons() {
-    let server = RunningServer::start(&OPTIONS);
+    let server = start(&[]);
     let client = client(&server).await;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let cases = [
@@ -205,4 +219,115 @@ fn state_reason(pod: &Pod) -> Option<String> {
     let waiting = state.waiting.and_then(|waiting| waiting.reason);
     let terminated = state.terminated.and_then(|terminated| terminated.reason);
     waiting.or(terminated)
+}
+
+/// A server in a directory that others use before and after it. Killed on drop.
+struct Up {
+    process: Child,
+    kubeconfig: String,
+}
+
+impl Up {
+    fn start(directory: &TempDir, env: &[(&str, &str)]) -> Self {
+        let mut process = command(directory)
+            .args(["up", "--output", "json"])
+            .args(OPTIONS)
+            .envs(env.iter().copied())
+            .spawn()
+            .expect("the binary starts");
+        let lines = Lines::new(process.stdout.take().expect("stdout is piped"));
+        let line = lines.next_matching(|line| line.contains(r#""ready""#));
+        let ready: Value = serde_json::from_str(&line).expect("JSON");
+        let kubeconfig = ready["kubeconfig"].as_str().expect("a path").to_owned();
+        Self {
+            process,
+            kubeconfig,
+        }
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // SIGKILL; the process may have exited already.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// The processes whose environment has the marker of a data directory.
+fn marked_processes(data_dir: &Path) -> usize {
+    let marker = format!("BELLEROPHON_NODE={}", data_dir.display());
+    let entries = std::fs::read_dir("/proc").expect("a list of processes");
+    let environments =
+        entries.filter_map(|entry| std::fs::read(entry.ok()?.path().join("environ")).ok());
+    let is_marked = |environ: &Vec<u8>| {
+        let mut variables = environ.split(|byte| *byte == 0);
+        variables.any(|variable| variable == marker.as_bytes())
+    };
+    environments.filter(is_marked).count()
+}
+
+/// When the server is killed.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    Ready,
+    PodCreated,
+    PodRunning,
+    PodTerminating,
+}
+
+/// Kills `up` at several moments. No process is left, and the next `up` starts.
+async fn kill_and_start_again(env: &[(&str, &str)]) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = "trap '' TERM HUP INT
+                  (setsid sh -c 'trap \"\" TERM; (setsid sleep 1000 &); sleep 1000' &)
+                  while :; do sleep 1; done";
+    let pod = json!({
+        "metadata": {"name": "stubborn"},
+        "spec": {"containers": [
+            {"name": "app", "image": "helper/a", "command": ["sh", "-c", script]},
+        ]},
+    });
+    let pod: Pod = serde_json::from_value(pod).expect("a pod");
+    let moments = [
+        Moment::Ready,
+        Moment::PodCreated,
+        Moment::PodRunning,
+        Moment::PodTerminating,
+    ];
+    for moment in moments {
+        let up = Up::start(&directory, env);
+        let data_dir = format!("{}.nodes", up.kubeconfig);
+        let data_dir = Path::new(&data_dir).canonicalize().expect("a directory");
+        let client = client_of(&up.kubeconfig).await;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+        if !matches!(moment, Moment::Ready) {
+            let created = pods.create(&PostParams::default(), &pod).await;
+            created.expect("it is created");
+        }
+        if matches!(moment, Moment::PodRunning | Moment::PodTerminating) {
+            wait_for_pod(&client, is_ready).await;
+            assert!(marked_processes(&data_dir) > 0);
+        }
+        if matches!(moment, Moment::PodTerminating) {
+            let deleted = pods.delete("stubborn", &DeleteParams::default()).await;
+            deleted.expect("it is deleted");
+        }
+        drop(up);
+        let killed = tokio::time::Instant::now();
+        while marked_processes(&data_dir) > 0 {
+            assert!(killed.elapsed() < TIMEOUT, "{moment:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn killed_server_leaves_no_process_and_starts_again() {
+    kill_and_start_again(&[]).await;
+}
+
+#[tokio::test]
+async fn killed_server_without_namespaces_leaves_no_process_and_starts_again() {
+    kill_and_start_again(&[("BELLEROPHON_TIER", "B")]).await;
 }

@@ -22,7 +22,7 @@ use kube::ResourceExt;
 use kube::api::Patch;
 use serde_json::{Value, json};
 
-use super::node_simulation::{NodeSimulation, Operation};
+use super::node_simulation::NodeSimulation;
 use super::node_status::{
     LEASE_RENEW_INTERVAL, STATUS_REPORT_INTERVAL, condition, initial_node, new_lease, node_status,
     node_status_has_changed,
@@ -44,18 +44,18 @@ pub(crate) struct Heartbeat {
     lease_client: ReconcileClient,
     rng: Rng,
     recorder: EventRecorder,
-    /// Called with the name of a node that booted or reconnected, to sync its pods.
-    on_node_up: Box<dyn Fn(&str) + Send + Sync>,
+    /// Called with the name of a node that was operated or booted, to sync its pods.
+    on_node_change: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Heartbeat {
-    /// Adds the controller of the Node objects of simulated nodes. `on_node_up` is called with the
-    /// name of each node that booted or reconnected.
+    /// Adds the controller of the Node objects of simulated nodes. `on_node_change` is called with
+    /// the name of each node that was operated or booted.
     pub(crate) fn setup(
         mgr: &mut Manager,
         nodes: Arc<SimulatedNodes>,
         recorder: EventRecorder,
-        on_node_up: impl Fn(&str) + Send + Sync + 'static,
+        on_node_change: impl Fn(&str) + Send + Sync + 'static,
     ) -> ControllerHandle {
         let simulated_nodes = nodes.clone();
         let names = nodes.names();
@@ -64,7 +64,7 @@ impl Heartbeat {
             lease_client: Component::Kubelet.client(mgr, "kubelet"),
             rng: mgr.rng().clone(),
             recorder,
-            on_node_up: Box::new(on_node_up),
+            on_node_change: Box::new(on_node_change),
         };
         let handle = mgr
             .controller::<Node>()
@@ -89,8 +89,8 @@ impl Heartbeat {
         let Some(operations) = self.nodes.apply_annotations(&name, &simulation, now) else {
             return;
         };
-        if operations.contains(&Operation::Reconnect) {
-            (self.on_node_up)(&name);
+        if !operations.is_empty() {
+            (self.on_node_change)(&name);
         }
         for error in simulation.errors {
             self.record_event(node, EventType::Warning, "InvalidSimulation", error);
@@ -263,7 +263,7 @@ impl Reconciler<Node> for Heartbeat {
             }
             Power::Booting { .. } => {
                 self.nodes.finish_boot(name, now);
-                (self.on_node_up)(name);
+                (self.on_node_change)(name);
             }
             Power::On => {}
         }

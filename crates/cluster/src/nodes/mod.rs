@@ -86,9 +86,9 @@ pub(crate) fn setup_kubelets(
         by_node_name: index::by_node_name(&index::pods(mgr)),
         kubelet: pods,
     };
-    let pods_of_started_node = pods_on_node.clone();
+    let pods_of_changed_node = pods_on_node.clone();
     let heartbeat = Heartbeat::setup(mgr, nodes.clone(), recorder, move |node| {
-        pods_of_started_node.enqueue(node, "the node booted or reconnected");
+        pods_of_changed_node.enqueue(node, "the node was operated or booted");
     });
     setup_servers(mgr, nodes.clone(), streams, kubelets);
     let handle = Nodes {

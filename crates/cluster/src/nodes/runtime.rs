@@ -11,6 +11,8 @@ use bellerophon::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
+use super::kubelet::events::PodEvent;
+
 /// The type of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContainerType {
@@ -118,8 +120,8 @@ pub(crate) trait Runtime: Send + Sync + 'static {
     /// starts, and pods with `hostNetwork` have their own as well.
     const HAS_POD_NETWORK: bool = false;
 
-    /// Messages about annotations of the pod that the runtime cannot use.
-    fn validate(&self, _pod: &Pod) -> Vec<String> {
+    /// Events about fields and annotations of the pod that the runtime cannot use.
+    fn validate(&self, _pod: &Pod) -> Vec<PodEvent> {
         Vec::new()
     }
 
@@ -128,6 +130,9 @@ pub(crate) trait Runtime: Send + Sync + 'static {
 
     /// Removes the sandbox of a pod whose containers have ended (`StopPodSandbox`). Its logs stay.
     fn terminate_pod(&self, _key: &ObjectKey) {}
+
+    /// The node of the pod lost its power: kills what runs of the pod. Its directory stays.
+    fn power_off(&self, _key: &ObjectKey) {}
 
     /// Removes what is left of a pod that is not in the API any more (`RemovePodSandbox`).
     fn remove_pod(&self, _key: &ObjectKey) {}
@@ -138,6 +143,10 @@ pub(crate) trait Runtime: Send + Sync + 'static {
     /// Finds the container that an earlier kubelet process started at `started_at`; `None` if it
     /// is not running any more.
     fn find(&self, config: &ContainerConfig<'_>, started_at: Timestamp) -> Option<Self::Instance>;
+
+    /// Runs the preStop hook of a container whose [`stop`](Self::stop) follows, at the latest after
+    /// the grace period.
+    fn pre_stop(&self, _instance: &mut Self::Instance, _now: Timestamp, _grace_period: Duration) {}
 
     /// Stops a container (`StopContainer`): kills it if it has not exited after the grace period.
     /// A second call can only shorten the grace period.

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::container_simulation::{self, ContainerSimulation, StartFailure};
+use super::kubelet::events::{self, PodEvent};
 use super::runtime::{ContainerConfig, Exit, InstanceState, InstanceStatus, ProbeType, Runtime};
 use super::time::after;
 
@@ -47,8 +48,12 @@ impl Runtime for SimulatedRuntime {
 
     const SCHEME: &'static str = "sim";
 
-    fn validate(&self, pod: &Pod) -> Vec<String> {
-        container_simulation::validate(pod.metadata.annotations.as_ref())
+    fn validate(&self, pod: &Pod) -> Vec<PodEvent> {
+        let messages = container_simulation::validate(pod.metadata.annotations.as_ref());
+        messages
+            .into_iter()
+            .map(events::invalid_simulation)
+            .collect()
     }
 
     fn start(&self, _: &ContainerConfig<'_>, now: Timestamp) -> SimulatedInstance {

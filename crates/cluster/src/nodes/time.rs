@@ -1,4 +1,4 @@
-//! Arithmetic on timestamps that saturates instead of failing.
+//! Arithmetic on timestamps that saturates instead of failing, and durations as text.
 
 use std::time::Duration;
 
@@ -13,4 +13,14 @@ pub(crate) fn after(at: Timestamp, delay: Duration) -> Timestamp {
 /// The time from `now` until `deadline`; zero if it has passed.
 pub(crate) fn remaining(now: Timestamp, deadline: Timestamp) -> Duration {
     Duration::try_from(deadline.duration_since(now)).unwrap_or_default()
+}
+
+/// Formats a duration of whole seconds below an hour as Go's `Duration.String` does.
+pub(crate) fn format_go_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds < 60 {
+        format!("{seconds}s")
+    } else {
+        format!("{}m{}s", seconds / 60, seconds % 60)
+    }
 }

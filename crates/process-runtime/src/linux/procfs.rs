@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+
+use crate::usage::Usage;
 
 fn pids() -> io::Result<impl Iterator<Item = Pid>> {
     let entries = fs::read_dir("/proc")?;
@@ -93,9 +96,90 @@ pub(crate) fn kill_with_environment(name: &str, value: &str) -> io::Result<usize
     Ok(pids.len())
 }
 
+/// The clock ticks per second of proc_pid_stat(5), which is part of the kernel's ABI.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// The CPU time of a process and of its children that have been waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CpuTicks {
+    own: u64,
+    children: u64,
+}
+
+/// The CPU time in proc_pid_stat(5): fields 14 to 17, of which the third is the first behind the
+/// name.
+fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
+    let rest = stat.get(stat.rfind(')')? + 1..)?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut next = || -> Option<u64> { fields.next()?.parse().ok() };
+    let own = next()? + next()?;
+    let children = next()? + next()?;
+    Some(CpuTicks { own, children })
+}
+
+/// The memory of a process: its proportional set size, or its resident set size.
+fn memory_bytes(pid: Pid) -> u64 {
+    let pid = pid.as_raw_nonzero();
+    let field = |file: &str, name: &str| -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().strip_suffix(" kB")?.parse().ok()
+    };
+    let kibibytes = field("smaps_rollup", "Pss:").or_else(|| field("status", "VmRSS:"));
+    kibibytes.unwrap_or_default() * 1024
+}
+
+/// What processes have used. Processes that have ended are left out.
+fn usage(pids: impl IntoIterator<Item = Pid>) -> (u64, u64) {
+    let mut ticks = 0;
+    let mut memory = 0;
+    for pid in pids {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        if let Some(cpu) = stat.ok().as_deref().and_then(cpu_ticks) {
+            ticks += cpu.own + cpu.children;
+            memory += memory_bytes(pid);
+        }
+    }
+    (ticks, memory)
+}
+
+fn usage_of(ticks: u64, memory_bytes: u64) -> Usage {
+    Usage {
+        cpu: Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND),
+        memory_bytes,
+    }
+}
+
+/// What the processes in the PID namespace of a process have used.
+pub(super) fn usage_of_namespace(main: Pid) -> io::Result<Usage> {
+    let namespace = |pid: Pid| fs::read_link(format!("/proc/{}/ns/pid", pid.as_raw_nonzero()));
+    let of_main = namespace(main)?;
+    let members = pids()?.filter(|pid| namespace(*pid).is_ok_and(|it| it == of_main));
+    let (ticks, memory) = usage(members);
+    Ok(usage_of(ticks, memory))
+}
+
+/// What the descendants of this process have used, with those that have ended.
+pub(super) fn usage_of_descendants() -> io::Result<Usage> {
+    let (ticks, memory) = usage(descendants(rustix::process::getpid())?);
+    let own = cpu_ticks(&fs::read_to_string("/proc/self/stat")?).unwrap_or_default();
+    Ok(usage_of(ticks + own.children, memory))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpu_time_is_read_behind_any_name() {
+        let stat = "12 (a) b) S 7 12 12 0 -1 0 1 2 3 4 100 20 3 4 20 0 1 0";
+        let expected = CpuTicks {
+            own: 120,
+            children: 7,
+        };
+        assert_eq!(cpu_ticks(stat), Some(expected));
+        assert_eq!(cpu_ticks("12 (a) S 7"), None);
+    }
 
     #[test]
     fn parent_is_read_behind_any_name() {

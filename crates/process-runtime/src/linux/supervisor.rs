@@ -23,6 +23,7 @@ use crate::error::{StartError, StartErrorKind};
 use crate::frame::{self, Receiver};
 use crate::protocol::{Call, Failure, Message, ProcessSpec, Request, WaitStatus};
 use crate::tier::Tier;
+use crate::usage::Usage;
 
 /// How long a new process may take to read what it starts. Requests of the node wait for it.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -90,6 +91,22 @@ struct Supervisor {
     receiver: Receiver,
     sandbox: Option<Sandbox>,
     processes: HashMap<u64, Process>,
+}
+
+/// What the reply to a request has.
+#[derive(Default)]
+struct Answer {
+    fds: Vec<OwnedFd>,
+    usage: Option<Usage>,
+}
+
+impl Answer {
+    fn descriptor(fd: OwnedFd) -> Self {
+        Self {
+            fds: vec![fd],
+            usage: None,
+        }
+    }
 }
 
 enum Next {
@@ -203,24 +220,29 @@ impl Supervisor {
             let Call { id, request } = call;
             match self.handle(id, request, fds) {
                 Ok(None) => {}
-                Ok(Some(fds)) => self.reply(id, Ok(()), fds)?,
+                Ok(Some(Answer { fds, usage })) => self.reply(id, Ok(usage), fds)?,
                 Err(failure) => self.reply(id, Err(failure), Vec::new())?,
             }
         }
         Ok(Next::Continue)
     }
 
-    fn reply(&self, id: u64, result: Result<(), Failure>, fds: Vec<OwnedFd>) -> io::Result<()> {
+    fn reply(
+        &self,
+        id: u64,
+        result: Result<Option<Usage>, Failure>,
+        fds: Vec<OwnedFd>,
+    ) -> io::Result<()> {
         frame::send(&self.control, &Message::Reply { id, result }, fds)
     }
 
-    /// Handles a request; returns the descriptors of the reply, or `None` if it is sent later.
+    /// Handles a request; returns the reply, or `None` if it is sent later.
     fn handle(
         &mut self,
         call: u64,
         request: Request,
         fds: Vec<OwnedFd>,
-    ) -> Result<Option<Vec<OwnedFd>>, Failure> {
+    ) -> Result<Option<Answer>, Failure> {
         match request {
             Request::Setup(setup) => {
                 let set_up = || -> io::Result<Sandbox> {
@@ -230,7 +252,7 @@ impl Supervisor {
                 };
                 let what = "cannot set up the pod sandbox";
                 self.sandbox = Some(set_up().map_err(|error| Failure::new(what, &error))?);
-                Ok(Some(Vec::new()))
+                Ok(Some(Answer::default()))
             }
             Request::Start { process, spec } => {
                 let start = self.start(call, process, process, spec, fds);
@@ -250,22 +272,41 @@ impl Supervisor {
                 {
                     kill(process.pid, signal)?;
                 }
-                Ok(Some(Vec::new()))
+                Ok(Some(Answer::default()))
             }
             Request::Kill { container } => {
                 self.kill_container(container)?;
-                Ok(Some(Vec::new()))
+                Ok(Some(Answer::default()))
+            }
+            Request::Usage { container } => {
+                let usage = self.usage(container);
+                let failure = |error| Failure::new("cannot measure the container", &error);
+                Ok(Some(Answer {
+                    usage: Some(usage.map_err(failure)?),
+                    ..Answer::default()
+                }))
             }
             Request::Socket { source, ipv6 } => {
                 let socket = self.network()?.socket(source, ipv6);
                 let failure = |error| Failure::new("cannot create a socket", &error);
-                Ok(Some(vec![socket.map_err(failure)?]))
+                Ok(Some(Answer::descriptor(socket.map_err(failure)?)))
             }
             Request::Listen { address } => {
                 let socket = self.network()?.listen(address);
                 let failure = |error| Failure::new(&format!("cannot listen on {address}"), &error);
-                Ok(Some(vec![socket.map_err(failure)?]))
+                Ok(Some(Answer::descriptor(socket.map_err(failure)?)))
             }
+        }
+    }
+
+    /// Measures the processes of a container: in tier A those of its PID namespace, in tier B all
+    /// descendants.
+    fn usage(&self, container: u64) -> io::Result<Usage> {
+        let process = self.processes.get(&container);
+        let process = process.ok_or_else(|| io::Error::other("the container is not running"))?;
+        match self.tier {
+            Tier::A => procfs::usage_of_namespace(process.pid),
+            Tier::B => procfs::usage_of_descendants(),
         }
     }
 
@@ -367,7 +408,7 @@ impl Supervisor {
             }
             None => {
                 let terminal = starting.terminal.into_iter().collect();
-                self.reply(starting.request, Ok(()), terminal)
+                self.reply(starting.request, Ok(None), terminal)
             }
         }
     }

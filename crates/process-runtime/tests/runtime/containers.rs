@@ -272,3 +272,39 @@ async fn missing_limits_are_reported() {
         assert!(!reason.is_empty());
     }
 }
+
+#[tokio::test]
+async fn usage_has_the_cpu_time_and_memory_of_all_processes() {
+    for tier in tiers().await {
+        let mut node = Node::start(tier).await;
+        let pod = node.pod().await;
+        // A child allocates 32 MiB and both use CPU time.
+        let script = "sh -c 'x=$(yes | head -c 33554432); echo ready; while :; do :; done' &
+                      while :; do :; done";
+        let config = container(&pod, &[script]);
+        let log_path = config.log_path.clone();
+        let busy = pod.sandbox.start_container(config).await.unwrap();
+        wait_for_output(&busy, &log_path, "ready").await;
+        let idle = pod.start(&["sleep 1000; true"]).await;
+        let first = busy.usage().await.unwrap();
+        assert!(first.memory_bytes > 32 << 20, "{tier:?} {first:?}");
+        assert!(first.memory_bytes < 512 << 20, "{tier:?} {first:?}");
+        let mut last = first;
+        within(async {
+            while last.cpu < first.cpu + Duration::from_millis(200) {
+                last = busy.usage().await.unwrap();
+            }
+        })
+        .await;
+        let of_idle = idle.usage().await.unwrap();
+        assert!(
+            of_idle.cpu < Duration::from_millis(200),
+            "{tier:?} {of_idle:?}"
+        );
+        assert!(of_idle.memory_bytes > 0, "{tier:?}");
+        assert!(of_idle.memory_bytes < 32 << 20, "{tier:?} {of_idle:?}");
+        busy.kill().await;
+        within(busy.wait()).await;
+        assert!(busy.usage().await.is_err(), "{tier:?}");
+    }
+}

@@ -1,7 +1,8 @@
 //! Pod conditions that the kubelet owns.
 //!
 //! In: the pod, its worker, the rest of the new status. Out: `PodReadyToStartContainers`,
-//! `Initialized`, `Ready`, `ContainersReady` and `PodScheduled`.
+//! `Initialized`, `Ready`, `ContainersReady` and `PodScheduled`; `AllContainersRestarting` if a
+//! restart policy rule of the pod restarts all containers.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
@@ -10,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::super::runtime::ContainerType;
 use super::container::{PodContainer, containers};
 use super::pod_worker::PodWorker;
+use super::restart_policy::all_containers_could_restart;
 
 /// Status, reason and message of a condition.
 #[derive(Clone, Debug)]
@@ -54,7 +56,7 @@ pub(super) fn pod_conditions<I: Send + 'static>(
     now: Timestamp,
 ) -> Vec<PodCondition> {
     let has_sandbox = worker.has_sandbox() && !worker.is_terminated();
-    let conditions = [
+    let mut conditions = vec![
         (
             "PodReadyToStartContainers",
             if has_sandbox {
@@ -68,6 +70,10 @@ pub(super) fn pod_conditions<I: Send + 'static>(
         ("ContainersReady", containers_ready(pod, status)),
         ("PodScheduled", ConditionValue::TRUE),
     ];
+    if all_containers_could_restart(pod) {
+        let restarting = all_containers_restarting(worker, status);
+        conditions.push(("AllContainersRestarting", restarting));
+    }
     let build = |(type_, value): (&str, ConditionValue)| {
         let status = if value.status { "True" } else { "False" };
         let last_transition = current_conditions(pod)
@@ -102,7 +108,11 @@ fn initialized<I: Send + 'static>(
     if status.phase.as_deref() == Some("Succeeded") {
         return ConditionValue::TRUE.with_reason("PodCompleted");
     }
-    if worker.is_initialized() {
+    // Mirrors GeneratePodInitializedCondition: a pod whose containers are all restarted stays
+    // initialized.
+    let was_initialized = current_conditions(pod)
+        .any(|condition| condition.type_ == "Initialized" && condition.status == "True");
+    if worker.is_initialized() || was_initialized {
         return ConditionValue::TRUE;
     }
     let is_incomplete = |container: &&PodContainer<I>| {
@@ -120,6 +130,18 @@ fn initialized<I: Send + 'static>(
             "containers with incomplete status: [{}]",
             names.join(" ")
         ))
+}
+
+/// Mirrors `GenerateAllContainersRestartingCondition`.
+fn all_containers_restarting<I>(worker: &PodWorker<I>, status: &PodStatus) -> ConditionValue {
+    match status.phase.as_deref() {
+        Some("Succeeded") => ConditionValue::FALSE.with_reason("PodCompleted"),
+        Some("Failed") => ConditionValue::FALSE.with_reason("PodFailed"),
+        _ if worker.restarting_all => ConditionValue::TRUE
+            .with_reason("RestartAllContainersStarted")
+            .with_message("container exited with restart policy rule".to_owned()),
+        _ => ConditionValue::FALSE,
+    }
 }
 
 /// Mirrors `GenerateContainersReadyCondition`.

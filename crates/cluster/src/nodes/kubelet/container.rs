@@ -18,6 +18,7 @@ use super::super::time::after;
 use super::backoff::Backoff;
 use super::events::{self, PodEvent};
 use super::pod_worker::SyncResult;
+use super::restart_policy;
 
 /// The default of `terminationGracePeriodSeconds`.
 pub(super) const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
@@ -31,6 +32,12 @@ const LOST_REASON: &str = "Unknown";
 
 /// The reason of containers whose program could not be started, as container runtimes report it.
 const START_ERROR: &str = "StartError";
+
+/// Exit code, reason and message of containers that were removed because all containers of their
+/// pod are restarted.
+const REMOVED_EXIT_CODE: i32 = 137;
+const REMOVED_REASON: &str = "RestartingAllContainers";
+const REMOVED_MESSAGE: &str = "The container is removed because RestartAllContainers in place";
 
 /// One container of a pod.
 pub(crate) struct PodContainer<I> {
@@ -253,33 +260,49 @@ impl<I: Send + 'static> PodContainer<I> {
 
     /// Applies the restart policy. Mirrors `ShouldContainerBeRestarted`.
     fn should_restart_after(&self, exit: &Exit, pod: &Pod) -> bool {
-        let policy = pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.restart_policy.as_deref())
-            .unwrap_or("Always");
-        match (self.container_type, policy) {
-            (ContainerType::Sidecar, _) => true,
-            // An init container is not restarted after success, whatever the policy.
-            (ContainerType::Init, "Always") | (_, "OnFailure") => exit.exit_code != 0,
-            (_, "Never") => false,
-            _ => true,
+        let container = self.spec(pod);
+        restart_policy::should_restart(self.container_type, container, pod, exit.exit_code)
+    }
+
+    /// Whether its end restarts all containers of the pod.
+    pub(super) fn restarts_all_containers(&self, pod: &Pod) -> bool {
+        self.exit().is_some_and(|exit| {
+            restart_policy::restarts_all_containers(self.spec(pod), exit.exit_code)
+        })
+    }
+
+    /// Removes its instance, which has ended, so that it starts again without back-off.
+    pub(super) fn remove(&mut self, pod: &Pod) {
+        let is_source = self.restarts_all_containers(pod);
+        let phase = std::mem::replace(&mut self.phase, ContainerPhase::Waiting);
+        if let ContainerPhase::Terminated(exit) = phase {
+            let removed = Exit {
+                exit_code: REMOVED_EXIT_CODE,
+                reason: REMOVED_REASON.into(),
+                message: Some(REMOVED_MESSAGE.into()),
+                ..exit.clone()
+            };
+            self.last_exit = Some(if is_source { exit } else { removed });
         }
+        self.backoff = Backoff::default();
     }
 
     fn config<'a>(&self, pod: &'a Pod) -> ContainerConfig<'a> {
-        // The restart count increases only once the container is running, so the attempt of a
-        // first restart is 1 before that as well.
-        let attempt = if self.last_exit.is_some() {
-            self.restart_count.max(1)
-        } else {
-            0
-        };
+        // The restart count increases only once the restarted container is running.
+        let is_starting = matches!(
+            self.phase,
+            ContainerPhase::Waiting
+                | ContainerPhase::Active {
+                    observed: InstanceState::Creating,
+                    ..
+                }
+        );
+        let is_restart = is_starting && self.last_exit.is_some();
         ContainerConfig {
             pod,
             container: self.spec(pod),
             container_type: self.container_type,
-            attempt,
+            attempt: self.restart_count + i32::from(is_restart),
             failures: self.failures,
         }
     }
@@ -400,10 +423,11 @@ impl<I: Send + 'static> PodContainer<I> {
             result.sync_at(due);
             return false;
         }
-        if let ContainerPhase::Terminated(exit) = &self.phase {
+        let phase = std::mem::replace(&mut self.phase, ContainerPhase::Waiting);
+        if let ContainerPhase::Terminated(exit) = phase {
             // Mirrors doBackOff: the delay grows when the container is started, not when it ends.
             self.backoff.next(exit.finished_at, now);
-            self.last_exit = Some(exit.clone());
+            self.last_exit = Some(exit);
         }
         let instance = runtime.start(&self.config(pod), now);
         self.phase = ContainerPhase::Active {
@@ -423,17 +447,49 @@ impl<I: Send + 'static> PodContainer<I> {
         grace_period: Duration,
         result: &mut SyncResult,
     ) -> bool {
-        let container = self.spec(pod);
-        let ContainerPhase::Active {
-            instance, stopping, ..
-        } = &mut self.phase
-        else {
+        if let ContainerPhase::Active { instance, .. } = &mut self.phase {
+            runtime.stop(instance, now, grace_period);
+        }
+        self.mark_stopping(events::stopping(self.spec(pod)), result)
+    }
+
+    /// Runs the preStop hook of a sidecar that is stopped when its turn comes; returns whether this
+    /// is the first stop request.
+    pub(super) fn pre_stop<R: Runtime<Instance = I>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        now: Timestamp,
+        grace_period: Duration,
+        result: &mut SyncResult,
+    ) -> bool {
+        if let ContainerPhase::Active { instance, .. } = &mut self.phase {
+            runtime.pre_stop(instance, now, grace_period);
+        }
+        self.mark_stopping(events::stopping(self.spec(pod)), result)
+    }
+
+    /// Stops its instance without a grace period, because all containers of the pod are restarted;
+    /// returns whether this is the first stop request.
+    pub(super) fn stop_for_restart<R: Runtime<Instance = I>>(
+        &mut self,
+        runtime: &R,
+        now: Timestamp,
+        result: &mut SyncResult,
+    ) -> bool {
+        if let ContainerPhase::Active { instance, .. } = &mut self.phase {
+            runtime.stop(instance, now, Duration::ZERO);
+        }
+        self.mark_stopping(events::killing_for_restart(), result)
+    }
+
+    fn mark_stopping(&mut self, event: PodEvent, result: &mut SyncResult) -> bool {
+        let ContainerPhase::Active { stopping, .. } = &mut self.phase else {
             return false;
         };
-        runtime.stop(instance, now, grace_period);
         let is_first = !std::mem::replace(stopping, true);
         if is_first {
-            result.events.push(events::stopping(container));
+            result.events.push(event);
         }
         is_first
     }
@@ -460,7 +516,7 @@ fn probe_grace_period(container: &Container, probe: ProbeType) -> Option<Duratio
 }
 
 /// The pod's `terminationGracePeriodSeconds`.
-pub(super) fn termination_grace_period(pod: &Pod) -> Duration {
+pub(crate) fn termination_grace_period(pod: &Pod) -> Duration {
     let seconds = pod
         .spec
         .as_ref()

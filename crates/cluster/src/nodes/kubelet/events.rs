@@ -52,6 +52,21 @@ pub(crate) fn stopping(container: &Container) -> PodEvent {
     )
 }
 
+/// A container that is killed because all containers of its pod are restarted.
+pub(crate) fn killing_for_restart() -> PodEvent {
+    event(EventType::Normal, "Killing", "Killing", "killing".into())
+}
+
+/// A container that is killed because its postStart hook failed.
+pub(crate) fn killing_after_post_start() -> PodEvent {
+    event(
+        EventType::Normal,
+        "Killing",
+        "Killing",
+        "FailedPostStartHook".into(),
+    )
+}
+
 pub(crate) fn unhealthy(container: &Container, probe: ProbeType, message: &str) -> [PodEvent; 2] {
     let (name, lower_name) = match probe {
         ProbeType::Liveness => ("Liveness", "liveness"),
@@ -73,6 +88,18 @@ pub(crate) fn probe_failed(probe: &str, output: &str) -> PodEvent {
     event(EventType::Warning, "Unhealthy", "Probing", message)
 }
 
+/// A probe whose outcome is unknown and does not count.
+pub(crate) fn probe_errored(probe: &str, error: &str) -> PodEvent {
+    let message = format!("{probe} probe errored and resulted in unknown state: {error}");
+    event(EventType::Warning, "Unhealthy", "Probing", message)
+}
+
+/// A probe that succeeded with a warning.
+pub(crate) fn probe_warning(probe: &str, output: &str) -> PodEvent {
+    let message = format!("{probe} probe warning: {output}");
+    event(EventType::Warning, "ProbeWarning", "Probing", message)
+}
+
 pub(crate) fn failed(message: &str) -> PodEvent {
     let message = format!("Error: {message}");
     event(EventType::Warning, "Failed", "Creating", message)
@@ -82,9 +109,37 @@ pub(crate) fn failed_mount(message: String) -> PodEvent {
     event(EventType::Warning, "FailedMount", "Mounting", message)
 }
 
-/// A failed lifecycle hook; `reason` is `FailedPostStartHook` or `FailedPreStopHook`.
-pub(crate) fn hook_failed(reason: &str, message: String) -> PodEvent {
-    event(EventType::Warning, reason, "Running", message)
+/// A failed lifecycle hook; `hook` is `PostStartHook` or `PreStopHook`. As upstream, the event does
+/// not have the output of the hook, which may contain secrets.
+pub(crate) fn hook_failed(hook: &str) -> PodEvent {
+    let reason = format!("Failed{hook}");
+    let message = format!("{hook} failed");
+    event(EventType::Warning, &reason, "Running", message)
+}
+
+/// An HTTPS hook whose server speaks HTTP.
+pub(crate) fn hook_http_fallback(authority: &str) -> PodEvent {
+    let message = format!(
+        "request to HTTPS lifecycle hook {authority} got HTTP response, retry with HTTP succeeded"
+    );
+    event(
+        EventType::Warning,
+        "LifecycleHTTPFallback",
+        "Running",
+        message,
+    )
+}
+
+/// A pod of the host network on a node that has no host network for pods.
+pub(crate) fn host_network_not_supported() -> PodEvent {
+    let message = "the node does not offer the host network: the pod has its own address, \
+                   and its host ports are not published";
+    event(
+        EventType::Warning,
+        "HostNetworkNotSupported",
+        "Creating",
+        message.into(),
+    )
 }
 
 pub(crate) fn start_failed(container: &Container, reason: &str, message: &str) -> Vec<PodEvent> {

@@ -11,6 +11,7 @@ mod conditions; // pod conditions
 mod container; // one container of a pod
 pub(super) mod events; // events of pods
 mod pod_worker; // the sync of one pod
+mod restart_policy; // restart policies and rules
 pub(crate) mod server; // HTTP server: logs, exec, attach, port-forward
 mod status; // pod status from container states
 mod status_patch; // changed fields of a pod status
@@ -30,12 +31,13 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::ResourceExt;
 use kube::api::Patch;
 
+pub(super) use self::container::termination_grace_period;
 use self::events::PodEvent;
 use self::pod_worker::PodWorker;
 use self::status::{StatusInputs, generate_pod_status, is_terminal_phase};
 use self::status_patch::{changed_fields, strategic_merge_patch};
 use super::runtime::{PodNode, Runtime};
-use super::simulated_node::{SimulatedNode, SimulatedNodes};
+use super::simulated_node::{Power, SimulatedNode, SimulatedNodes};
 use super::time::remaining;
 use crate::api_errors::is_gone_or_conflict;
 use crate::component::Component;
@@ -118,6 +120,14 @@ impl<R: Runtime> Kubelet<R> {
             self.runtime.update_pod(pod, &pod_node);
         }
         let uid = pod.uid().unwrap_or_default();
+        // The node was powered off and on before its pods were synced.
+        let is_lost = self
+            .lock_workers()
+            .get(key)
+            .is_some_and(|entry| entry.uid == uid && entry.node_booted_at != node.booted_at);
+        if is_lost {
+            self.power_off(key);
+        }
         let mut workers = self.lock_workers();
         let is_known = workers
             .get(key)
@@ -138,12 +148,7 @@ impl<R: Runtime> Kubelet<R> {
         let worker = &mut entry.worker;
         let mut result = worker.sync(&self.runtime, pod, now);
         if !is_known {
-            result.events.extend(
-                self.runtime
-                    .validate(pod)
-                    .into_iter()
-                    .map(events::invalid_simulation),
-            );
+            result.events.extend(self.runtime.validate(pod));
         }
         let inputs = StatusInputs {
             host_ip: node.host_ip().to_string(),
@@ -210,6 +215,13 @@ impl<R: Runtime> Kubelet<R> {
         }
     }
 
+    /// Drops the worker of a pod, whose containers are lost. The pod keeps its IP.
+    fn power_off(&self, key: &ObjectKey) {
+        let worker = self.lock_workers().remove(key);
+        drop(worker);
+        self.runtime.power_off(key);
+    }
+
     /// Drops the worker of a pod and releases its IP; with a uid, only if it is the pod's.
     fn remove_worker(&self, key: &ObjectKey, uid: Option<&str>) {
         let mut workers = self.lock_workers();
@@ -236,11 +248,12 @@ impl<R: Runtime> Reconciler<Pod> for Kubelet<R> {
             self.runtime.remove_pod(req.key());
             return Ok(Action::await_change());
         };
-        let node = node_name(pod)
-            .and_then(|name| self.nodes.get(name))
-            .filter(SimulatedNode::is_reachable);
+        let node = node_name(pod).and_then(|name| self.nodes.get(name));
+        if node.as_ref().is_some_and(|node| node.power != Power::On) {
+            self.power_off(req.key());
+        }
         // The pods of an unreachable node are enqueued again when it boots or reconnects.
-        let Some(node) = node else {
+        let Some(node) = node.filter(SimulatedNode::is_reachable) else {
             return Ok(Action::await_change());
         };
         let phase = pod

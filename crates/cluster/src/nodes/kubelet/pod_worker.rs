@@ -23,12 +23,17 @@ pub(crate) struct PodWorker<I> {
     pub(crate) containers: Vec<PodContainer<I>>,
     /// Set once the pod terminates.
     pub(crate) termination: Option<Termination>,
+    /// Whether a container has ended whose restart policy rules restart all containers, and others
+    /// have not been stopped yet.
+    pub(crate) restarting_all: bool,
 }
 
 /// Why a pod terminates, and until when its containers may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Termination {
     pub(crate) reason: TerminationReason,
+    /// The `deletionGracePeriodSeconds` of the pod.
+    grace_seconds: Option<i64>,
     /// The end of the grace period.
     deadline: Timestamp,
 }
@@ -93,6 +98,7 @@ impl<I: Send + 'static> PodWorker<I> {
             start_time,
             containers: containers.collect(),
             termination: None,
+            restarting_all: false,
         }
     }
 
@@ -113,6 +119,9 @@ impl<I: Send + 'static> PodWorker<I> {
             let mut changed = match self.termination {
                 Some(termination) => {
                     self.stop_containers(runtime, pod, termination, now, &mut result)
+                }
+                None if self.restarting_all => {
+                    self.reset_containers(runtime, pod, now, &mut result)
                 }
                 None => self.start_containers(runtime, pod, now, &mut result),
             };
@@ -163,12 +172,26 @@ impl<I: Send + 'static> PodWorker<I> {
 
     /// Decides whether the pod terminates.
     fn check_termination(&mut self, pod: &Pod, now: Timestamp, result: &mut SyncResult) {
-        if let Some(deadline) = &pod.metadata.deletion_timestamp {
-            // Another delete may have shortened the grace period.
-            self.termination = Some(Termination {
-                reason: TerminationReason::Deleted,
-                deadline: deadline.0,
+        if let Some(deletion_timestamp) = &pod.metadata.deletion_timestamp {
+            let grace_seconds = pod.metadata.deletion_grace_period_seconds;
+            let is_known = self.termination.is_some_and(|termination| {
+                termination.reason == TerminationReason::Deleted
+                    && termination.grace_seconds == grace_seconds
             });
+            // Another delete may have shortened the grace period.
+            if !is_known {
+                // Mirrors killContainer: the grace period begins when the kubelet observes the
+                // deletion. The deletion timestamp has whole seconds only.
+                let deadline = grace_seconds.map_or(deletion_timestamp.0, |seconds| {
+                    let seconds = u64::try_from(seconds).unwrap_or_default();
+                    after(now, Duration::from_secs(seconds))
+                });
+                self.termination = Some(Termination {
+                    reason: TerminationReason::Deleted,
+                    grace_seconds,
+                    deadline,
+                });
+            }
             return;
         }
         if self.termination.is_some() {
@@ -177,6 +200,7 @@ impl<I: Send + 'static> PodWorker<I> {
         let terminate = |reason| {
             Some(Termination {
                 reason,
+                grace_seconds: None,
                 deadline: after(now, termination_grace_period(pod)),
             })
         };
@@ -195,6 +219,13 @@ impl<I: Send + 'static> PodWorker<I> {
                 return;
             }
             result.sync_at(active_deadline);
+        }
+        self.restarting_all |= self
+            .containers
+            .iter()
+            .any(|container| container.restarts_all_containers(pod));
+        if self.restarting_all {
+            return;
         }
         let has_failed_init = self.containers.iter().any(|container| {
             container.container_type == ContainerType::Init
@@ -236,8 +267,32 @@ impl<I: Send + 'static> PodWorker<I> {
         changed
     }
 
+    /// Stops all containers and removes them, so that the pod starts again in its sandbox; returns
+    /// whether something changed. Mirrors the `ContainersToReset` of `computePodActions`.
+    fn reset_containers<R: Runtime<Instance = I>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        now: Timestamp,
+        result: &mut SyncResult,
+    ) -> bool {
+        let mut changed = false;
+        for container in self.containers.iter_mut().rev() {
+            changed |= container.stop_for_restart(runtime, now, result);
+        }
+        if self.containers.iter().any(PodContainer::is_running) {
+            return changed;
+        }
+        for container in &mut self.containers {
+            container.remove(pod);
+        }
+        self.restarting_all = false;
+        true
+    }
+
     /// Stops running containers: first init and app containers, then the sidecars in reverse order;
-    /// returns whether a container was stopped.
+    /// returns whether a container was stopped. The preStop hooks of all run concurrently, and the
+    /// sidecars do not wait for each other after the grace period. Mirrors `terminationOrdering`.
     fn stop_containers<R: Runtime<Instance = I>>(
         &mut self,
         runtime: &R,
@@ -247,6 +302,7 @@ impl<I: Send + 'static> PodWorker<I> {
         result: &mut SyncResult,
     ) -> bool {
         let grace_period = remaining(now, termination.deadline);
+        let has_ended = grace_period.is_zero();
         let mut any_running = false;
         let mut changed = false;
         for container in self
@@ -257,11 +313,17 @@ impl<I: Send + 'static> PodWorker<I> {
             changed |= container.stop(runtime, pod, now, grace_period, result);
             any_running |= container.is_running();
         }
-        if let Some(sidecar) = self.containers.iter_mut().rev().find(|container| {
+        let sidecars = self.containers.iter_mut().rev().filter(|container| {
             container.container_type == ContainerType::Sidecar && container.is_running()
-        }) && !any_running
-        {
-            changed |= sidecar.stop(runtime, pod, now, grace_period, result);
+        });
+        for sidecar in sidecars {
+            if any_running && !has_ended {
+                changed |= sidecar.pre_stop(runtime, pod, now, grace_period, result);
+                result.sync_at(termination.deadline);
+            } else {
+                changed |= sidecar.stop(runtime, pod, now, grace_period, result);
+            }
+            any_running = true;
         }
         changed
     }

@@ -4,8 +4,6 @@
 //! Guarantees: a condition's transition time changes only with its status; conditions of other
 //! components are not included; a terminal phase is final.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
@@ -13,8 +11,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::super::runtime::{ContainerType, Exit, InstanceState};
-use super::super::time::after;
+use super::super::runtime::{ContainerType, Exit, InstanceState, ProbeType};
+use super::super::time::{after, format_go_duration};
 use super::conditions::pod_conditions;
 use super::container::{ContainerPhase, PULL_ERROR_SHOWN, PodContainer};
 use super::events::format_pod;
@@ -140,9 +138,9 @@ fn container_status<I: Send + 'static>(
             (*started, is_ready)
         }
         ContainerPhase::Active {
-            observed: InstanceState::Unhealthy { .. },
+            observed: InstanceState::Unhealthy { probe, .. },
             ..
-        } => (true, false),
+        } => (*probe == ProbeType::Liveness, false),
         // A completed init container is ready.
         _ => {
             let is_ready = container.container_type == ContainerType::Init && container.succeeded();
@@ -190,10 +188,16 @@ fn container_states<I: Send + 'static>(
     let terminated_as = |exit: &Exit, restarts: i32| {
         terminated(exit, container_id(pod, &spec.name, restarts, inputs))
     };
+    // A restart counts once the container is running.
+    let is_counted = matches!(
+        &container.phase,
+        ContainerPhase::Active { .. } | ContainerPhase::Terminated(_)
+    );
+    let last_restarts = container.restart_count - i32::from(is_counted);
     let last_state = container
         .last_exit
         .as_ref()
-        .map(|exit| terminated_as(exit, container.restart_count - 1));
+        .map(|exit| terminated_as(exit, last_restarts));
     match &container.phase {
         ContainerPhase::Waiting => (waiting(waiting_reason, None), last_state),
         ContainerPhase::Active {
@@ -207,11 +211,11 @@ fn container_states<I: Send + 'static>(
         },
         ContainerPhase::StartFailed {
             at,
-            reason: "ErrImagePull",
-            ..
+            reason: reason @ "ErrImagePull",
+            message,
         } if after(*at, PULL_ERROR_SHOWN) <= now => {
             let image = spec.image.as_deref().unwrap_or_default();
-            let message = format!("Back-off pulling image {image:?}");
+            let message = format!("Back-off pulling image {image:?}: {reason}: {message}");
             (waiting("ImagePullBackOff", Some(message)), last_state)
         }
         ContainerPhase::StartFailed {
@@ -279,14 +283,4 @@ fn container_id(pod: &Pod, container: &str, restarts: i32, inputs: &StatusInputs
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let scheme = inputs.scheme;
     format!("{scheme}://{uid}-{container}-{restarts}")
-}
-
-/// Formats a duration of whole seconds as Go's `Duration.String` does.
-fn format_go_duration(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    if seconds < 60 {
-        format!("{seconds}s")
-    } else {
-        format!("{}m{}s", seconds / 60, seconds % 60)
-    }
 }

@@ -126,6 +126,7 @@ impl Timeline {
     fn delete(&mut self, second: i64, grace_seconds: u64) {
         self.pod.metadata.deletion_timestamp =
             Some(Time(after(at(second), Duration::from_secs(grace_seconds))));
+        self.pod.metadata.deletion_grace_period_seconds = i64::try_from(grace_seconds).ok();
     }
 
     fn reboot(&mut self, second: i64) {
@@ -137,7 +138,27 @@ impl Timeline {
 fn pods_follow_the_simulation_annotations() {
     let proxy = || json!({"name": "proxy", "restartPolicy": "Always"});
     let init = || json!({"initContainers": [{"name": "prepare"}, proxy()]});
-    let cases: [(&str, &[(&str, &str)], Value, i64, &[&str]); 13] = [
+    let restart_all = || {
+        let exit_codes = json!({"operator": "In", "values": [88]});
+        let rules = json!([{"action": "RestartAllContainers", "exitCodes": exit_codes}]);
+        json!({"name": "app", "restartPolicy": "Never", "restartPolicyRules": rules})
+    };
+    let cases: [(&str, &[(&str, &str)], Value, i64, &[&str]); 14] = [
+        (
+            "rule that restarts all containers",
+            &[
+                ("start-delay", "0s"),
+                ("run-for.app", "2s"),
+                ("exit-code.app", "88"),
+                ("fail-times.app", "1"),
+            ],
+            json!({"containers": [restart_all(), {"name": "other"}]}),
+            60,
+            &[
+                "0 Running app=ready other=ready",
+                "2 Running app=ready*1 other=ready*1",
+            ],
+        ),
         (
             "no annotations",
             &[],
@@ -308,6 +329,59 @@ fn pods_follow_the_simulation_annotations() {
         timeline.run(0, to);
         assert_eq!(timeline.lines, expected, "{case}");
     }
+}
+
+/// How long a container waits before each of its restarts, if it fails after so many seconds.
+fn restart_delays(run_for: &str, to: i64) -> Vec<i64> {
+    let annotations = [
+        ("start-delay", "0s"),
+        ("run-for", run_for),
+        ("exit-code", "1"),
+    ];
+    let mut timeline = Timeline::start(pod(&annotations, &json!({})));
+    timeline.run(0, to);
+    let second = |line: &String| line.split(' ').next().unwrap().parse::<i64>().unwrap();
+    let waits = timeline.lines.windows(2);
+    waits
+        .filter(|pair| pair[0].contains("CrashLoopBackOff"))
+        .map(|pair| second(&pair[1]) - second(&pair[0]))
+        .collect()
+}
+
+#[test]
+fn restart_back_off_doubles_up_to_the_maximum_and_is_reset() {
+    let expected = [10, 20, 40, 80, 160, 300, 300];
+    assert_eq!(restart_delays("1s", 950), expected);
+    let none: [i64; 0] = [];
+    assert_eq!(restart_delays("601s", 6000), none);
+    assert_eq!(restart_delays("600s", 2000), [10, 20]);
+}
+
+#[test]
+fn grace_period_begins_when_the_deletion_is_observed() {
+    let mut timeline = Timeline::start(pod(&[("stop-delay", "7m")], &json!({})));
+    timeline.run(0, 4);
+    timeline.lines.clear();
+    timeline.delete(5, 30);
+    timeline.run(7, 60);
+    assert_eq!(timeline.lines, ["37 Failed app=Error(137)", "terminated"]);
+}
+
+#[test]
+fn sidecars_end_together_after_the_grace_period() {
+    let annotations = [("start-delay", "0s"), ("stop-delay", "7m")];
+    let sidecar = |name: &str| json!({"name": name, "restartPolicy": "Always"});
+    let spec = json!({"initContainers": [sidecar("first"), sidecar("second")]});
+    let mut timeline = Timeline::start(pod(&annotations, &spec));
+    timeline.run(0, 4);
+    timeline.lines.clear();
+    timeline.delete(5, 30);
+    timeline.run(5, 60);
+    let expected = [
+        "35 Failed first=Error(137) second=Error(137) app=Error(137)",
+        "terminated",
+    ];
+    assert_eq!(timeline.lines, expected);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,15 +26,19 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
+use tracing::info;
 
 use super::super::kubelet::events::{self, PodEvent};
+use super::super::kubelet::termination_grace_period;
 use super::super::runtime::{Exit, InstanceState, ProbeType};
 use super::environment::{EnvironmentInputs, environment, references};
+use super::hooks::{self, HookOutcome};
+use super::http_get::PodDialer;
 use super::network::write_in_place;
 use super::pod::ProcessPod;
-use super::probes::{self, ProbeTarget};
+use super::probes::{self, Outcome, ProbeTarget};
 use super::service_environment::service_environment;
-use super::{Shared, hooks, volumes};
+use super::{Shared, volumes};
 use crate::quantity;
 
 const SIGTERM: i32 = 15;
@@ -47,7 +52,7 @@ const MOUNT_RETRY_FIRST: Duration = Duration::from_millis(500);
 const MOUNT_RETRY_MAX: Duration = Duration::from_secs(122);
 
 /// The limits of a termination message, and of one from the log.
-const MESSAGE_MAX: usize = 4096;
+const MESSAGE_MAX: u64 = 4096;
 const LOG_MESSAGE_MAX: usize = 2048;
 const LOG_MESSAGE_LINES: i64 = 80;
 /// Where programs expect their service account.
@@ -58,9 +63,77 @@ const MESSAGE_PATH_DEFAULT: &str = "/dev/termination-log";
 /// A container instance.
 pub(crate) struct ProcessInstance {
     state: Arc<Mutex<InstanceState>>,
-    /// The end of the grace period, once it is stopped.
-    stop: watch::Sender<Option<Instant>>,
+    stop: StopRequests,
     task: AbortHandle,
+}
+
+/// A request to stop an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StopRequest {
+    /// The end of the grace period.
+    deadline: Instant,
+    /// Whether `SIGTERM` may be sent before the deadline; otherwise only the preStop hook runs.
+    terminate: bool,
+}
+
+/// The requests to stop an instance, which can only become more urgent.
+#[derive(Clone, Default)]
+struct StopRequests(watch::Sender<Option<StopRequest>>);
+
+impl StopRequests {
+    fn add(&self, request: StopRequest) {
+        self.0.send_if_modified(|current| {
+            let merged = current.map_or(request, |current| StopRequest {
+                deadline: current.deadline.min(request.deadline),
+                terminate: current.terminate || request.terminate,
+            });
+            *current != Some(merged) && {
+                *current = Some(merged);
+                true
+            }
+        });
+    }
+
+    /// Whether a grace period is left.
+    fn has_time_left(&self) -> bool {
+        let request = *self.0.borrow();
+        request.is_none_or(|request| request.deadline > Instant::now())
+    }
+
+    /// Waits for a request.
+    async fn requested(&self) {
+        self.wait_for(|_| true).await;
+    }
+
+    /// Waits until `SIGTERM` may be sent: on request, or at the end of the grace period.
+    async fn may_terminate(&self) {
+        tokio::select! {
+            () = self.wait_for(|request| request.terminate) => {}
+            () = self.grace_period_ended(None) => {}
+        }
+    }
+
+    async fn wait_for(&self, condition: impl Fn(&StopRequest) -> bool) {
+        let mut requests = self.0.subscribe();
+        // An error cannot occur: the sender is borrowed.
+        let _ = requests
+            .wait_for(|request| request.as_ref().is_some_and(&condition))
+            .await;
+    }
+
+    /// Waits for the end of the grace period, which may become shorter meanwhile.
+    async fn grace_period_ended(&self, minimum: Option<Instant>) {
+        let mut requests = self.0.subscribe();
+        loop {
+            let requested = requests.borrow_and_update().map(|request| request.deadline);
+            let end = requested.into_iter().chain(minimum).max();
+            let end = end.unwrap_or_else(Instant::now);
+            tokio::select! {
+                () = sleep_until(end) => return,
+                _ = requests.changed() => {}
+            }
+        }
+    }
 }
 
 impl Drop for ProcessInstance {
@@ -77,14 +150,14 @@ impl ProcessInstance {
         attempt: i32,
     ) -> Self {
         let state = Arc::new(Mutex::new(InstanceState::Creating));
-        let (stop, stop_receiver) = watch::channel(None);
+        let stop = StopRequests::default();
         let run = Run {
             shared,
             pod,
             name,
             attempt,
             state: state.clone(),
-            stop: stop_receiver,
+            stop: stop.clone(),
         };
         let task = tokio::spawn(run.run()).abort_handle();
         Self { state, stop, task }
@@ -94,14 +167,19 @@ impl ProcessInstance {
         lock(&self.state).clone()
     }
 
+    /// Runs its preStop hook. [`stop`](Self::stop) follows.
+    pub(super) fn pre_stop(&self, deadline: Instant) {
+        self.stop.add(StopRequest {
+            deadline,
+            terminate: false,
+        });
+    }
+
     /// Stops it until the deadline. A later deadline than that of an earlier call has no effect.
     pub(super) fn stop(&self, deadline: Instant) {
-        self.stop.send_if_modified(|current| {
-            let is_earlier = current.is_none_or(|current| deadline < current);
-            if is_earlier {
-                *current = Some(deadline);
-            }
-            is_earlier
+        self.stop.add(StopRequest {
+            deadline,
+            terminate: true,
         });
     }
 }
@@ -118,7 +196,7 @@ struct Run {
     /// The number of restarts before this run.
     attempt: i32,
     state: Arc<Mutex<InstanceState>>,
-    stop: watch::Receiver<Option<Instant>>,
+    stop: StopRequests,
 }
 
 /// A started container.
@@ -133,10 +211,9 @@ struct Started {
 
 impl Run {
     async fn run(self) {
-        let stopped = deadline(self.stop.clone());
         let created = tokio::select! {
             created = self.create() => created,
-            _ = stopped => Err(InstanceState::Exited(Exit {
+            () = self.stop.requested() => Err(InstanceState::Exited(Exit {
                 started_at: None,
                 finished_at: self.now(),
                 exit_code: SIGKILL_EXIT_CODE,
@@ -374,18 +451,16 @@ impl Run {
     /// Runs hooks and probes until the container has ended.
     async fn supervise(&self, started: &Started) -> ContainerExit {
         let container = &started.container;
+        let started_at = Instant::now();
         let lifecycle = started.spec.lifecycle.as_ref();
-        let post_start = lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref());
-        if let Some(handler) = post_start {
-            let hook = hooks::run(handler, &started.spec, container, &started.sandbox);
-            let result = tokio::select! {
-                result = hook => result,
+        if let Some(handler) = lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref()) {
+            let has_failed = tokio::select! {
+                result = self.run_hook("PostStartHook", handler, started) => result.is_err(),
                 exit = container.wait() => return exit,
+                () = self.stop.requested() => return self.stop(started).await,
             };
-            if let Err(message) = result {
-                let message = format!("PostStartHook failed: {message}");
-                self.record(events::hook_failed("FailedPostStartHook", message));
-                return container.stop(MINIMUM_GRACE_PERIOD).await;
+            if has_failed {
+                return self.kill_after_post_start(started).await;
             }
         }
         let is_startup_probed = started.spec.startup_probe.is_some();
@@ -399,20 +474,67 @@ impl Run {
             started: !is_startup_probed,
             ready: !is_startup_probed && !is_readiness_probed,
         });
+        let run = async {
+            tokio::select! {
+                exit = container.wait() => exit,
+                () = self.stop.requested() => self.stop(started).await,
+            }
+        };
         tokio::select! {
-            exit = container.wait() => exit,
-            () = self.probe(started, since) => container.wait().await,
-            _ = deadline(self.stop.clone()) => self.stop(started).await,
+            exit = run => exit,
+            () = self.probe(started, since, started_at) => container.wait().await,
         }
     }
 
+    fn dialer<'a>(&'a self, started: &'a Started) -> PodDialer<'a> {
+        PodDialer {
+            runtime: &self.shared.runtime,
+            sandbox: &started.sandbox,
+        }
+    }
+
+    /// Runs a lifecycle hook and records its failure.
+    async fn run_hook(
+        &self,
+        hook: &'static str,
+        handler: &v1::LifecycleHandler,
+        started: &Started,
+    ) -> Result<(), HookFailed> {
+        let dialer = self.dialer(started);
+        match hooks::run(handler, &started.spec, &started.container, dialer).await {
+            Ok(HookOutcome::Done) => Ok(()),
+            Ok(HookOutcome::HttpFallback(authority)) => {
+                self.record(events::hook_http_fallback(&authority));
+                Ok(())
+            }
+            Err(error) => {
+                let pod = &self.pod.key;
+                info!(%pod, container = self.name, hook, error, "lifecycle hook failed");
+                self.record(events::hook_failed(hook));
+                Err(HookFailed)
+            }
+        }
+    }
+
+    /// Kills a container whose postStart hook failed. Mirrors `startContainer`.
+    async fn kill_after_post_start(&self, started: &Started) -> ContainerExit {
+        self.record(events::killing_after_post_start());
+        let grace_period = termination_grace_period(&self.pod.latest());
+        self.stop.add(StopRequest {
+            deadline: Instant::now() + grace_period,
+            terminate: true,
+        });
+        self.stop(started).await
+    }
+
     /// Probes the container. Never ends, because a container without probes may run forever.
-    async fn probe(&self, started: &Started, since: Timestamp) {
+    async fn probe(&self, started: &Started, since: Timestamp, started_at: Instant) {
         let spec = &started.spec;
         let target = ProbeTarget {
             spec,
             container: &started.container,
-            sandbox: &started.sandbox,
+            dialer: self.dialer(started),
+            started_at,
         };
         let unhealthy = |probe: ProbeType, message: &str| {
             self.set_state(InstanceState::Unhealthy {
@@ -421,12 +543,17 @@ impl Run {
                 message: message.to_owned(),
             });
         };
-        let failed = |probe: &'static str| {
-            move |output: &str| self.record(events::probe_failed(probe, output))
+        let report = |probe: &'static str| {
+            move |outcome: &Outcome| match outcome {
+                Outcome::Success => {}
+                Outcome::Warning(output) => self.record(events::probe_warning(probe, output)),
+                Outcome::Failure(output) => self.record(events::probe_failed(probe, output)),
+                Outcome::Error(error) => self.record(events::probe_errored(probe, error)),
+            }
         };
         if let Some(probe) = &spec.startup_probe {
             let mut has_started = false;
-            let changed = |result: &Result<(), String>| {
+            let changed = |result: Result<(), &str>| {
                 match result {
                     Ok(()) => {
                         has_started = true;
@@ -440,7 +567,8 @@ impl Run {
                 }
                 false
             };
-            probes::run(probe, &target, None, failed("Startup"), changed).await;
+            let startup = probes::run(probe, &target, None, report("Startup"), changed);
+            self.until_stopped(startup).await;
             if !has_started {
                 return std::future::pending().await;
             }
@@ -449,30 +577,39 @@ impl Run {
             let Some(probe) = &spec.readiness_probe else {
                 return;
             };
-            let changed = |result: &Result<(), String>| {
+            let changed = |result: Result<(), &str>| {
                 if let Err(output) = result {
                     self.record(events::probe_failed("Readiness", output));
                 }
                 self.set_health(|_, ready| *ready = result.is_ok());
                 true
             };
-            probes::run(probe, &target, Some(false), failed("Readiness"), changed).await;
+            probes::run(probe, &target, Some(false), report("Readiness"), changed).await;
         };
         let liveness = async {
             let Some(probe) = &spec.liveness_probe else {
                 return;
             };
-            let changed = |result: &Result<(), String>| match result {
+            let changed = |result: Result<(), &str>| match result {
                 Ok(()) => true,
                 Err(output) => {
                     unhealthy(ProbeType::Liveness, output);
                     false
                 }
             };
-            probes::run(probe, &target, Some(true), failed("Liveness"), changed).await;
+            let liveness = probes::run(probe, &target, Some(true), report("Liveness"), changed);
+            self.until_stopped(liveness).await;
         };
         tokio::join!(readiness, liveness);
         std::future::pending().await
+    }
+
+    /// Runs a probe until the container is stopped. Only readiness is probed after that.
+    async fn until_stopped(&self, probe: impl Future<Output = ()>) {
+        tokio::select! {
+            () = probe => {}
+            () = self.stop.requested() => {}
+        }
     }
 
     /// Stops the container: preStop, SIGTERM, SIGKILL. Mirrors `killContainer`.
@@ -480,25 +617,26 @@ impl Run {
         let container = &started.container;
         let lifecycle = started.spec.lifecycle.as_ref();
         let pre_stop = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref());
-        if let Some(handler) = pre_stop {
-            let hook = hooks::run(handler, &started.spec, container, &started.sandbox);
-            let result = tokio::select! {
-                result = hook => result,
+        if let Some(handler) = pre_stop.filter(|_| self.stop.has_time_left()) {
+            tokio::select! {
+                // The failure was recorded, and does not matter otherwise.
+                _ = self.run_hook("PreStopHook", handler, started) => {}
                 exit = container.wait() => return exit,
-                () = deadline_passed(self.stop.clone(), None) => {
-                    Err("it did not end in the grace period".to_owned())
+                () = self.stop.grace_period_ended(None) => {
+                    let pod = &self.pod.key;
+                    info!(%pod, container = self.name, "preStop hook exceeded the grace period");
                 }
-            };
-            if let Err(message) = result {
-                let message = format!("PreStopHook failed: {message}");
-                self.record(events::hook_failed("FailedPreStopHook", message));
             }
+        }
+        tokio::select! {
+            () = self.stop.may_terminate() => {}
+            exit = container.wait() => return exit,
         }
         let minimum = Instant::now() + MINIMUM_GRACE_PERIOD;
         container.signal(SIGTERM).await;
         tokio::select! {
             exit = container.wait() => exit,
-            () = deadline_passed(self.stop.clone(), Some(minimum)) => {
+            () = self.stop.grace_period_ended(Some(minimum)) => {
                 container.kill().await;
                 container.wait().await
             }
@@ -506,11 +644,13 @@ impl Run {
     }
 }
 
+/// A lifecycle hook failed, which was recorded.
+struct HookFailed;
+
 impl Started {
     /// The termination message of a container. Mirrors `getTerminationMessage`.
     async fn termination_message(&self, exit: &ContainerExit) -> Option<String> {
-        let mut message = fs::read(&self.message_path).unwrap_or_default();
-        message.truncate(MESSAGE_MAX);
+        let mut message = read_end(&self.message_path, MESSAGE_MAX).unwrap_or_default();
         let policy = self.spec.termination_message_policy.as_deref();
         let falls_back = policy == Some("FallbackToLogsOnError") && exit.exit_code != 0;
         if message.is_empty() && falls_back {
@@ -539,35 +679,14 @@ async fn last_lines(path: &Path) -> Vec<u8> {
     text
 }
 
-/// Waits for a stop request.
-async fn deadline(mut stop: watch::Receiver<Option<Instant>>) -> Instant {
-    loop {
-        let requested = *stop.borrow_and_update();
-        if let Some(deadline) = requested {
-            return deadline;
-        }
-        if stop.changed().await.is_err() {
-            // The instance was dropped, so this task is aborted.
-            return std::future::pending().await;
-        }
-    }
-}
-
-/// Waits for the end of the grace period, which may become shorter meanwhile.
-async fn deadline_passed(mut stop: watch::Receiver<Option<Instant>>, minimum: Option<Instant>) {
-    loop {
-        let requested = *stop.borrow_and_update();
-        let end = requested.into_iter().chain(minimum).max();
-        let end = end.unwrap_or_else(Instant::now);
-        tokio::select! {
-            () = sleep_until(end) => return,
-            changed = stop.changed() => {
-                if changed.is_err() {
-                    return std::future::pending().await;
-                }
-            }
-        }
-    }
+/// The last bytes of a file. Mirrors `tail.ReadAtMost`.
+fn read_end(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(max)))?;
+    let mut end = Vec::new();
+    file.take(max).read_to_end(&mut end)?;
+    Ok(end)
 }
 
 fn container_spec<'a>(pod: &'a Pod, name: &str) -> Option<&'a v1::Container> {
@@ -655,7 +774,7 @@ fn kubeconfig(server: SocketAddr, service_account: &Path, namespace: &str) -> St
 }
 
 /// The mount of the file for the termination message.
-fn message_mount(spec: &v1::Container, source: &Path) -> std::io::Result<Mount> {
+fn message_mount(spec: &v1::Container, source: &Path) -> io::Result<Mount> {
     if let Some(dir) = source.parent() {
         fs::create_dir_all(dir)?;
     }

@@ -7,6 +7,7 @@
 
 mod downward_api; // fields of pods
 mod environment; // environment variables
+mod grpc; // gRPC probes
 mod hooks; // postStart and preStop
 mod http_get; // HTTP requests of probes and hooks
 mod instance; // one run of a container
@@ -15,6 +16,7 @@ mod pod; // sandbox and directory of a pod
 mod probes; // startup, readiness and liveness
 mod service_environment; // environment variables of services
 mod streams; // logs, exec, attach and port-forward
+mod tls; // TLS of probes and hooks
 mod tokens; // service account tokens
 mod volumes; // volumes of a pod
 
@@ -40,6 +42,7 @@ use tokio::time::Instant;
 use self::instance::ProcessInstance;
 use self::network::Network;
 use self::pod::ProcessPod;
+use super::kubelet::events::{self, PodEvent};
 use super::runtime::{ContainerConfig, InstanceStatus, PodNode, Runtime};
 use crate::component::Component;
 
@@ -156,6 +159,13 @@ impl Runtime for ProcessRuntime {
     const SCHEME: &'static str = "process";
     const HAS_POD_NETWORK: bool = true;
 
+    fn validate(&self, pod: &Pod) -> Vec<PodEvent> {
+        let spec = pod.spec.as_ref();
+        let uses_host_network = spec.is_some_and(|spec| spec.host_network == Some(true));
+        let event = uses_host_network.then(events::host_network_not_supported);
+        event.into_iter().collect()
+    }
+
     fn update_pod(&self, pod: &Arc<Pod>, node: &PodNode) {
         let key = ObjectKey::from_object(pod.as_ref());
         let uid = pod.metadata.uid.clone().unwrap_or_default();
@@ -178,6 +188,12 @@ impl Runtime for ProcessRuntime {
         }
     }
 
+    fn power_off(&self, key: &ObjectKey) {
+        if let Some(pod) = self.0.pod(key) {
+            pod.power_off();
+        }
+    }
+
     fn remove_pod(&self, key: &ObjectKey) {
         let removed = self.0.lock_pods().remove(key);
         if let Some(pod) = removed {
@@ -196,6 +212,10 @@ impl Runtime for ProcessRuntime {
     fn find(&self, _: &ContainerConfig<'_>, _: Timestamp) -> Option<ProcessInstance> {
         // No process outlives the node that started it.
         None
+    }
+
+    fn pre_stop(&self, instance: &mut ProcessInstance, _now: Timestamp, grace_period: Duration) {
+        instance.pre_stop(Instant::now() + grace_period);
     }
 
     fn stop(&self, instance: &mut ProcessInstance, _now: Timestamp, grace_period: Duration) {

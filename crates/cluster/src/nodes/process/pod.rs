@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bellerophon::ObjectKey;
 use bellerophon_process_runtime::{Container, Sandbox, SandboxConfig};
+use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{Notify, OnceCell};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tracing::warn;
 
 use super::super::runtime::PodNode;
@@ -32,11 +33,21 @@ pub(super) struct ProcessPod {
     latest: Mutex<Arc<Pod>>,
     /// The pod with all fields, of which the spec is immutable where it matters here.
     complete: OnceCell<Arc<Pod>>,
-    sandbox: OnceCell<Sandbox>,
+    sandbox: Mutex<SandboxSlot>,
+    /// Held while a sandbox is created.
+    creating_sandbox: tokio::sync::Mutex<()>,
     volumes: OnceCell<()>,
     /// Updates the volumes.
     volume_task: Mutex<Option<AbortHandle>>,
     containers: Mutex<BTreeMap<String, ContainerRecord>>,
+}
+
+/// The sandbox of a pod.
+#[derive(Default)]
+struct SandboxSlot {
+    current: Option<Sandbox>,
+    /// Stops the previous sandbox, whose node lost its power.
+    stopping: Option<JoinHandle<()>>,
 }
 
 /// The runs of a container.
@@ -73,7 +84,8 @@ impl ProcessPod {
             tokens: Tokens::default(),
             latest: Mutex::new(pod),
             complete: OnceCell::new(),
-            sandbox: OnceCell::new(),
+            sandbox: Mutex::default(),
+            creating_sandbox: tokio::sync::Mutex::default(),
             volumes: OnceCell::new(),
             volume_task: Mutex::default(),
             containers: Mutex::default(),
@@ -111,38 +123,58 @@ impl ProcessPod {
         self.complete.get_or_try_init(read).await.cloned()
     }
 
-    /// The sandbox; creates it if it does not exist.
+    /// The sandbox; creates it if it does not exist or has ended.
     pub(super) async fn sandbox(&self, shared: &Shared) -> Result<Sandbox, String> {
-        let create = || async {
-            let ip = self
-                .node
-                .pod_ip
-                .as_deref()
-                .and_then(|ip| ip.parse().ok())
-                .ok_or("the node has no free pod IP address")?;
-            let config = SandboxConfig {
-                id: self.uid.clone(),
-                hostname: self.hostname(),
-                ip,
-            };
-            let hostname = config.hostname.clone();
-            let sandbox = shared.runtime.create_sandbox(config).await;
-            let sandbox = sandbox.map_err(|error| error.to_string())?;
-            let pod = self.complete(shared).await?;
-            let hosts = HostsInputs::new(&pod, ip, hostname);
-            let path = self.hosts_path();
-            let network = &shared.network;
-            network
-                .attach(self.uid.clone(), &pod, sandbox.clone(), hosts, path)
-                .await;
-            Ok::<_, String>(sandbox)
+        let _creating = self.creating_sandbox.lock().await;
+        if let Some(sandbox) = self.created_sandbox() {
+            return Ok(sandbox);
+        }
+        let stopping = self.lock_sandbox().stopping.take();
+        if let Some(stopping) = stopping {
+            // An error is a panic of the task, which was reported.
+            let _ = stopping.await;
+        }
+        let ip = self
+            .node
+            .pod_ip
+            .as_deref()
+            .and_then(|ip| ip.parse().ok())
+            .ok_or("the node has no free pod IP address")?;
+        let config = SandboxConfig {
+            id: self.uid.clone(),
+            hostname: self.hostname(),
+            ip,
         };
-        self.sandbox.get_or_try_init(create).await.cloned()
+        let hostname = config.hostname.clone();
+        let sandbox = shared.runtime.create_sandbox(config).await;
+        let sandbox = sandbox.map_err(|error| error.to_string())?;
+        let pod = self.complete(shared).await?;
+        let hosts = HostsInputs::new(&pod, ip, hostname);
+        let attached = sandbox.clone();
+        let path = self.hosts_path();
+        shared
+            .network
+            .attach(self.uid.clone(), &pod, attached, hosts, path)
+            .await;
+        self.lock_sandbox().current = Some(sandbox.clone());
+        Ok(sandbox)
     }
 
-    /// The sandbox, if it was created.
+    /// The sandbox, if it was created and has not ended.
     pub(super) fn created_sandbox(&self) -> Option<Sandbox> {
-        self.sandbox.get().cloned()
+        let current = self.lock_sandbox().current.clone()?;
+        let has_ended = current.ended().now_or_never().is_some();
+        (!has_ended).then_some(current)
+    }
+
+    /// Kills all processes, as a power loss does. The next sandbox is created after that.
+    pub(super) fn power_off(&self) {
+        let mut slot = self.lock_sandbox();
+        let Some(sandbox) = slot.current.take() else {
+            return;
+        };
+        let key = self.key.clone();
+        slot.stopping = Some(tokio::spawn(async move { stop(&key, &sandbox).await }));
     }
 
     fn hostname(&self) -> String {
@@ -171,10 +203,8 @@ impl ProcessPod {
 
     /// Where the pod runs, with the address on which its programs listen.
     pub(super) fn listening_node(&self) -> PodNode {
-        let listen_ip = self
-            .sandbox
-            .get()
-            .map(|sandbox| sandbox.listen_ip().to_string());
+        let sandbox = self.created_sandbox();
+        let listen_ip = sandbox.map(|sandbox| sandbox.listen_ip().to_string());
         let mut node = self.node.clone();
         node.pod_ip = listen_ip.or(node.pod_ip);
         node
@@ -248,10 +278,9 @@ impl ProcessPod {
             task.abort();
         }
         network.detach(&self.uid).await;
-        if let Some(sandbox) = self.sandbox.get()
-            && let Err(error) = sandbox.stop().await
-        {
-            warn!(pod = %self.key, %error, "pod sandbox was not stopped");
+        let sandbox = self.lock_sandbox().current.take();
+        if let Some(sandbox) = sandbox {
+            stop(&self.key, &sandbox).await;
         }
         self.remove_dir(self.dir.join("volumes")).await;
     }
@@ -276,6 +305,10 @@ impl ProcessPod {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_sandbox(&self) -> MutexGuard<'_, SandboxSlot> {
+        self.sandbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_volume_task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
         self.volume_task
             .lock()
@@ -286,6 +319,12 @@ impl ProcessPod {
         self.containers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn stop(pod: &ObjectKey, sandbox: &Sandbox) {
+    if let Err(error) = sandbox.stop().await {
+        warn!(%pod, %error, "pod sandbox was not stopped");
     }
 }
 

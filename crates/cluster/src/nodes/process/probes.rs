@@ -4,15 +4,20 @@
 //! Guarantees: readiness and liveness are probed after startup has succeeded; a result counts after
 //! its threshold. Mirrors the kubelet's `prober`.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bellerophon_process_runtime::{Container, Sandbox};
-use k8s_openapi::api::core::v1::{self, Probe};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use bellerophon_process_runtime::Container;
+use bellerophon_process_runtime::expansion::expand;
+use k8s_openapi::api::core::v1::{
+    self, ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction,
+};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout, timeout_at};
 
+use super::super::time::format_go_duration;
+use super::grpc;
 use super::hooks::run_command;
-use super::http_get;
+use super::http_get::{self, GetError, PodDialer};
 
 /// The user agent of probes.
 const USER_AGENT: &str = "kube-probe/1.36";
@@ -27,11 +32,31 @@ const FAILURE_THRESHOLD: i32 = 3;
 pub(super) struct ProbeTarget<'a> {
     pub(super) spec: &'a v1::Container,
     pub(super) container: &'a Container,
-    pub(super) sandbox: &'a Sandbox,
+    pub(super) dialer: PodDialer<'a>,
+    /// When the container started.
+    pub(super) started_at: Instant,
 }
 
-/// The result of a probe, and its output if it failed.
-type ProbeResult = Result<(), String>;
+/// The outcome of one probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Success,
+    /// It counts as success.
+    Warning(String),
+    /// The output of the probe.
+    Failure(String),
+    /// The probe could not be run; it does not count.
+    Error(String),
+}
+
+impl From<Result<(), String>> for Outcome {
+    fn from(result: Result<(), String>) -> Self {
+        match result {
+            Ok(()) => Self::Success,
+            Err(output) => Self::Failure(output),
+        }
+    }
+}
 
 fn seconds(value: Option<i32>, default: i32) -> Duration {
     let value = value.filter(|value| *value > 0).unwrap_or(default);
@@ -39,15 +64,16 @@ fn seconds(value: Option<i32>, default: i32) -> Duration {
 }
 
 /// Runs a probe periodically. `changed` receives every result that has reached its threshold and
-/// differs from the one before, `failed` all other failures. Ends when `changed` returns false.
+/// differs from the one before, with the output of a failure; `report` receives all other outcomes.
+/// Ends when `changed` returns false.
 pub(super) async fn run(
     probe: &Probe,
     target: &ProbeTarget<'_>,
     initially_healthy: Option<bool>,
-    mut failed: impl FnMut(&str),
-    mut changed: impl FnMut(&ProbeResult) -> bool,
+    mut report: impl FnMut(&Outcome),
+    mut changed: impl FnMut(Result<(), &str>) -> bool,
 ) {
-    sleep(seconds(probe.initial_delay_seconds, 0)).await;
+    sleep_until(target.started_at + seconds(probe.initial_delay_seconds, 0)).await;
     let mut ticks = interval(seconds(probe.period_seconds, PERIOD_SECONDS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut counter = Counter {
@@ -59,17 +85,25 @@ pub(super) async fn run(
     };
     loop {
         ticks.tick().await;
-        let limit = seconds(probe.timeout_seconds, TIMEOUT_SECONDS);
-        let result = match timeout(limit, probe_once(probe, target)).await {
-            Ok(result) => result,
-            Err(_) => Err(format!("command timed out after {}s", limit.as_secs())),
+        let outcome = probe_once(probe, target).await;
+        let result = match &outcome {
+            Outcome::Error(_) => {
+                report(&outcome);
+                continue;
+            }
+            Outcome::Failure(output) => Err(output.as_str()),
+            Outcome::Success => Ok(()),
+            Outcome::Warning(_) => {
+                report(&outcome);
+                Ok(())
+            }
         };
         if counter.add(result.is_ok()) {
-            if !changed(&result) {
+            if !changed(result) {
                 return;
             }
-        } else if let Err(output) = &result {
-            failed(output);
+        } else if result.is_err() {
+            report(&outcome);
         }
     }
 }
@@ -106,49 +140,124 @@ impl Counter {
     }
 }
 
-async fn probe_once(probe: &Probe, target: &ProbeTarget<'_>) -> ProbeResult {
-    if let Some(exec) = &probe.exec {
-        let command = exec.command.clone().unwrap_or_default();
-        let (code, output) = run_command(target.container, command).await?;
-        return if code == 0 { Ok(()) } else { Err(output) };
+async fn probe_once(probe: &Probe, target: &ProbeTarget<'_>) -> Outcome {
+    let limit = seconds(probe.timeout_seconds, TIMEOUT_SECONDS);
+    if let Some(action) = &probe.exec {
+        target.exec(action, limit).await
+    } else if let Some(action) = &probe.http_get {
+        target.http_get(action, limit).await
+    } else if let Some(action) = &probe.tcp_socket {
+        target.tcp_socket(action, limit).await
+    } else if let Some(action) = &probe.grpc {
+        target.grpc(action, limit).await
+    } else {
+        Outcome::Error("missing probe handler".to_owned())
     }
-    if let Some(action) = &probe.http_get {
-        let port = http_get::port(target.spec, &action.port)?;
-        let host = action.host.as_deref().filter(|host| !host.is_empty());
-        let address = match host {
-            Some(host) => SocketAddr::new(host.parse().map_err(|_| invalid_host(host))?, port),
-            None => SocketAddr::new(target.sandbox.ip(), port),
-        };
-        let connection = target.sandbox.dial(address, None).await;
-        let path = action.path.as_deref().unwrap_or("/");
-        let describe = |error: String| format!("Get \"http://{address}{path}\": {error}");
-        let connection = connection.map_err(|error| describe(error.to_string()))?;
-        let authority = address.to_string();
-        let response = http_get::get(connection, &authority, action, USER_AGENT).await;
-        let status = response.map_err(describe)?.status;
-        // Mirrors DoHTTPProbe.
-        if (200..400).contains(&status.as_u16()) {
-            return Ok(());
-        }
-        let code = status.as_u16();
-        return Err(format!("HTTP probe failed with statuscode: {code}"));
-    }
-    if let Some(action) = &probe.tcp_socket {
-        let port = http_get::port(target.spec, &action.port)?;
-        let address = SocketAddr::new(target.sandbox.ip(), port);
-        let connected = target.sandbox.dial(address, None).await;
-        return connected
-            .map(drop)
-            .map_err(|error| format!("dial tcp {address}: {error}"));
-    }
-    if probe.grpc.is_some() {
-        return Err("nodes with local processes do not support grpc probes".to_owned());
-    }
-    Err("missing probe handler".to_owned())
 }
 
-fn invalid_host(host: &str) -> String {
-    format!("host {host:?} is not an IP address; host names are not supported")
+impl ProbeTarget<'_> {
+    /// Mirrors `ExpandContainerCommandOnlyStatic`: the command sees variables with a literal value.
+    fn expand_command(&self, action: &ExecAction) -> Vec<String> {
+        let env = self.spec.env.iter().flatten();
+        let env: BTreeMap<&str, &str> = env
+            .filter_map(|variable| Some((variable.name.as_str(), variable.value.as_deref()?)))
+            .collect();
+        let command = action.command.iter().flatten();
+        command
+            .map(|argument| expand(argument, |name| env.get(name)))
+            .collect()
+    }
+
+    async fn exec(&self, action: &ExecAction, limit: Duration) -> Outcome {
+        let command = self.expand_command(action);
+        let text = command.join(" ");
+        match timeout(limit, run_command(self.container, command)).await {
+            Ok(Ok((0, _))) => Outcome::Success,
+            Ok(Ok((_, output))) => Outcome::Failure(output),
+            Ok(Err(error)) => Outcome::Error(error),
+            Err(_) => {
+                let limit = format_go_duration(limit);
+                Outcome::Failure(format!(
+                    "command timed out: {text:?} timed out after {limit}"
+                ))
+            }
+        }
+    }
+
+    /// Mirrors `DoHTTPProbe`.
+    async fn http_get(&self, action: &HTTPGetAction, limit: Duration) -> Outcome {
+        let url = match http_get::url(action, self.spec, self.dialer.sandbox.ip()) {
+            Ok(url) => url,
+            Err(error) => return Outcome::Error(error),
+        };
+        let get = http_get::get(self.dialer, &url, action, USER_AGENT);
+        let response = match timeout(limit, get).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(GetError::Invalid(error))) => return Outcome::Error(error),
+            Ok(Err(error)) => return Outcome::Failure(error.into_message()),
+            Err(_) => {
+                let output = format!(
+                    "Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while \
+                     awaiting headers)"
+                );
+                return Outcome::Failure(output);
+            }
+        };
+        match response.status.as_u16() {
+            200..300 => Outcome::Success,
+            300..400 => Outcome::Warning(format!(
+                "Probe terminated redirects, Response body: {}",
+                response.body
+            )),
+            code => Outcome::Failure(format!("HTTP probe failed with statuscode: {code}")),
+        }
+    }
+
+    async fn tcp_socket(&self, action: &TCPSocketAction, limit: Duration) -> Outcome {
+        let port = match http_get::port(self.spec, &action.port) {
+            Ok(port) => port,
+            Err(error) => return Outcome::Error(error),
+        };
+        let host = action.host.as_deref().filter(|host| !host.is_empty());
+        let host = host.map_or_else(|| self.dialer.sandbox.ip().to_string(), str::to_owned);
+        match timeout(limit, self.dialer.dial(&host, port)).await {
+            Ok(connected) => connected.map(drop).into(),
+            Err(_) => Outcome::Failure(format!("dial tcp {host}:{port}: i/o timeout")),
+        }
+    }
+
+    /// Mirrors `grpcProber.Probe`.
+    async fn grpc(&self, action: &GRPCAction, limit: Duration) -> Outcome {
+        let Ok(port) = u16::try_from(action.port) else {
+            return Outcome::Error(format!("invalid port number: {}", action.port));
+        };
+        let host = self.dialer.sandbox.ip().to_string();
+        let authority = std::net::SocketAddr::new(self.dialer.sandbox.ip(), port).to_string();
+        let service = action.service.as_deref().unwrap_or_default();
+        let deadline = Instant::now() + limit;
+        let connection = match timeout_at(deadline, self.dialer.dial(&host, port)).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => {
+                let output = format!("error: failed to connect service at {authority:?}: {error}");
+                return Outcome::Failure(output);
+            }
+            Err(_) => {
+                let limit = format_go_duration(limit);
+                return Outcome::Failure(format!(
+                    "timeout: failed to connect service {authority:?} within {limit}: \
+                     context deadline exceeded"
+                ));
+            }
+        };
+        let check = grpc::check(connection, &authority, service, USER_AGENT);
+        match timeout_at(deadline, check).await {
+            Ok(result) => result.map_err(|error| error.output()).into(),
+            Err(_) => Outcome::Failure(format!(
+                "timeout: health rpc did not complete within {}",
+                format_go_duration(limit)
+            )),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,11 @@
+//! Tests of pods as local processes on the embedded API server, with real processes in real time.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+mod bad_input; // programs and specs that do not work
+mod life; // start, restart and end of pods
+mod nodes; // nodes without power
+mod probes; // startup, readiness and liveness
+mod stop; // graceful termination
+mod support; // clusters and pods of tests
