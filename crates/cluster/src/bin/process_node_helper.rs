@@ -4,10 +4,11 @@
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -47,6 +48,7 @@ fn run() -> io::Result<()> {
         .build()?;
     match args[..] {
         ["open", count] => open(number(count)?),
+        ["get", address, count] => get(address, number(count)?),
         ["http", port] => tokio.block_on(serve_http(number(port)?, None)),
         ["https", port] => {
             let acceptor = tls_acceptor()?;
@@ -69,6 +71,32 @@ fn print(line: &str) -> io::Result<()> {
 fn open(count: u16) -> io::Result<()> {
     let files: io::Result<Vec<_>> = (0..count).map(|_| File::open("/dev/null")).collect();
     print(&format!("{} files", files?.len()))
+}
+
+/// Requests `/hostname` and prints the bodies. The first request is repeated until it succeeds: a
+/// Service of a new pod needs a moment.
+fn get(address: &str, count: u16) -> io::Result<()> {
+    let mut first = get_hostname(address);
+    while first.is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+        first = get_hostname(address);
+    }
+    print(&first?)?;
+    for _ in 1..count {
+        print(&get_hostname(address)?)?;
+    }
+    Ok(())
+}
+
+fn get_hostname(address: &str) -> io::Result<String> {
+    let mut stream = std::net::TcpStream::connect(address)?;
+    stream.write_all(b"GET /hostname HTTP/1.0\r\n\r\n")?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    let body = response.split_once("\r\n\r\n").map(|(_, body)| body);
+    body.filter(|body| !body.is_empty())
+        .map(str::to_owned)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no body"))
 }
 
 async fn listen(port: u16) -> io::Result<TcpListener> {
@@ -95,7 +123,8 @@ fn tls_acceptor() -> io::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Serves `/status/CODE` and `/redirect?LOCATION`, and prints requests with their host.
+/// Serves `/hostname`, `/status/CODE` and `/redirect?LOCATION`, and prints requests with their
+/// host.
 async fn serve_http(port: u16, tls: Option<TlsAcceptor>) -> io::Result<()> {
     let listener = listen(port).await?;
     loop {
@@ -121,6 +150,10 @@ async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin) {
         // A log that cannot be written does not concern the client.
         let _ = print(&format!("GET {uri} {host}"));
         let mut response = Response::new(Full::new(Bytes::from_static(b"body")));
+        if uri.path() == "/hostname" {
+            let hostname = std::env::var("HOSTNAME").unwrap_or_default();
+            *response.body_mut() = Full::new(hostname.into());
+        }
         let code = uri.path().strip_prefix("/status/");
         let code = code.and_then(|code| code.parse().ok());
         if let Some(code) = code {

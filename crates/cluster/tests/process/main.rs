@@ -5,6 +5,7 @@
 
 mod bad_input; // programs and specs that do not work
 mod life; // start, restart and end of pods
+mod network; // Services and connections
 mod nodes; // nodes without power
 mod probes; // startup, readiness and liveness
 mod stop; // graceful termination

@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, duplex, sink};
 
 use super::super::kubelet::server::{
     BoxedIo, ContainerStreams, LogOptions, LogStream, PodRef, Process, Resize, StreamError,
-    StreamOptions,
+    StreamOptions, Usage,
 };
 use super::ProcessRuntime;
 use super::pod::{ContainerRecord, ProcessPod};
@@ -154,6 +154,18 @@ impl ContainerStreams for ProcessRuntime {
         let running = self.find_running(pod, container);
         let process = running.map(|running| attached_streams(running.attach(), streams));
         std::future::ready(process).boxed()
+    }
+
+    fn usage(&self, pod: &PodRef, container: &str) -> BoxFuture<'_, Option<Usage>> {
+        let running = self.find_running(pod, container);
+        async move {
+            let usage = running.ok()?.usage().await.ok()?;
+            Some(Usage {
+                cpu_nanos_total: u64::try_from(usage.cpu.as_nanos()).unwrap_or(u64::MAX),
+                memory_working_set: usage.memory_bytes,
+            })
+        }
+        .boxed()
     }
 
     fn dial(&self, pod: &PodRef, port: u16) -> BoxFuture<'_, Result<BoxedIo, StreamError>> {

@@ -41,7 +41,7 @@ use super::super::simulated_node::SimulatedNodes;
 pub(in crate::nodes) use self::logs::container_status;
 pub(crate) use self::streams::{
     BoxedIo, ContainerStreams, LogOptions, LogStream, PodRef, Process, Resize, StreamError,
-    StreamOptions,
+    StreamOptions, Usage,
 };
 pub(crate) use self::usage::Sample;
 

@@ -1,0 +1,139 @@
+//! Services, and connections between pods.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use bellerophon_process_runtime::Tier;
+use bellerophon_testkit::wait_until;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+/// Three pods that listen on the same port, and two Services of them.
+async fn start_web(cluster: &ProcessCluster) -> Vec<Pod> {
+    let container = json!({
+        "name": "web",
+        "image": "helper",
+        "args": ["http", "8080"],
+        "ports": [{"containerPort": 8080}],
+        "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+    });
+    let deployment = json!({
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [container]},
+            },
+        },
+    });
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), "default");
+    let deployment = serde_json::from_value(deployment).unwrap();
+    let created = deployments
+        .create(&PostParams::default(), &deployment)
+        .await;
+    created.unwrap();
+    create_service(cluster, "web", json!({"type": "NodePort"})).await;
+    create_service(cluster, "sticky", json!({"sessionAffinity": "ClientIP"})).await;
+    let is_ready = |pods: &[Pod]| {
+        let ready = pods.iter().filter(|pod| has_condition(pod, "Ready"));
+        ready.count() == 3
+    };
+    wait_until(&cluster.pods(), "three pods are ready", is_ready).await
+}
+
+async fn create_service(cluster: &ProcessCluster, name: &str, mut spec: Value) {
+    spec["selector"] = json!({"app": "web"});
+    spec["ports"] = json!([{"port": 8080}]);
+    let service = json!({"metadata": {"name": name}, "spec": spec});
+    let service = serde_json::from_value(service).unwrap();
+    let created = services(cluster)
+        .create(&PostParams::default(), &service)
+        .await;
+    created.unwrap();
+}
+
+fn services(cluster: &ProcessCluster) -> Api<Service> {
+    Api::namespaced(cluster.client.clone(), "default")
+}
+
+/// The host names that answer requests of a pod.
+async fn request(cluster: &ProcessCluster, name: &str, address: &str, count: usize) -> Vec<String> {
+    let container = json!({
+        "name": "get",
+        "image": "helper",
+        "args": ["get", address, count.to_string()],
+    });
+    let spec = json!({"restartPolicy": "Never", "containers": [container]});
+    cluster.create(name, spec).await;
+    let pod = cluster.until_phase(name, "Succeeded").await;
+    cluster.until_logged(&pod, "get", 0, count).await
+}
+
+/// How a pod names a Service.
+fn service_address(cluster: &ProcessCluster, name: &str, variable: &str) -> String {
+    match cluster.tier {
+        Tier::A => format!("{name}.default.svc.cluster.local:8080"),
+        Tier::B => format!("$({variable}_SERVICE_HOST):$({variable}_SERVICE_PORT)"),
+    }
+}
+
+#[tokio::test]
+async fn services_reach_pods_that_listen_on_the_same_port() {
+    for tier in tiers().await {
+        let cluster = ProcessCluster::start(tier).await;
+        let pods = start_web(&cluster).await;
+        let names: BTreeSet<String> = pods.iter().map(ResourceExt::name_any).collect();
+
+        let address = service_address(&cluster, "web", "WEB");
+        let answers = request(&cluster, "many", &address, 100).await;
+        let reached: BTreeSet<String> = answers.into_iter().collect();
+        assert!(reached.len() >= 2, "{tier:?} {reached:?}");
+        assert!(reached.is_subset(&names), "{tier:?} {reached:?}");
+
+        let address = service_address(&cluster, "sticky", "STICKY");
+        let answers = request(&cluster, "few", &address, 10).await;
+        let reached: BTreeSet<String> = answers.into_iter().collect();
+        assert_eq!(reached.len(), 1, "{tier:?} {reached:?}");
+
+        let service = services(&cluster).get("web").await.unwrap();
+        let ports = service.spec.unwrap().ports.unwrap();
+        let node_port = u16::try_from(ports[0].node_port.unwrap()).unwrap();
+        let answer = tokio::task::spawn_blocking(move || get_hostname(node_port)).await;
+        let answer = answer.unwrap();
+        assert!(names.contains(&answer), "{tier:?} {answer}");
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn pods_reach_each_other_at_their_addresses() {
+    let tiers = tiers().await;
+    let Some(tier) = tiers.into_iter().find(|tier| *tier == Tier::A) else {
+        return;
+    };
+    let cluster = ProcessCluster::start(tier).await;
+    let pods = start_web(&cluster).await;
+    let status = pods[0].status.as_ref();
+    let ip = status.and_then(|status| status.pod_ip.clone()).unwrap();
+    let answers = request(&cluster, "direct", &format!("{ip}:8080"), 3).await;
+    assert_eq!(answers, vec![pods[0].name_any(); 3]);
+    cluster.stop().await;
+}
+
+/// The host name that answers at a node port.
+fn get_hostname(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET /hostname HTTP/1.0\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    let (_, body) = response.split_once("\r\n\r\n").unwrap();
+    body.to_owned()
+}
