@@ -28,6 +28,8 @@ pub(crate) fn tests() -> Vec<KubectlTest> {
         KubectlTest::new(Setup::Processes, port_forward_carries_many_connections),
         KubectlTest::new(Setup::Processes, port_forward_reports_a_closed_port),
         KubectlTest::new(Setup::Processes, streams_need_their_own_permissions),
+        // Older versions use an API that was removed in 1.25.
+        KubectlTest::new(Setup::Processes, debug_does_not_wait_for_its_container).since(23),
         KubectlTest::new(Setup::Processes, sample_of_the_readme_serves_http),
     ];
     if cfg!(target_os = "linux") {
@@ -528,6 +530,17 @@ fn streams_need_their_own_permissions(kubectl: &Kubectl) {
         let output = output.expect("kubectl starts");
         assert_eq!(text(&output.stdout), "ok\n", "{protocol:?}: {output:?}");
     }
+}
+
+fn debug_does_not_wait_for_its_container(kubectl: &Kubectl) {
+    create_pod(kubectl, "app", &[("app", IDLE)]);
+    let error = kubectl.run_failing("debug app --image=busybox --stdin -- true");
+    assert!(error.contains("is terminated"), "{error}");
+    let message = "{.status.ephemeralContainerStatuses[0].state.terminated.message}";
+    kubectl.check(&[(
+        &format!("get pod app -o jsonpath={message}"),
+        "ephemeral containers are not supported by this node; use kubectl exec",
+    )]);
 }
 
 fn sample_of_the_readme_serves_http(kubectl: &Kubectl) {

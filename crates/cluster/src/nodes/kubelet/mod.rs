@@ -9,6 +9,7 @@
 mod backoff; // restart back-off of containers
 mod conditions; // pod conditions
 mod container; // one container of a pod
+mod ephemeral; // ephemeral containers
 pub(super) mod events; // events of pods
 mod pod_worker; // the sync of one pod
 mod restart_policy; // restart policies and rules

@@ -15,6 +15,7 @@ use super::super::runtime::{ContainerType, Exit, InstanceState, ProbeType};
 use super::super::time::{after, format_go_duration};
 use super::conditions::pod_conditions;
 use super::container::{ContainerPhase, PULL_ERROR_SHOWN, PodContainer};
+use super::ephemeral;
 use super::events::format_pod;
 use super::pod_worker::{PodWorker, TerminationReason};
 
@@ -78,6 +79,7 @@ pub(crate) fn generate_pod_status<I: Send + 'static>(
         init_container_statuses: Some(statuses(init_containers))
             .filter(|statuses| !statuses.is_empty()),
         container_statuses: Some(statuses(app_containers)),
+        ephemeral_container_statuses: ephemeral::statuses(pod, inputs.now),
         observed_generation: pod.metadata.generation,
         reason: deadline_exceeded.then(|| "DeadlineExceeded".into()),
         message: deadline_exceeded

@@ -22,6 +22,10 @@ pub(super) fn changed_fields(pod: &Pod, mut generated: PodStatus) -> Option<PodS
         &current.observed_generation,
         &mut generated.observed_generation,
     );
+    clear_if_equal(
+        &current.ephemeral_container_statuses,
+        &mut generated.ephemeral_container_statuses,
+    );
     clear_if_equal(&current.reason, &mut generated.reason);
     clear_if_equal(&current.message, &mut generated.message);
     // The start time never changes.
