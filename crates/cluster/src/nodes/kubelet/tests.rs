@@ -331,7 +331,7 @@ fn pods_follow_the_simulation_annotations() {
     }
 }
 
-/// How long a container waits before each of its restarts, if it fails after so many seconds.
+/// How long a container waits before each of its restarts if it fails after that time.
 fn restart_delays(run_for: &str, to: i64) -> Vec<i64> {
     let annotations = [
         ("start-delay", "0s"),
