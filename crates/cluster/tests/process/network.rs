@@ -30,7 +30,7 @@ async fn start_web(cluster: &ProcessCluster) -> Vec<Pod> {
             "selector": {"matchLabels": {"app": "web"}},
             "template": {
                 "metadata": {"labels": {"app": "web"}},
-                "spec": {"containers": [container]},
+                "spec": {"automountServiceAccountToken": false, "containers": [container]},
             },
         },
     });
