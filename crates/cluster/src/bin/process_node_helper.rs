@@ -8,7 +8,6 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -78,7 +77,7 @@ fn open(count: u16) -> io::Result<()> {
 fn get(address: &str, count: u16) -> io::Result<()> {
     let mut first = get_hostname(address);
     while first.is_err() {
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::yield_now();
         first = get_hostname(address);
     }
     print(&first?)?;
