@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, future::BoxFuture};
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -125,88 +125,97 @@ impl Builder {
     /// # Errors
     /// The address is taken, or keys cannot be made.
     pub async fn start(self) -> Result<ApiServer, StartError> {
-        let keys = |e: &dyn std::fmt::Display| StartError::Keys(e.to_string());
-        let entropy = self.seed.map_or_else(Entropy::from_os, Entropy::seeded);
-        let token = tls::admin_token();
-        let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
-        let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
-        let store = Arc::new(MemoryStore::new());
-        let api = Arc::new(Api::new(store, clock, entropy, self.limits));
-        let site = Site::with(self.pages);
-        let stop = site.stopping.clone();
-        let dialer = self.dialer.unwrap_or_else(|| Arc::new(LoopbackDialer));
-        let connector = Connector::new(dialer, stop.clone()).map_err(|e| keys(&e))?;
-        let front_proxy = FrontProxy::issue(api.clock.now()).map_err(|e| keys(&e))?;
-        let front_proxy_ca = front_proxy.ca_pem().to_owned();
-        let server = Arc::new(Server::new(
-            api.clone(),
-            Authenticator::new(&token, tokens),
-            site,
-            connector,
-            Aggregator::new(front_proxy),
-        ));
-        let bound = match self.listen {
-            None => None,
-            Some(address) => {
-                // Pods know the server by the ClusterIP of its Service.
-                let addresses = [address.ip(), bootstrap::SERVER_SERVICE_IP];
-                let certificates =
-                    Certificates::issue(&addresses, api.clock.now()).map_err(|e| keys(&e))?;
-                let config = certificates.server_config().map_err(|e| keys(&e))?;
-                let refused = |source| StartError::Listen { address, source };
-                let listener = Listener::bind(address, config, Limits::default())
-                    .await
-                    .map_err(refused)?;
-                let address = listener.local_addr().map_err(refused)?;
-                server.site.reached_at(address);
-                Some((listener, address, certificates))
-            }
-        };
-        let (address, port) = bound
-            .as_ref()
-            .map_or((Ipv4Addr::LOCALHOST.into(), 443), |(_, a, _)| {
-                (a.ip(), a.port())
-            });
-        let params = bootstrap::Params {
-            ca_pem: bound
+        self.start_boxed().await
+    }
+
+    /// Boxed: the poll function of an `async fn` is compiled in each crate that awaits it, and that
+    /// of this one has the whole HTTP server in it.
+    fn start_boxed(self) -> BoxFuture<'static, Result<ApiServer, StartError>> {
+        Box::pin(async move {
+            let keys = |e: &dyn std::fmt::Display| StartError::Keys(e.to_string());
+            let entropy = self.seed.map_or_else(Entropy::from_os, Entropy::seeded);
+            let token = tls::admin_token();
+            let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
+            let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
+            let store = Arc::new(MemoryStore::new());
+            let api = Arc::new(Api::new(store, clock, entropy, self.limits));
+            let site = Site::with(self.pages);
+            let stop = site.stopping.clone();
+            let dialer = self.dialer.unwrap_or_else(|| Arc::new(LoopbackDialer));
+            let connector = Connector::new(dialer, stop.clone()).map_err(|e| keys(&e))?;
+            let front_proxy = FrontProxy::issue(api.clock.now()).map_err(|e| keys(&e))?;
+            let front_proxy_ca = front_proxy.ca_pem().to_owned();
+            let server = Arc::new(Server::new(
+                api.clone(),
+                Authenticator::new(&token, tokens),
+                site,
+                connector,
+                Aggregator::new(front_proxy),
+            ));
+            let bound = match self.listen {
+                None => None,
+                Some(address) => {
+                    // Pods know the server by the ClusterIP of its Service.
+                    let addresses = [address.ip(), bootstrap::SERVER_SERVICE_IP];
+                    let certificates =
+                        Certificates::issue(&addresses, api.clock.now()).map_err(|e| keys(&e))?;
+                    let config = certificates.server_config().map_err(|e| keys(&e))?;
+                    let refused = |source| StartError::Listen { address, source };
+                    let listener = Listener::bind(address, config, Limits::default())
+                        .await
+                        .map_err(refused)?;
+                    let address = listener.local_addr().map_err(refused)?;
+                    server.site.reached_at(address);
+                    Some((listener, address, certificates))
+                }
+            };
+            let (address, port) = bound
                 .as_ref()
-                .map_or("", |(_, _, certificates)| &certificates.ca_pem),
-            front_proxy_ca_pem: &front_proxy_ca,
-            address,
-            port,
-            hostname: "bellerophon",
-            now: api.clock.now(),
-            entropy: &api.entropy,
-        };
-        api.bootstrap(bootstrap::objects(&params))
-            .await
-            .map_err(StartError::Bootstrap)?;
-        let socket = bound.map(|(listener, address, certificates)| {
-            let task =
-                tokio::spawn(listener.serve(ApiService::new(server.clone(), None), stop.clone()));
-            Socket {
+                .map_or((Ipv4Addr::LOCALHOST.into(), 443), |(_, a, _)| {
+                    (a.ip(), a.port())
+                });
+            let params = bootstrap::Params {
+                ca_pem: bound
+                    .as_ref()
+                    .map_or("", |(_, _, certificates)| &certificates.ca_pem),
+                front_proxy_ca_pem: &front_proxy_ca,
                 address,
-                certificates,
-                task,
-            }
-        });
-        let timer = api.flow_control.clone().run_timer(stop.clone());
-        let upkeep = api.clone().run_flow_control_upkeep(stop.clone());
-        let aggregated = server.clone();
-        let stopped = stop.clone();
-        let aggregation = async move { aggregated.run_aggregation(stopped).await };
-        let tasks = vec![
-            ("compaction", tokio::spawn(compact(api, stop.clone()))),
-            ("flow control timer", tokio::spawn(timer)),
-            ("flow control upkeep", tokio::spawn(upkeep)),
-            ("aggregation", tokio::spawn(aggregation)),
-        ];
-        Ok(ApiServer {
-            server,
-            stop,
-            socket,
-            tasks,
-            token,
+                port,
+                hostname: "bellerophon",
+                now: api.clock.now(),
+                entropy: &api.entropy,
+            };
+            api.bootstrap(bootstrap::objects(&params))
+                .await
+                .map_err(StartError::Bootstrap)?;
+            let socket = bound.map(|(listener, address, certificates)| {
+                let task = tokio::spawn(
+                    listener.serve(ApiService::new(server.clone(), None), stop.clone()),
+                );
+                Socket {
+                    address,
+                    certificates,
+                    task,
+                }
+            });
+            let timer = api.flow_control.clone().run_timer(stop.clone());
+            let upkeep = api.clone().run_flow_control_upkeep(stop.clone());
+            let aggregated = server.clone();
+            let stopped = stop.clone();
+            let aggregation = async move { aggregated.run_aggregation(stopped).await };
+            let tasks = vec![
+                ("compaction", tokio::spawn(compact(api, stop.clone()))),
+                ("flow control timer", tokio::spawn(timer)),
+                ("flow control upkeep", tokio::spawn(upkeep)),
+                ("aggregation", tokio::spawn(aggregation)),
+            ];
+            Ok(ApiServer {
+                server,
+                stop,
+                socket,
+                tasks,
+                token,
+            })
         })
     }
 }

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicResourceScope, TypeMeta};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 
 use crate::times;
 
@@ -83,7 +83,7 @@ impl KindCodec {
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Send + Sync + 'static,
     {
         Self {
-            decode: |json| Ok(Arc::new(serde_json::from_slice::<K>(json)?)),
+            decode: |json| Ok(Arc::new(from_json::<K>(json)?)),
             encode: |object| serde_json::to_vec(typed::<K>(object)),
             metadata: |object| typed::<K>(object).meta(),
             // The type knows its kind, so an object need not carry it.
@@ -146,6 +146,13 @@ impl fmt::Debug for KindCodec {
             .field("kind", &kind)
             .finish_non_exhaustive()
     }
+}
+
+/// Decodes JSON as text, not as bytes, as `kube::Client` does: serde code is compiled once for each
+/// of the two, and a crate that uses both shares that of the codec in a development build.
+pub(crate) fn from_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
+    let text = str::from_utf8(json).map_err(serde_json::Error::custom)?;
+    serde_json::from_str(text)
 }
 
 /// The object behind a reference, for the functions of a codec.

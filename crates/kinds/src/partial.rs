@@ -11,7 +11,7 @@ use kube::Resource;
 use kube::core::{DynamicObject, PartialObjectMeta, TypeMeta};
 use serde::{Deserialize, Serialize};
 
-use crate::codec::{resource, scope, typed};
+use crate::codec::{from_json, resource, scope, typed};
 use crate::{Kind, KindCodec, Object};
 
 /// `PartialObjectMeta` without its type parameter.
@@ -32,7 +32,7 @@ struct PartialRef<'a> {
 
 #[inline(never)]
 fn decode_partial(json: &[u8]) -> Result<Partial, serde_json::Error> {
-    serde_json::from_slice(json)
+    from_json(json)
 }
 
 #[inline(never)]
@@ -98,7 +98,7 @@ impl Kind for DynamicObject {
         // Not derived: a dynamic object has no resource of its own, and its types are in each
         // object.
         static CODEC: KindCodec = KindCodec {
-            decode: |json| Ok(Arc::new(serde_json::from_slice::<DynamicObject>(json)?)),
+            decode: |json| Ok(Arc::new(from_json::<DynamicObject>(json)?)),
             encode: |object| serde_json::to_vec(typed::<DynamicObject>(object)),
             metadata: |object| &typed::<DynamicObject>(object).metadata,
             types: |object| typed::<DynamicObject>(object).types.as_ref(),

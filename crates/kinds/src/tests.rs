@@ -259,3 +259,12 @@ fn object_that_is_wrong_otherwise_is_still_refused() {
         assert!(decode::<ConfigMap>(json.as_bytes()).is_err(), "{json}");
     }
 }
+
+#[test]
+fn bytes_that_are_not_utf8_are_refused() {
+    let json = b"{\"metadata\":{\"name\":\"a\xff\"}}";
+    assert!(decode::<ConfigMap>(json).is_err(), "of a type");
+    assert!(decode::<DynamicObject>(json).is_err(), "of any type");
+    let partial = decode::<PartialObjectMeta<Pod>>(json);
+    assert!(partial.is_err(), "metadata only");
+}

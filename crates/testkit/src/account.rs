@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bellerophon::{client::ReconcileClient, clock::Clock, kinds::Kind};
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, header};
 use k8s_openapi::{
     api::{
@@ -95,42 +96,48 @@ impl TestCluster {
     ///
     /// # Panics
     /// The server refuses to create it.
-    pub async fn service_account(&self, name: &str, rules: &[PolicyRule]) -> Account {
-        let metadata = ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        };
-        self.apply_typed(&ServiceAccount {
-            metadata: ObjectMeta {
-                namespace: Some(NAMESPACE.to_owned()),
-                ..metadata.clone()
-            },
-            ..ServiceAccount::default()
+    pub fn service_account<'a>(
+        &'a self,
+        name: &'a str,
+        rules: &'a [PolicyRule],
+    ) -> BoxFuture<'a, Account> {
+        Box::pin(async move {
+            let metadata = ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            };
+            self.apply_typed(&ServiceAccount {
+                metadata: ObjectMeta {
+                    namespace: Some(NAMESPACE.to_owned()),
+                    ..metadata.clone()
+                },
+                ..ServiceAccount::default()
+            })
+            .await;
+            self.apply_typed(&ClusterRole {
+                metadata: metadata.clone(),
+                rules: Some(rules.to_vec()),
+                ..ClusterRole::default()
+            })
+            .await;
+            self.apply_typed(&ClusterRoleBinding {
+                metadata,
+                role_ref: RoleRef {
+                    api_group: Some(RBAC_GROUP.to_owned()),
+                    kind: "ClusterRole".to_owned(),
+                    name: name.to_owned(),
+                },
+                subjects: Some(vec![Subject {
+                    kind: "ServiceAccount".to_owned(),
+                    name: name.to_owned(),
+                    namespace: Some(NAMESPACE.to_owned()),
+                    ..Subject::default()
+                }]),
+            })
+            .await;
+            let token = self.request_token(name).await;
+            self.account_with_token(name, &token)
         })
-        .await;
-        self.apply_typed(&ClusterRole {
-            metadata: metadata.clone(),
-            rules: Some(rules.to_vec()),
-            ..ClusterRole::default()
-        })
-        .await;
-        self.apply_typed(&ClusterRoleBinding {
-            metadata,
-            role_ref: RoleRef {
-                api_group: Some(RBAC_GROUP.to_owned()),
-                kind: "ClusterRole".to_owned(),
-                name: name.to_owned(),
-            },
-            subjects: Some(vec![Subject {
-                kind: "ServiceAccount".to_owned(),
-                name: name.to_owned(),
-                namespace: Some(NAMESPACE.to_owned()),
-                ..Subject::default()
-            }]),
-        })
-        .await;
-        let token = self.request_token(name).await;
-        self.account_with_token(name, &token)
     }
 
     /// Applies an object, as a test does.

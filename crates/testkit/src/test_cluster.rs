@@ -2,6 +2,9 @@
 //!
 //! Guarantee: all randomness comes from one seed, and every test cluster starts at the same wall
 //! clock time, so that a failing test is repeatable.
+//!
+//! Futures are boxed: the poll function of an `async fn` is compiled in each crate that awaits it,
+//! and these have a client, a server and controllers in them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,6 +12,7 @@ use std::time::Duration;
 use bellerophon::{client::ReconcileClient, clock::Clock};
 use bellerophon_apiserver::{ApiServer, ApiService, InProcessDialer};
 use bellerophon_cluster::{Cluster, Identity, Kubelets, Level, rbac_objects};
+use futures_util::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -86,28 +90,30 @@ impl TestCluster {
     ///
     /// # Panics
     /// The server does not start.
-    pub async fn api_server_only() -> Self {
-        let start = Timestamp::from_second(START_TIME).expect("the start time is in range");
-        // Server and controllers share the start time, so that timestamps of both are comparable.
-        let clock = Clock::starting_at(start);
-        let kubelets = Kubelets::default();
-        let dialed = kubelets.clone();
-        let server = ApiServer::builder()
-            .seed(SEED)
-            .starting_at(start)
-            .dialer(InProcessDialer::new(move |address| dialed.connect(address)))
-            .start()
-            .await
-            .expect("the server starts");
-        Self {
-            client: server.client(),
-            clock,
-            server,
-            kubelets,
-            forbidden: Arc::default(),
-            size: None,
-            cluster: None,
-        }
+    pub fn api_server_only() -> BoxFuture<'static, Self> {
+        Box::pin(async move {
+            let start = Timestamp::from_second(START_TIME).expect("the start time is in range");
+            // Server and controllers share the start time, so that timestamps of both are comparable.
+            let clock = Clock::starting_at(start);
+            let kubelets = Kubelets::default();
+            let dialed = kubelets.clone();
+            let server = ApiServer::builder()
+                .seed(SEED)
+                .starting_at(start)
+                .dialer(InProcessDialer::new(move |address| dialed.connect(address)))
+                .start()
+                .await
+                .expect("the server starts");
+            Self {
+                client: server.client(),
+                clock,
+                server,
+                kubelets,
+                forbidden: Arc::default(),
+                size: None,
+                cluster: None,
+            }
+        })
     }
 
     /// A cluster with all built-in controllers and simulated nodes, ready.
@@ -126,11 +132,13 @@ impl TestCluster {
         Self::with_controllers(Level::Core, 0).await
     }
 
-    async fn with_controllers(level: Level, nodes: usize) -> Self {
-        let mut cluster = Self::api_server_only().await;
-        cluster.size = Some((level, nodes));
-        cluster.start_controllers().await;
-        cluster
+    fn with_controllers(level: Level, nodes: usize) -> BoxFuture<'static, Self> {
+        Box::pin(async move {
+            let mut cluster = Self::api_server_only().await;
+            cluster.size = Some((level, nodes));
+            cluster.start_controllers().await;
+            cluster
+        })
     }
 
     /// The running controllers and nodes.
@@ -175,72 +183,87 @@ impl TestCluster {
     ///
     /// # Panics
     /// The test cluster is an API server only, or the controllers do not become ready.
-    pub async fn start_controllers(&mut self) {
-        let (level, nodes) = self.size.expect("the test cluster has controllers");
-        for object in rbac_objects() {
-            self.apply(object).await;
-        }
-        let service = self.server.service();
-        let forbidden = self.forbidden.clone();
-        let client_for = move |identity: &Identity| client_of(&service, identity, &forbidden);
-        let builder = Cluster::builder(self.client.clone())
-            .client_for(client_for)
-            .level(level)
-            .nodes(nodes)
-            .kubelets(self.kubelets.clone())
-            .root_ca(ROOT_CA)
-            .seed(SEED)
-            .clock(self.clock);
-        self.cluster
-            .insert(builder.start())
-            .ready()
-            .await
-            .expect("the controllers become ready");
+    pub fn start_controllers(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let (level, nodes) = self.size.expect("the test cluster has controllers");
+            for object in rbac_objects() {
+                self.apply(object).await;
+            }
+            let service = self.server.service();
+            let forbidden = self.forbidden.clone();
+            let client_for = move |identity: &Identity| client_of(&service, identity, &forbidden);
+            let builder = Cluster::builder(self.client.clone())
+                .client_for(client_for)
+                .level(level)
+                .nodes(nodes)
+                .kubelets(self.kubelets.clone())
+                .root_ca(ROOT_CA)
+                .seed(SEED)
+                .clock(self.clock);
+            self.cluster
+                .insert(builder.start())
+                .ready()
+                .await
+                .expect("the controllers become ready");
+        })
     }
 
     /// Stops controllers, nodes and API server gracefully.
     ///
     /// # Panics
     /// A controller failed, or sent a request that its permissions do not allow.
-    pub async fn stop(self) {
-        if let Some(cluster) = self.cluster {
-            cluster.stop().await.expect("the controllers stop");
-        }
-        self.server.shutdown().await;
-        let forbidden = self
-            .forbidden
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        assert_eq!(
-            *forbidden, [""; 0],
-            "controllers act within their permissions"
-        );
+    pub fn stop(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            if let Some(cluster) = self.cluster {
+                cluster.stop().await.expect("the controllers stop");
+            }
+            self.server.shutdown().await;
+            let forbidden = self
+                .forbidden
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            assert_eq!(
+                *forbidden, [""; 0],
+                "controllers act within their permissions"
+            );
+        })
     }
 
     /// Creates CustomResourceDefinitions.
     ///
     /// # Panics
     /// The server refuses one.
-    pub async fn install_crds(&self, crds: impl IntoIterator<Item = CustomResourceDefinition>) {
+    pub fn install_crds(
+        &self,
+        crds: impl IntoIterator<Item = CustomResourceDefinition>,
+    ) -> BoxFuture<'_, ()> {
+        self.create_crds(crds.into_iter().collect())
+    }
+
+    fn create_crds(&self, crds: Vec<CustomResourceDefinition>) -> BoxFuture<'_, ()> {
         let client = ReconcileClient::new(self.client.clone(), "test");
-        for crd in crds {
-            client.create(&crd).await.expect("the server accepts it");
-        }
+        Box::pin(async move {
+            for crd in crds {
+                client.create(&crd).await.expect("the server accepts it");
+            }
+        })
     }
 
     /// Applies an object of any kind by server-side apply. Default namespace: `default`.
     ///
     /// # Panics
     /// The server refuses it.
-    pub async fn apply(&self, object: Value) -> DynamicObject {
-        let name = name_of(&object);
-        // A test is the authority on what it applies, also over fields that an operator has set.
-        let params = PatchParams::apply("test").force();
-        self.api_of(&object)
-            .await
-            .patch(name, &params, &Patch::Apply(&object))
-            .await
-            .unwrap_or_else(|error| panic!("cannot apply {object}: {error}"))
+    pub fn apply(&self, object: Value) -> BoxFuture<'_, DynamicObject> {
+        Box::pin(async move {
+            let name = name_of(&object);
+            // A test is the authority on what it applies, also over fields that an operator has set.
+            let params = PatchParams::apply("test").force();
+            self.api_of(&object)
+                .await
+                .patch(name, &params, &Patch::Apply(&object))
+                .await
+                .unwrap_or_else(|error| panic!("cannot apply {object}: {error}"))
+        })
     }
 
     /// Deletes the object with the kind, namespace and name of this one. Default namespace:
@@ -248,12 +271,14 @@ impl TestCluster {
     ///
     /// # Panics
     /// The server refuses.
-    pub async fn delete(&self, object: Value) {
-        self.api_of(&object)
-            .await
-            .delete(name_of(&object), &Default::default())
-            .await
-            .unwrap_or_else(|error| panic!("cannot delete {object}: {error}"));
+    pub fn delete(&self, object: Value) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.api_of(&object)
+                .await
+                .delete(name_of(&object), &Default::default())
+                .await
+                .unwrap_or_else(|error| panic!("cannot delete {object}: {error}"));
+        })
     }
 
     /// The API of an object's kind, in the namespace of the object.

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bellerophon::{ObjectKey, kinds};
-use futures_util::{StreamExt as _, stream::BoxStream};
+use futures_util::{StreamExt as _, future::BoxFuture, stream::BoxStream};
 use kube::{
     Api, Client,
     api::{ListParams, WatchEvent, WatchParams},
@@ -48,43 +48,20 @@ pub async fn wait_until<K>(api: &Api<K>, expected: &str, condition: impl Fn(&[K]
 where
     K: kinds::Kind,
 {
-    let collection = Collection {
-        url: api.resource_url().to_owned(),
-        client: api.clone().into_client(),
+    let mut changes = Changes {
+        collection: Collection {
+            url: api.resource_url().to_owned(),
+            client: api.clone().into_client(),
+        },
+        state: State::List,
     };
-    // Sorted by key.
+    // Sorted by key, so that the condition sees the same order in every run.
     let mut current: Vec<K> = Vec::new();
     let waiting = async {
         loop {
-            // List, then watch from that version: no change in between is missed.
-            let (version, listed) = collection.list().await;
-            current = listed.iter().map(decode).collect();
-            current.sort_by_cached_key(ObjectKey::from_object);
+            update(&mut current, changes.next().await);
             if condition(&current) {
                 return;
-            }
-            let mut events = collection.watch(&version).await;
-            while let Some(Ok(event)) = events.next().await {
-                let (object, exists) = match event {
-                    WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, true),
-                    WatchEvent::Deleted(object) => (object, false),
-                    WatchEvent::Bookmark(_) => continue,
-                    // 410 Gone: the version is no longer in the watch history, so list again.
-                    WatchEvent::Error(_) => break,
-                };
-                let object: K = decode(&object);
-                let key = ObjectKey::from_object(&object);
-                // Kept sorted, so that the condition sees the same order in every run.
-                let found = current.binary_search_by_key(&key, ObjectKey::from_object);
-                match (found, exists) {
-                    (Ok(index), true) => current[index] = object,
-                    (Ok(index), false) => drop(current.remove(index)),
-                    (Err(index), true) => current.insert(index, object),
-                    (Err(_), false) => {}
-                }
-                if condition(&current) {
-                    return;
-                }
             }
         }
     };
@@ -96,7 +73,61 @@ where
     current
 }
 
-/// The objects of an API, as JSON: the codec of a kind decodes them.
+/// A change of the objects of an API. They are JSON; the codec of a kind decodes them.
+enum Change {
+    /// All objects.
+    Listed(Vec<Value>),
+    /// An object was added or modified.
+    Set(Value),
+    Deleted(Value),
+}
+
+/// The changes of the objects of an API, without their type: one state machine for all kinds and
+/// conditions.
+struct Changes {
+    collection: Collection,
+    state: State,
+}
+
+/// What the next change comes from.
+enum State {
+    List,
+    /// A watch from this version, that of the list: no change in between is missed.
+    Watch(String),
+    Events(BoxStream<'static, kube::Result<WatchEvent<Value>>>),
+}
+
+impl Changes {
+    /// The next change. The first one is a list, as is each one after the end of a watch.
+    fn next(&mut self) -> BoxFuture<'_, Change> {
+        Box::pin(async move {
+            loop {
+                self.state = match &mut self.state {
+                    State::List => {
+                        let (version, objects) = self.collection.list().await;
+                        self.state = State::Watch(version);
+                        return Change::Listed(objects);
+                    }
+                    State::Watch(version) => {
+                        let version = std::mem::take(version);
+                        State::Events(self.collection.watch(&version).await)
+                    }
+                    State::Events(events) => match events.next().await {
+                        Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                            return Change::Set(object);
+                        }
+                        Some(Ok(WatchEvent::Deleted(object))) => return Change::Deleted(object),
+                        Some(Ok(WatchEvent::Bookmark(_))) => continue,
+                        // 410 Gone: the version is no longer in the watch history.
+                        Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => State::List,
+                    },
+                };
+            }
+        })
+    }
+}
+
+/// The objects of an API, as JSON.
 struct Collection {
     client: Client,
     url: String,
@@ -129,6 +160,34 @@ impl Collection {
             .expect("a watch")
             .boxed()
     }
+}
+
+/// Applies a change to objects that are sorted by key.
+fn update<K: kinds::Kind>(current: &mut Vec<K>, change: Change) {
+    match change {
+        Change::Listed(objects) => {
+            *current = objects.iter().map(decode).collect();
+            current.sort_by_cached_key(ObjectKey::from_object);
+        }
+        Change::Set(object) => {
+            let object: K = decode(&object);
+            match position(current, &object) {
+                Ok(index) => current[index] = object,
+                Err(index) => current.insert(index, object),
+            }
+        }
+        Change::Deleted(object) => {
+            if let Ok(index) = position(current, &decode(&object)) {
+                current.remove(index);
+            }
+        }
+    }
+}
+
+/// The index of the object with the key of this one, or the index to insert it at.
+fn position<K: kinds::Kind>(current: &[K], object: &K) -> Result<usize, usize> {
+    let key = ObjectKey::from_object(object);
+    current.binary_search_by_key(&key, ObjectKey::from_object)
 }
 
 fn decode<K: kinds::Kind>(object: &Value) -> K {
