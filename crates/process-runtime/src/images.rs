@@ -127,7 +127,7 @@ impl ImageTable {
         })
     }
 
-    fn add(&mut self, image: Image) -> Result<(), ImageError> {
+    fn add(&mut self, mut image: Image) -> Result<(), ImageError> {
         let has_program = image.program.first().is_some_and(|name| !name.is_empty());
         if image.image.is_empty() || !has_program {
             let message = format!(
@@ -135,6 +135,13 @@ impl ImageTable {
                 image.image
             );
             return Err(ImageError::Invalid(message));
+        }
+        let program = Path::new(&image.program[0]);
+        // A container has its own working directory. A name without a slash is found in its PATH.
+        if program.is_relative() && program.components().count() > 1 {
+            let absolute = std::path::absolute(program)
+                .map_err(|error| ImageError::Invalid(error.to_string()))?;
+            image.program[0] = absolute.to_string_lossy().into_owned();
         }
         self.entries.push(image);
         Ok(())
@@ -248,6 +255,19 @@ images:
         for (image, program) in cases {
             assert_eq!(table().find(image).unwrap().program[0], program, "{image}");
         }
+    }
+
+    #[test]
+    fn relative_paths_of_programs_are_those_of_the_node() {
+        let mut table = table();
+        table.add_flag("web=target/web").unwrap();
+        table.add_flag("api=./api").unwrap();
+        table.add_flag("sh=sh").unwrap();
+        let current = std::env::current_dir().unwrap();
+        let program = |image: &str| table.find(image).unwrap().program[0].clone();
+        assert_eq!(program("web"), current.join("target/web").to_string_lossy());
+        assert_eq!(program("api"), current.join("api").to_string_lossy());
+        assert_eq!(program("sh"), "sh");
     }
 
     #[test]

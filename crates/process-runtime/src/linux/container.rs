@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
@@ -94,7 +95,9 @@ fn set_up(start: &ContainerStart, mut fds: Vec<OwnedFd>) -> Result<Command, Star
     // The parent is a shim with one thread, so the signal follows the process.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| setup_error("set the parent-death signal", &error.into()))?;
-    if let Some(dir) = &spec.working_dir {
+    // Without namespaces, the default is the working directory of the node.
+    let root = (!matches!(join, Join::None)).then(|| Path::new("/"));
+    if let Some(dir) = spec.working_dir.as_deref().or(root) {
         std::env::set_current_dir(dir).map_err(|error| {
             let message = format!("chdir to cwd ({:?}) failed: {error}", dir.display());
             StartError::new(StartErrorKind::WorkingDirectory, message)

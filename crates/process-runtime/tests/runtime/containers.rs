@@ -45,6 +45,13 @@ async fn environment_and_working_directory_are_those_of_the_container() {
         let (code, output) = pod.run(config).await;
         assert_eq!(output, "hello pod-1\n/usr\n", "{tier:?}");
         assert_eq!(code, 0);
+        let (_, output) = pod.run(container(&pod, &["pwd"])).await;
+        let node_dir = std::env::current_dir().unwrap();
+        let expected = match tier {
+            Tier::A => "/\n".to_owned(),
+            Tier::B => format!("{}\n", node_dir.display()),
+        };
+        assert_eq!(output, expected, "{tier:?}");
     }
 }
 
