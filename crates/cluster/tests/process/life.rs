@@ -388,3 +388,22 @@ async fn pod_with_host_network_has_its_own_address() {
         cluster.stop().await;
     }
 }
+
+#[tokio::test]
+async fn empty_dir_is_writable_by_every_user() {
+    for tier in tiers().await {
+        let cluster = ProcessCluster::start(tier).await;
+        let script = "stat -c %a ${KUBERNETES_MOUNT_DATA:-/data}";
+        let mounts = json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]});
+        let spec = json!({
+            "restartPolicy": "Never",
+            "containers": [sh("app", script, mounts)],
+            "volumes": [{"name": "data", "emptyDir": {}}],
+        });
+        cluster.create("web", spec).await;
+        let pod = cluster.until_phase("web", "Succeeded").await;
+        let lines = cluster.until_logged(&pod, "app", 0, 1).await;
+        assert_eq!(lines, ["777"], "{tier:?}");
+        cluster.stop().await;
+    }
+}

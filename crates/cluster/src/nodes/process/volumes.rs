@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Weak;
 use std::time::Duration;
@@ -142,7 +143,7 @@ async fn set_up_volume(
         if let Some(host_path) = &volume.host_path {
             create_host_path(host_path).map_err(|error| error.to_string())?;
         } else {
-            fs::create_dir_all(path).map_err(|error| error.to_string())?;
+            create_writable_dir(&path).map_err(|error| error.to_string())?;
         }
         return Ok(None);
     };
@@ -240,6 +241,15 @@ async fn claim_path(shared: &Shared, pod: &ProcessPod, claim: &str) -> Result<Pa
         Some(path) if path.exists() => path,
         _ => own.join(volume),
     })
+}
+
+/// Creates the directory of a volume that every user can write, as the kubelet does.
+fn create_writable_dir(path: &Path) -> io::Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777))
 }
 
 fn create_host_path(source: &HostPathVolumeSource) -> io::Result<()> {
