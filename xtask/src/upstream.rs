@@ -26,6 +26,10 @@ pub struct Options {
     kubectl: Option<PathBuf>,
     /// Only tests that match this expression.
     focus: Option<String>,
+    /// Not tests that match this expression, in addition to the list.
+    skip: Option<String>,
+    /// The image table of nodes that run pods as local processes. Default: pods are simulated.
+    images: Option<PathBuf>,
     /// The number of concurrent tests.
     processes: Option<String>,
     /// Print the results of this report instead of running the suite.
@@ -52,15 +56,21 @@ impl Options {
                 "--kubeconfig" => options.kubeconfig = Some(value()?.into()),
                 "--kubectl" => options.kubectl = Some(value()?.into()),
                 "--focus" => options.focus = Some(value()?),
+                "--skip" => options.skip = Some(value()?),
+                "--images" => options.images = Some(value()?.into()),
                 "--procs" => options.processes = Some(value()?),
                 "--report" => options.report = Some(value()?.into()),
                 "--write-docs" => options.write_docs = true,
                 other => {
                     let known = "--kubeconfig FILE, --kubectl FILE, --focus EXPRESSION, \
-                                 --procs N, --report FILE and --write-docs";
+                                 --skip EXPRESSION, --images FILE, --procs N, --report FILE \
+                                 and --write-docs";
                     return Err(format!("upstream takes {known}, got {other:?}"));
                 }
             }
+        }
+        if options.images.is_some() && options.kubeconfig.is_some() {
+            return Err("--images and --kubeconfig exclude each other".to_owned());
         }
         if options.write_docs && options.focus.is_some() {
             return Err(
@@ -103,7 +113,7 @@ fn build_and_run(root: &Path, options: &Options, tests: &Tests) -> Result<PathBu
     build_suite(root, &directory)?;
     let server = match &options.kubeconfig {
         Some(_) => None,
-        None => Some(Server::start(root, &directory)?),
+        None => Some(Server::start(root, &directory, options.images.as_deref())?),
     };
     let kubeconfig = options
         .kubeconfig
@@ -149,6 +159,13 @@ fn build_suite(root: &Path, directory: &Path) -> Result<()> {
     Ok(())
 }
 
+/// With local processes, the tests that need containers are run.
+fn skip(options: &Options, tests: &Tests) -> String {
+    let listed = options.images.is_none().then(|| tests.skip());
+    let skipped: Vec<String> = listed.into_iter().chain(options.skip.clone()).collect();
+    skipped.join("|")
+}
+
 fn run_suite(directory: &Path, kubeconfig: &Path, options: &Options, tests: &Tests) -> Result<()> {
     let focus = options.focus.clone().unwrap_or_else(|| tests.focus());
     let mut ginkgo = Command::new(directory.join("ginkgo"));
@@ -166,7 +183,7 @@ fn run_suite(directory: &Path, kubeconfig: &Path, options: &Options, tests: &Tes
             options.processes.as_deref().unwrap_or("4")
         ))
         .arg(format!("--focus=({focus}).*\\[Conformance\\]"))
-        .arg(format!("--skip={}", tests.skip()))
+        .arg(format!("--skip={}", skip(options, tests)))
         .args([
             "./conformance.test",
             "--",
@@ -191,7 +208,7 @@ fn run_suite(directory: &Path, kubeconfig: &Path, options: &Options, tests: &Tes
 struct Server(Child);
 
 impl Server {
-    fn start(root: &Path, directory: &Path) -> Result<Self> {
+    fn start(root: &Path, directory: &Path, images: Option<&Path>) -> Result<Self> {
         let cargo = Command::new(env!("CARGO"))
             .args(["build", "--package", "bellerophon-cli"])
             .current_dir(root)
@@ -202,9 +219,15 @@ impl Server {
         {
             return Err("the server does not build".to_owned());
         }
-        let mut process = Command::new(root.join("target/debug/bellerophon"))
+        let mut up = Command::new(root.join("target/debug/bellerophon"));
+        if let Some(images) = images {
+            up.args(["up", "--runtime", "process", "--images"])
+                .arg(images);
+        } else {
+            up.arg("up");
+        }
+        let mut process = up
             .args([
-                "up",
                 "--cluster",
                 "full",
                 "--nodes",
@@ -258,10 +281,31 @@ mod tests {
     }
 
     #[test]
+    fn tests_that_need_containers_run_with_local_processes() {
+        let lists = r#"{"chosen": [], "left_out": [{"reason": "r", "tests": ["Probing"]}]}"#;
+        let name = format!("upstream-tests-{}.json", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, lists).expect("a file");
+        let tests = Tests::read(&path).expect("valid lists");
+        drop(fs::remove_file(path));
+        let skipped = |arguments: &[&str]| {
+            let options = parse(arguments).expect("valid options");
+            skip(&options, &tests)
+        };
+        assert_eq!(skipped(&[]), "Probing");
+        assert_eq!(skipped(&["--skip", "udp"]), "Probing|udp");
+        assert_eq!(skipped(&["--skip", "udp", "--images", "i"]), "udp");
+    }
+
+    #[test]
     fn invalid_options_are_errors() {
         for (arguments, expected) in [
             (&["--focus"][..], "needs a value"),
             (&["--fast"], "got \"--fast\""),
+            (
+                &["--images", "i", "--kubeconfig", "k"],
+                "exclude each other",
+            ),
             (&["--write-docs", "--focus", "x"], "exclude each other"),
         ] {
             let error = parse(arguments).expect_err("an error");
