@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::support::*;
 
 /// Three pods that listen on the same port, and two Services of them.
-async fn start_web(cluster: &ProcessCluster) -> Vec<Pod> {
+async fn start_web(cluster: &ProcessCluster, service_type: &str) -> Vec<Pod> {
     let container = json!({
         "name": "web",
         "image": "helper",
@@ -40,7 +40,7 @@ async fn start_web(cluster: &ProcessCluster) -> Vec<Pod> {
         .create(&PostParams::default(), &deployment)
         .await;
     created.unwrap();
-    create_service(cluster, "web", json!({"type": "NodePort"})).await;
+    create_service(cluster, "web", json!({"type": service_type})).await;
     create_service(cluster, "sticky", json!({"sessionAffinity": "ClientIP"})).await;
     let is_ready = |pods: &[Pod]| {
         let ready = pods.iter().filter(|pod| has_condition(pod, "Ready"));
@@ -89,7 +89,7 @@ fn service_address(cluster: &ProcessCluster, name: &str, variable: &str) -> Stri
 async fn services_reach_pods_that_listen_on_the_same_port() {
     for tier in tiers().await {
         let cluster = ProcessCluster::start(tier).await;
-        let pods = start_web(&cluster).await;
+        let pods = start_web(&cluster, "NodePort").await;
         let names: BTreeSet<String> = pods.iter().map(ResourceExt::name_any).collect();
 
         let address = service_address(&cluster, "web", "WEB");
@@ -120,7 +120,8 @@ async fn pods_reach_each_other_at_their_addresses() {
         return;
     };
     let cluster = ProcessCluster::start(tier).await;
-    let pods = start_web(&cluster).await;
+    // The node ports of two clusters on one machine would conflict.
+    let pods = start_web(&cluster, "ClusterIP").await;
     let status = pods[0].status.as_ref();
     let ip = status.and_then(|status| status.pod_ip.clone()).unwrap();
     let answers = request(&cluster, "direct", &format!("{ip}:8080"), 3).await;
