@@ -37,6 +37,10 @@ const PROCESS_RUNTIME: &str = "bellerophon-process-runtime";
 const TESTKIT: &str = "bellerophon-testkit";
 const CONFORMANCE: &str = "bellerophon-conformance";
 const CLI: &str = "bellerophon-cli";
+const STORE: &str = "bellerophon-store";
+const STORE_CLIENT: &str = "bellerophon-store-client";
+const LINEARIZABILITY: &str = "bellerophon-linearizability";
+const HERO: &str = "bellerophon-hero";
 const FUZZ: &str = "bellerophon-fuzz";
 const OPERATOR: &str = "bellerophon-operator";
 const OPERATORS: &[&str] = &[
@@ -45,6 +49,7 @@ const OPERATORS: &[&str] = &[
     "bellerophon-fruit",
     "bellerophon-simple",
     "bellerophon-reboot",
+    HERO,
 ];
 
 /// The allowed dependencies of each crate.
@@ -58,12 +63,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
             APISERVER,
             TOOLKIT,
             PROCESS_RUNTIME,
+            STORE,
+            STORE_CLIENT,
         ],
     ),
     (OPERATOR, &[TOOLKIT]),
     (TESTKIT, &[OPERATOR, CLUSTER, APISERVER, TOOLKIT]),
     (CLUSTER, &[TOOLKIT, PROCESS_RUNTIME, STREAMING]),
     (PROCESS_RUNTIME, &[]),
+    (STORE, &[STORE_CLIENT]),
+    (STORE_CLIENT, &[]),
+    (LINEARIZABILITY, &[]),
     (STREAMING, &[]),
     (CONFORMANCE, &[APISERVER]),
     (FUZZ, &[APISERVER, CEL]),
@@ -76,7 +86,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that every crate may have as dev-dependencies.
-const FOR_TESTS: &[&str] = &[TESTKIT, CLUSTER, APISERVER, CONFORMANCE];
+const FOR_TESTS: &[&str] = &[TESTKIT, CLUSTER, APISERVER, CONFORMANCE, LINEARIZABILITY];
 
 fn is_operator(name: &str) -> bool {
     OPERATORS.contains(&name)
@@ -92,7 +102,8 @@ fn is_allowed(edge: &Edge) -> bool {
         return true;
     }
     if is_operator(from) {
-        return [TOOLKIT, OPERATOR].contains(&to.as_str());
+        return [TOOLKIT, OPERATOR].contains(&to.as_str())
+            || (from == HERO && (to == STORE_CLIENT || (*dev && to == STORE)));
     }
     if is_operator(to) {
         return [CLI, FUZZ].contains(&from.as_str());

@@ -1,0 +1,1 @@
+//! Linearizability checker for histories of a key-value store.

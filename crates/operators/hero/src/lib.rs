@@ -1,0 +1,1 @@
+//! The Bellerophon operator: installs, upgrades, scales, backs up and heals the replicated store.

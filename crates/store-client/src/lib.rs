@@ -1,0 +1,1 @@
+//! Client library of the replicated key-value store: API types and HTTP client.

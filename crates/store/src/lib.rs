@@ -1,0 +1,1 @@
+//! Replicated key-value store on Raft, with an HTTP API.
