@@ -298,6 +298,8 @@ impl FlowControl {
                         self.with_state(|state| state.advance(Instant::now()));
                     }
                     () = self.timer.notified() => {}
+                    // The requests that waited when this sleep began may be served by now.
+                    () = stop.cancelled(), if !stop.is_cancelled() => {}
                 }
             }
         }

@@ -448,3 +448,21 @@ async fn lists_that_wait_do_not_keep_others_from_the_processor() {
     stop(waiting).await;
     cluster.server.shutdown().await;
 }
+
+/// The timer slept until the next adjustment of the limits, up to 10 s, although no request
+/// waited any more.
+#[tokio::test(start_paused = true)]
+async fn shutdown_does_not_wait_for_adjustments() {
+    let cluster = Cluster::start().await;
+    let mut level = narrow_level();
+    level["spec"]["limited"]["limitResponse"] = json!({"type": "Queue", "queuing": {}});
+    cluster.create(LEVELS, level).await;
+    cluster.create(SCHEMAS, narrow_schema()).await;
+    let waiting = cluster.wait_in_lists("alice", 6).await;
+    for request in waiting {
+        request.await.expect("it does not panic");
+    }
+    let stopping = tokio::time::Instant::now();
+    cluster.server.shutdown().await;
+    assert_eq!(stopping.elapsed(), Duration::ZERO);
+}
