@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
 
 use bellerophon_process_runtime::Tier;
 use bellerophon_testkit::wait_until;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
@@ -127,6 +128,85 @@ async fn pods_reach_each_other_at_their_addresses() {
     let answers = request(&cluster, "direct", &format!("{ip}:8080"), 3).await;
     assert_eq!(answers, vec![pods[0].name_any(); 3]);
     cluster.stop().await;
+}
+
+/// A StatefulSet whose pods are never ready, and their headless Service.
+async fn start_stateful(cluster: &ProcessCluster) {
+    // No container port: the Service alone makes it reachable.
+    let container = json!({
+        "name": "db",
+        "image": "helper",
+        "args": ["http", "8080"],
+        "readinessProbe": {"exec": {"command": ["false"]}},
+    });
+    let spec = json!({
+        "serviceName": "db",
+        "replicas": 3,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": "db"}},
+        "template": {
+            "metadata": {"labels": {"app": "db"}},
+            "spec": {"automountServiceAccountToken": false, "containers": [container]},
+        },
+    });
+    let set = json!({"metadata": {"name": "db"}, "spec": spec});
+    let set = serde_json::from_value(set).unwrap();
+    let created = stateful_sets(cluster).create(&PostParams::default(), &set);
+    created.await.unwrap();
+    let service = json!({
+        "metadata": {"name": "db"},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": true,
+            "selector": {"app": "db"},
+            "ports": [{"port": 8080}],
+        },
+    });
+    let service = serde_json::from_value(service).unwrap();
+    let created = services(cluster).create(&PostParams::default(), &service);
+    created.await.unwrap();
+}
+
+fn stateful_sets(cluster: &ProcessCluster) -> Api<StatefulSet> {
+    Api::namespaced(cluster.client.clone(), "default")
+}
+
+#[tokio::test]
+async fn running_pods_resolve_names_of_stateful_pods() {
+    for tier in tiers().await {
+        let cluster = ProcessCluster::start(tier).await;
+        // In tier B, programs read the hosts file themselves.
+        let find = match tier {
+            Tier::A => "address=db-$n.db.default.svc".to_owned(),
+            Tier::B => "until address=$(grep -w db-$n.db.default.svc $KUBERNETES_MOUNT_HOSTS); \
+                        do sleep 0.05; done; address=$(echo $address | cut -d ' ' -f 1)"
+                .to_owned(),
+        };
+        let script = format!("for n in 0 1 2; do {find}; {HELPER} get $address:8080 1; done");
+        let spec = json!({"restartPolicy": "Never", "containers": [sh("get", &script, json!({}))]});
+        cluster.create("client", spec).await;
+        cluster.until_ready("client").await;
+        start_stateful(&cluster).await;
+        let client = cluster.until_phase("client", "Succeeded").await;
+        let answers = cluster.until_logged(&client, "get", 0, 3).await;
+        assert_eq!(answers, ["db-0", "db-1", "db-2"], "{tier:?}");
+
+        let pod = cluster.pods().get("db-0").await.unwrap();
+        let hosts = cluster.pod_dir(&pod).join("etc-hosts");
+        let inode = std::fs::metadata(&hosts).unwrap().ino();
+        let read = || std::fs::read_to_string(&hosts).unwrap();
+        assert!(read().contains("db-2.db.default.svc"), "{tier:?}");
+        let patch = Patch::Merge(json!({"spec": {"replicas": 2}}));
+        let scaled = stateful_sets(&cluster).patch("db", &PatchParams::default(), &patch);
+        scaled.await.unwrap();
+        cluster
+            .until_true("the name of the deleted pod is removed", || {
+                !read().contains("db-2.db.default.svc")
+            })
+            .await;
+        assert_eq!(std::fs::metadata(&hosts).unwrap().ino(), inode, "{tier:?}");
+        cluster.stop().await;
+    }
 }
 
 /// The host name that answers at a node port.

@@ -317,11 +317,9 @@ impl Run {
             log_path: self.pod.log_path(&self.name, attempt),
             limits: limits(spec),
         };
-        if self.shared.runtime.tier() == Tier::A {
-            let files = self.pod.etc_files(&complete);
-            let files = files.map_err(|error| self.start_failed("CreateContainerError", error))?;
-            add_etc_files(&mut started.mounts, files);
-        }
+        let files = self.pod.etc_files(&complete, self.shared.runtime.tier());
+        let files = files.map_err(|error| self.start_failed("CreateContainerError", error))?;
+        add_etc_files(&mut started.mounts, files);
         started.mounts.push(
             message_mount(spec, &message_path)
                 .map_err(|error| self.start_failed("CreateContainerError", error))?,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bellerophon::ObjectKey;
-use bellerophon_process_runtime::{Container, Sandbox, SandboxConfig};
+use bellerophon_process_runtime::{Container, Sandbox, SandboxConfig, Tier};
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{Notify, OnceCell};
@@ -149,7 +149,7 @@ impl ProcessPod {
         let sandbox = shared.runtime.create_sandbox(config).await;
         let sandbox = sandbox.map_err(|error| error.to_string())?;
         let pod = self.complete(shared).await?;
-        let hosts = HostsInputs::new(&pod, ip, hostname);
+        let hosts = HostsInputs::new(&pod, sandbox.listen_ip(), hostname);
         let attached = sandbox.clone();
         let path = self.hosts_path();
         shared
@@ -215,9 +215,17 @@ impl ProcessPod {
         self.dir.join("etc-hosts")
     }
 
-    /// The files of `/etc` that a container has unless it mounts its own, with their paths.
-    pub(super) fn etc_files(&self, pod: &Pod) -> io::Result<Vec<(PathBuf, &'static str)>> {
+    /// The files of `/etc` that a container has unless it mounts its own, with their paths. In tier
+    /// B, only the hosts file, whose path is in the environment.
+    pub(super) fn etc_files(
+        &self,
+        pod: &Pod,
+        tier: Tier,
+    ) -> io::Result<Vec<(PathBuf, &'static str)>> {
         let mut files = vec![(self.hosts_path(), "/etc/hosts")];
+        if tier == Tier::B {
+            return Ok(files);
+        }
         let namespace = self.key.namespace().unwrap_or_default();
         let resolv_conf = pod
             .spec

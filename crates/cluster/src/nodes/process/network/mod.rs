@@ -8,6 +8,7 @@
 mod hosts; // hosts files
 mod service_table; // endpoints of Services
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, Write};
@@ -231,8 +232,22 @@ impl Network {
 
     async fn sync_sandboxes(&self, state: &mut State, table: &ServiceTable) {
         let ports = state.ports(table);
+        let names = self.names(state, table);
         let sandboxes = state.sandboxes.values_mut();
-        join_all(sandboxes.map(|sandbox| sandbox.sync(&self.relay, &ports, table))).await;
+        join_all(sandboxes.map(|sandbox| sandbox.sync(&self.relay, &ports, &names))).await;
+    }
+
+    /// The Services with the addresses that hosts files have.
+    fn names<'a>(&self, state: &State, table: &'a ServiceTable) -> Cow<'a, ServiceTable> {
+        if self.runtime.tier() == Tier::A {
+            return Cow::Borrowed(table);
+        }
+        let service_ip = |key: &ObjectKey| state.loopback.get(key).map(|service| service.ip);
+        let pod_ip = |ip| {
+            let sandbox = self.runtime.sandbox_by_ip(ip);
+            sandbox.map(|sandbox| sandbox.listen_ip())
+        };
+        Cow::Owned(table.with_addresses(service_ip, pod_ip))
     }
 
     /// Connects a sandbox. Its containers start after this.
@@ -260,8 +275,13 @@ impl Network {
         if has_new_ports {
             return self.sync_sandboxes(&mut state, &table).await;
         }
+        let names = self.names(&state, &table);
         if let Some(attached) = state.sandboxes.get_mut(&uid) {
-            attached.sync(&self.relay, &known, &table).await;
+            attached.sync(&self.relay, &known, &names).await;
+        }
+        if self.runtime.tier() == Tier::B {
+            // A sandbox that was created again has another address, which hosts files have.
+            self.changed.notify_one();
         }
     }
 
@@ -329,8 +349,8 @@ impl State {
 }
 
 impl AttachedSandbox {
-    async fn sync(&mut self, relay: &Relay, ports: &BTreeSet<u16>, table: &ServiceTable) {
-        let hosts = self.hosts.hosts(table);
+    async fn sync(&mut self, relay: &Relay, ports: &BTreeSet<u16>, names: &ServiceTable) {
+        let hosts = self.hosts.hosts(names);
         if hosts != self.written_hosts {
             match write_in_place(&self.hosts_path, &hosts) {
                 Ok(()) => self.written_hosts = hosts,

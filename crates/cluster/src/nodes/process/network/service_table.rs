@@ -40,8 +40,10 @@ pub(super) struct TableService {
     pub(super) cluster_ips: Vec<IpAddr>,
     pub(super) ports: Vec<TablePort>,
     /// The addresses of the ready endpoints of a headless Service, with the host names of their
-    /// pods.
+    /// pods. With `publishNotReadyAddresses`, all endpoints are ready.
     pub(super) headless: BTreeSet<(IpAddr, Option<String>)>,
+    /// The ports of the endpoints of a headless Service.
+    headless_ports: BTreeSet<u16>,
 }
 
 impl TableService {
@@ -91,10 +93,12 @@ impl ServiceTable {
             cluster_ips: cluster_ips(spec),
             ports: Vec::new(),
             headless: BTreeSet::new(),
+            headless_ports: BTreeSet::new(),
         };
         let is_api_server = added.is_api_server();
         if added.cluster_ips.is_empty() {
             added.headless = headless_addresses(slices);
+            added.headless_ports = slice_ports(slices);
         } else {
             for port in spec
                 .ports
@@ -162,7 +166,34 @@ impl ServiceTable {
         let ports = self.services.iter().flat_map(|service| &service.ports);
         let own = ports.clone().map(|port| port.port);
         let targets = ports.flat_map(|port| &port.backends.endpoints);
-        own.chain(targets.map(SocketAddr::port)).collect()
+        let headless = self.services.iter().flat_map(|it| &it.headless_ports);
+        own.chain(targets.map(SocketAddr::port))
+            .chain(headless.copied())
+            .collect()
+    }
+
+    /// The table with the addresses at which programs without namespaces reach Services and pods.
+    /// Services and endpoints without such an address are not in it.
+    pub(super) fn with_addresses(
+        &self,
+        service_ip: impl Fn(&ObjectKey) -> Option<IpAddr>,
+        pod_ip: impl Fn(IpAddr) -> Option<IpAddr>,
+    ) -> Self {
+        let services = self.services.iter().map(|service| {
+            let has_cluster_ip = !service.cluster_ips.is_empty();
+            let ip = service_ip(&service.key).filter(|_| has_cluster_ip);
+            let headless = service.headless.iter();
+            let headless = headless.filter_map(|(ip, name)| Some((pod_ip(*ip)?, name.clone())));
+            TableService {
+                cluster_ips: ip.into_iter().collect(),
+                headless: headless.collect(),
+                ..service.clone()
+            }
+        });
+        Self {
+            services: services.collect(),
+            outside: self.outside.clone(),
+        }
     }
 }
 
@@ -206,6 +237,13 @@ fn headless_addresses(slices: &[&EndpointSlice]) -> BTreeSet<(IpAddr, Option<Str
             let name = endpoint.hostname.clone();
             addresses(endpoint).map(move |ip| (ip, name.clone()))
         })
+        .collect()
+}
+
+fn slice_ports(slices: &[&EndpointSlice]) -> BTreeSet<u16> {
+    let ports = slices.iter().flat_map(|slice| slice.ports.iter().flatten());
+    let tcp = ports.filter(|port| is_tcp(&port.protocol));
+    tcp.filter_map(|port| u16::try_from(port.port?).ok())
         .collect()
 }
 
@@ -312,6 +350,11 @@ mod tests {
             BTreeSet::from([(ip, Some("web-0".to_owned()))])
         );
         assert!(service.ports.is_empty());
+        assert_eq!(table.ports(), BTreeSet::from([80]));
+        let listened = IpAddr::from([127, 1, 0, 2]);
+        let translated = table.with_addresses(|_| None, |it| (it == ip).then_some(listened));
+        let expected = BTreeSet::from([(listened, Some("web-0".to_owned()))]);
+        assert_eq!(translated.services[0].headless, expected);
     }
 
     #[test]
