@@ -28,6 +28,7 @@ pub(crate) struct ProcessSpec {
     pub(crate) user: Option<User>,
     pub(crate) tty: bool,
     pub(crate) mounts: Vec<Mount>,
+    pub(crate) read_only_root: bool,
     /// The cgroup directory to join.
     pub(crate) cgroup: Option<PathBuf>,
 }
@@ -38,8 +39,12 @@ pub(crate) enum Request {
     /// Sets the sandbox up; the first request.
     Setup(SandboxSetup),
     /// Starts the main process of a container. Descriptors: stdin, stdout, stderr; none with a
-    /// terminal, which the reply has.
-    Start { process: u64, spec: ProcessSpec },
+    /// terminal, which the reply has. With a target, it joins the PID namespace of that container.
+    Start {
+        process: u64,
+        spec: ProcessSpec,
+        target: Option<u64>,
+    },
     /// Starts another process in a container. Descriptors as for `Start`.
     Exec {
         process: u64,
@@ -59,6 +64,11 @@ pub(crate) enum Request {
     },
     /// Creates a listening TCP socket in the sandbox.
     Listen { address: SocketAddr },
+    /// Mounts a tmpfs on a directory, for all containers that start later.
+    MountTmpfs {
+        path: PathBuf,
+        size_bytes: Option<u64>,
+    },
 }
 
 /// A request and its number.

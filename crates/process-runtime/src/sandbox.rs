@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -138,6 +139,17 @@ impl Sandbox {
         let socket = descriptor(shim.call(request, Vec::new()).await?)?;
         let listener = std::net::TcpListener::from(socket);
         Ok(TcpListener::from_std(listener)?)
+    }
+
+    /// Mounts a tmpfs on a directory of the node (tier A): containers that start later see its files
+    /// there, the node and other pods do not. It ends with the sandbox.
+    pub async fn mount_tmpfs(&self, path: PathBuf, size_bytes: Option<u64>) -> Result<(), Error> {
+        let Some(shim) = &self.inner.shim else {
+            let message = "without namespaces, nothing can be mounted";
+            return Err(Error::Sandbox(message.to_owned()));
+        };
+        let request = Request::MountTmpfs { path, size_bytes };
+        shim.call(request, Vec::new()).await.map(drop)
     }
 
     /// Waits until the sandbox has ended unexpectedly (tier A). In tier B it never does.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 
 use bellerophon_process_runtime::Tier;
@@ -151,8 +151,10 @@ async fn start_stateful(cluster: &ProcessCluster) {
     });
     let set = json!({"metadata": {"name": "db"}, "spec": spec});
     let set = serde_json::from_value(set).unwrap();
-    let created = stateful_sets(cluster).create(&PostParams::default(), &set);
-    created.await.unwrap();
+    let created = stateful_sets(cluster)
+        .create(&PostParams::default(), &set)
+        .await;
+    created.unwrap();
     let service = json!({
         "metadata": {"name": "db"},
         "spec": {
@@ -163,8 +165,10 @@ async fn start_stateful(cluster: &ProcessCluster) {
         },
     });
     let service = serde_json::from_value(service).unwrap();
-    let created = services(cluster).create(&PostParams::default(), &service);
-    created.await.unwrap();
+    let created = services(cluster)
+        .create(&PostParams::default(), &service)
+        .await;
+    created.unwrap();
 }
 
 fn stateful_sets(cluster: &ProcessCluster) -> Api<StatefulSet> {
@@ -197,8 +201,10 @@ async fn running_pods_resolve_names_of_stateful_pods() {
         let read = || std::fs::read_to_string(&hosts).unwrap();
         assert!(read().contains("db-2.db.default.svc"), "{tier:?}");
         let patch = Patch::Merge(json!({"spec": {"replicas": 2}}));
-        let scaled = stateful_sets(&cluster).patch("db", &PatchParams::default(), &patch);
-        scaled.await.unwrap();
+        let scaled = stateful_sets(&cluster)
+            .patch("db", &PatchParams::default(), &patch)
+            .await;
+        scaled.unwrap();
         cluster
             .until_true("the name of the deleted pod is removed", || {
                 !read().contains("db-2.db.default.svc")
@@ -207,6 +213,69 @@ async fn running_pods_resolve_names_of_stateful_pods() {
         assert_eq!(std::fs::metadata(&hosts).unwrap().ino(), inode, "{tier:?}");
         cluster.stop().await;
     }
+}
+
+#[tokio::test]
+async fn host_ports_are_published_on_the_machine_and_on_nodes() {
+    for tier in tiers().await {
+        let cluster = ProcessCluster::start(tier).await;
+        let host_port = free_port();
+        let container = json!({
+            "name": "web",
+            "image": "helper",
+            "args": ["http", "8080"],
+            "ports": [{"containerPort": 8080, "hostPort": host_port}],
+        });
+        cluster
+            .create("web", json!({"containers": [container]}))
+            .await;
+        let pod = cluster.until_ready("web").await;
+        cluster.until_logged(&pod, "web", 0, 1).await;
+        let answer = tokio::task::spawn_blocking(move || get_hostname(host_port)).await;
+        assert_eq!(answer.unwrap(), "web", "{tier:?}");
+        if tier == Tier::A {
+            let host_ip = pod.status.and_then(|status| status.host_ip).unwrap();
+            let answers = request(&cluster, "client", &format!("{host_ip}:{host_port}"), 1).await;
+            assert_eq!(answers, ["web"]);
+        }
+        cluster.stop().await;
+    }
+}
+
+/// A port on which nobody listens.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn taken_host_port_is_reported() {
+    let tier = tiers().await[0];
+    let cluster = ProcessCluster::start(tier).await;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let ports = json!({"ports": [{"containerPort": 8080, "hostPort": port}]});
+    let spec = json!({"containers": [sh("web", "sleep 1000; true", ports)]});
+    cluster.create("web", spec).await;
+    let text = format!("host port {port} is not published");
+    cluster.until_event("web", "HostPortTaken", &text).await;
+    cluster.delete("web", 0).await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn listener_on_all_addresses_is_reported_without_namespaces() {
+    let cluster = ProcessCluster::start(Tier::B).await;
+    let port = free_port();
+    // The helper listens on all addresses without $POD_IP.
+    let script = format!("unset POD_IP; exec {HELPER} http {port}");
+    let spec = json!({"containers": [sh("web", &script, json!({}))]});
+    cluster.create("web", spec).await;
+    let text = format!("container web listens on port {port} of all addresses");
+    let event = cluster.until_event("web", "WildcardListener", &text).await;
+    assert!(event.message.unwrap().contains("$POD_IP (127."));
+    cluster.delete("web", 0).await;
+    cluster.stop().await;
 }
 
 /// The host name that answers at a node port.

@@ -268,12 +268,21 @@ impl ProcessCluster {
 
     /// The command lines of the processes of a pod, without those of shims.
     pub(crate) fn processes(&self, pod: &Pod) -> Vec<String> {
+        let processes = self.processes_with_ids(pod);
+        processes.map(|(_, command)| command).collect()
+    }
+
+    /// The ID of a process of a pod whose command line contains the text.
+    pub(crate) fn process_id(&self, pod: &Pod, text: &str) -> Option<String> {
+        let mut processes = self.processes_with_ids(pod);
+        let found = processes.find(|(_, command)| command.contains(text));
+        found.map(|(pid, _)| pid)
+    }
+
+    fn processes_with_ids(&self, pod: &Pod) -> impl Iterator<Item = (String, String)> {
         let marker = format!("{}/{}", self.data_dir.display(), pod.uid().unwrap());
         let processes = with_variable("BELLEROPHON_POD", &marker).into_iter();
-        processes
-            .map(|(_, command)| command)
-            .filter(|command| !command.contains("process-runtime-shim"))
-            .collect()
+        processes.filter(|(_, command)| !command.contains("process-runtime-shim"))
     }
 
     /// Kills the shims of all pods.

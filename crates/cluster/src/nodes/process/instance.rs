@@ -4,7 +4,7 @@
 //! Guarantees: every change of the state enqueues the pod; dropping the instance kills the
 //! container.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use bellerophon_process_runtime::images::Image;
 use bellerophon_process_runtime::logs::{LogReader, ReadOptions};
 use bellerophon_process_runtime::{
     Container, ContainerConfig, ContainerExit, Error, Limits, Mount, Sandbox, StartError, Streams,
-    Tier, User,
+    TargetContainer, Tier, User,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self, ConfigMap, Pod, Secret, Service};
@@ -50,6 +50,14 @@ const MINIMUM_GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// The delays between attempts to set up volumes.
 const MOUNT_RETRY_FIRST: Duration = Duration::from_millis(500);
 const MOUNT_RETRY_MAX: Duration = Duration::from_secs(122);
+
+/// When a container of tier B is checked for listeners on all addresses: soon after its start, and
+/// after a slow one.
+const LISTENER_CHECKS: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(4),
+    Duration::from_secs(25),
+];
 
 /// The limits of a termination message, and of one from the log.
 const MESSAGE_MAX: u64 = 4096;
@@ -277,10 +285,12 @@ impl Run {
         let failed = |reason| move |message: String| self.start_failed(reason, message);
         let complete = self.pod.complete(&self.shared).await;
         let complete = complete.map_err(failed("CreateContainerError"))?;
-        let spec = container_spec(&complete, &self.name);
-        let spec = spec.ok_or_else(|| {
+        let spec = self.pod.container(&complete, &self.name);
+        let spec = &spec.ok_or_else(|| {
             self.start_failed("CreateContainerError", "the container is not in the pod")
         })?;
+        let target = self.target();
+        let target = target.map_err(failed("CreateContainerError"))?;
         let sandbox = self.pod.sandbox(&self.shared).await;
         let sandbox = sandbox.map_err(failed("CreatePodSandboxError"))?;
         self.set_up_volumes().await;
@@ -315,7 +325,9 @@ impl Run {
             },
             mounts,
             log_path: self.pod.log_path(&self.name, attempt),
+            read_only_root: is_root_read_only(spec),
             limits: limits(spec),
+            target,
         };
         let files = self.pod.etc_files(&complete, self.shared.runtime.tier());
         let files = files.map_err(|error| self.start_failed("CreateContainerError", error))?;
@@ -338,6 +350,20 @@ impl Run {
             log_path,
             message_path,
         })
+    }
+
+    /// The container whose processes an ephemeral container sees (`targetContainerName`).
+    fn target(&self) -> Result<Option<TargetContainer>, String> {
+        let ephemeral = self.pod.ephemeral_container(&self.name);
+        let name = ephemeral.and_then(|container| container.target_container_name);
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
+        let record = self.pod.record(&name);
+        let running = record.and_then(|record| record.container.upgrade());
+        // Mirrors the error of the kubelet for a target without an ID.
+        let running = running.ok_or_else(|| format!("unable to find target container {name}"))?;
+        Ok(Some(running.target()))
     }
 
     fn start_error(&self, error: StartError) -> Exit {
@@ -481,7 +507,29 @@ impl Run {
         tokio::select! {
             exit = run => exit,
             () = self.probe(started, since, started_at) => container.wait().await,
+            () = self.report_wildcard_listeners(container) => container.wait().await,
         }
+    }
+
+    /// Without namespaces, records programs that listen on all addresses. Never ends.
+    async fn report_wildcard_listeners(&self, container: &Arc<Container>) {
+        let is_shared = self.shared.runtime.tier() == Tier::B;
+        let mut reported = BTreeSet::new();
+        for delay in LISTENER_CHECKS.into_iter().filter(|_| is_shared) {
+            tokio::time::sleep(delay).await;
+            let checked = container.clone();
+            let listeners = tokio::task::spawn_blocking(move || checked.wildcard_listeners());
+            // What cannot be read is not reported.
+            let Ok(Ok(ports)) = listeners.await else {
+                continue;
+            };
+            let node = self.pod.listening_node();
+            let pod_ip = node.pod_ip.as_deref().unwrap_or_default();
+            for port in ports.into_iter().filter(|port| reported.insert(*port)) {
+                self.record(events::wildcard_listener(&self.name, port, pod_ip));
+            }
+        }
+        std::future::pending().await
     }
 
     fn dialer<'a>(&'a self, started: &'a Started) -> PodDialer<'a> {
@@ -687,11 +735,10 @@ fn read_end(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     Ok(end)
 }
 
-fn container_spec<'a>(pod: &'a Pod, name: &str) -> Option<&'a v1::Container> {
-    let spec = pod.spec.as_ref()?;
-    let init_containers = spec.init_containers.iter().flatten();
-    let mut containers = spec.containers.iter().chain(init_containers);
-    containers.find(|container| container.name == name)
+/// `readOnlyRootFilesystem`.
+fn is_root_read_only(spec: &v1::Container) -> bool {
+    let context = spec.security_context.as_ref();
+    context.and_then(|context| context.read_only_root_filesystem) == Some(true)
 }
 
 /// The program and its arguments. Mirrors `ExpandContainerCommandAndArgs`.
@@ -747,6 +794,7 @@ fn add_etc_files(mounts: &mut Vec<Mount>, files: Vec<(PathBuf, &'static str)>) {
                 target: target.into(),
                 sub_path: None,
                 read_only: false,
+                create_sub_path: false,
             });
         }
     }
@@ -785,5 +833,6 @@ fn message_mount(spec: &v1::Container, source: &Path) -> io::Result<Mount> {
         target: Path::new("/").join(target.unwrap_or(MESSAGE_PATH_DEFAULT)),
         sub_path: None,
         read_only: false,
+        create_sub_path: false,
     })
 }

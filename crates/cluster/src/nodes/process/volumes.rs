@@ -14,9 +14,9 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use bellerophon::ObjectKey;
-use bellerophon_process_runtime::Mount;
 use bellerophon_process_runtime::atomic_writer::{AtomicWriter, FileProjection, Payload};
 use bellerophon_process_runtime::expansion::expand;
+use bellerophon_process_runtime::{Mount, Sandbox, Tier};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Container, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, PersistentVolume,
@@ -27,6 +27,7 @@ use tracing::warn;
 use super::super::time::{after, remaining};
 use super::pod::ProcessPod;
 use super::{Shared, downward_api};
+use crate::quantity;
 
 /// The default of `defaultMode`.
 const DEFAULT_MODE: i32 = 0o644;
@@ -419,8 +420,13 @@ pub(super) async fn mounts(
             (sub_path, None) => sub_path.clone(),
         };
         let sub_path = sub_path.filter(|path| !path.is_empty()).map(PathBuf::from);
+        // The node does not see what is in a tmpfs.
+        let is_tmpfs = is_memory(volume) && shared.runtime.tier() == Tier::A;
         if let Some(sub_path) = &sub_path {
-            create_sub_path(&source, sub_path, projected(volume).is_some())?;
+            validate_sub_path(sub_path)?;
+            if !is_tmpfs && projected(volume).is_none() {
+                create_sub_path(&source, sub_path)?;
+            }
         }
         // A relative mount path is below the root.
         let target = Path::new("/").join(&mount.mount_path);
@@ -430,27 +436,66 @@ pub(super) async fn mounts(
             target,
             sub_path,
             read_only: mount.read_only == Some(true) || projected(volume).is_some(),
+            create_sub_path: is_tmpfs,
         });
     }
     Ok(mounts)
 }
 
-/// Creates the directory of a `subPath` that does not exist, as the kubelet does.
-fn create_sub_path(source: &Path, sub_path: &Path, read_only: bool) -> Result<(), String> {
+fn validate_sub_path(sub_path: &Path) -> Result<(), String> {
     let is_below = sub_path
         .components()
         .all(|component| matches!(component, Component::Normal(_) | Component::CurDir));
-    if !is_below {
-        let sub_path = sub_path.display();
-        return Err(format!(
-            "subPath {sub_path} must be relative and without '..'"
-        ));
+    if is_below {
+        return Ok(());
     }
+    let sub_path = sub_path.display();
+    Err(format!(
+        "subPath {sub_path} must be relative and without '..'"
+    ))
+}
+
+/// Creates the directory of a `subPath` that does not exist, as the kubelet does.
+fn create_sub_path(source: &Path, sub_path: &Path) -> Result<(), String> {
     let path = source.join(sub_path);
     // Symbolic links are resolved by the runtime, which does not leave the volume.
-    if read_only || fs::symlink_metadata(&path).is_ok() {
+    if fs::symlink_metadata(&path).is_ok() {
         return Ok(());
     }
     fs::create_dir_all(&path)
         .map_err(|error| format!("failed to create subPath directory: {error}"))
+}
+
+/// Whether a volume is an emptyDir in memory.
+fn is_memory(volume: &Volume) -> bool {
+    let medium = volume
+        .empty_dir
+        .as_ref()
+        .and_then(|it| it.medium.as_deref());
+    medium == Some("Memory")
+}
+
+/// Mounts the volumes that are in memory in a new sandbox of tier A.
+pub(super) async fn mount_memory(
+    pod: &ProcessPod,
+    complete: &Pod,
+    sandbox: &Sandbox,
+) -> Result<(), String> {
+    for volume in volumes(complete).filter(|volume| is_memory(volume)) {
+        let limit = volume
+            .empty_dir
+            .as_ref()
+            .and_then(|it| it.size_limit.as_ref());
+        let limit = limit.map(quantity::value);
+        let limit = limit
+            .and_then(|limit| u64::try_from(limit).ok())
+            .filter(|it| *it > 0);
+        let path = pod.volume_dir(&volume.name);
+        create_writable_dir(&path).map_err(|error| error.to_string())?;
+        // The shim has another working directory.
+        let path = path.canonicalize().map_err(|error| error.to_string())?;
+        let mounted = sandbox.mount_tmpfs(path, limit).await;
+        mounted.map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }

@@ -3,13 +3,15 @@
 //! In: Services, EndpointSlices, sandboxes. Out: listeners, relayed connections, hosts files.
 //! Guarantees: a pod of tier A connects to the ClusterIP of every Service, and to every pod at the
 //! ports that a Service or a container names; in tier B each Service has an address of 127.0.0.0/8.
-//! A node port is one of 127.0.0.1. Nothing else of the host is reached.
+//! A node port or host port is one of 127.0.0.1, and of the nodes' addresses in pods of tier A.
+//! Nothing else of the host is reached.
 
+mod host_ports; // ports of containers on their node
 mod hosts; // hosts files
 mod service_table; // endpoints of Services
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -30,8 +32,12 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use self::host_ports::HostPort;
 pub(super) use self::hosts::{HostsInputs, resolv_conf};
 use self::service_table::ServiceTable;
+
+/// Where node ports and host ports are on this machine.
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// How long changes are collected.
 const SYNC_INTERVAL: Duration = Duration::from_millis(10);
@@ -45,6 +51,8 @@ pub(super) struct Network {
     relay: Relay,
     services: Lister<Service>,
     slices: Lister<EndpointSlice>,
+    /// The addresses of the nodes, which pods of tier A can connect to.
+    node_ips: Vec<IpAddr>,
     changed: Notify,
     /// What connections and environment variables need.
     routes: Arc<Mutex<Routes>>,
@@ -62,12 +70,23 @@ struct Routes {
 struct State {
     /// By the uid of the pod.
     sandboxes: HashMap<String, AttachedSandbox>,
-    /// Listeners on the host, by node port.
+    /// Listeners on the host, by node port or host port.
     node_ports: HashMap<u16, RelayGuard>,
+    /// The pod whose host port is one of this machine.
+    host_port_owners: BTreeMap<u16, String>,
     /// Listeners of Services without namespaces.
     loopback: HashMap<ObjectKey, LoopbackService>,
     /// Addresses that could not be listened on, which was logged.
     failed: BTreeSet<SocketAddr>,
+}
+
+/// A sandbox, and what its network depends on.
+pub(super) struct Attachment<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) node_ip: Option<IpAddr>,
+    pub(super) sandbox: Sandbox,
+    pub(super) hosts: HostsInputs,
+    pub(super) hosts_path: PathBuf,
 }
 
 /// A pod with its own network.
@@ -75,6 +94,7 @@ struct AttachedSandbox {
     sandbox: Sandbox,
     /// The ports of its containers.
     ports: BTreeSet<u16>,
+    host_ports: Vec<HostPort>,
     hosts: HostsInputs,
     hosts_path: PathBuf,
     written_hosts: String,
@@ -90,7 +110,7 @@ struct LoopbackService {
 
 impl Network {
     /// A network that follows Services and their endpoints.
-    pub(super) fn setup(mgr: &mut Manager, runtime: Runtime) -> Arc<Self> {
+    pub(super) fn setup(mgr: &mut Manager, runtime: Runtime, node_ips: Vec<IpAddr>) -> Arc<Self> {
         let services = mgr.informer::<Service>(InformerOptions::default());
         let slices = mgr.informer::<EndpointSlice>(InformerOptions::default());
         let routes = Arc::<Mutex<Routes>>::default();
@@ -99,6 +119,7 @@ impl Network {
             runtime,
             services: services.lister(),
             slices: slices.lister(),
+            node_ips,
             changed: Notify::new(),
             routes,
             state: tokio::sync::Mutex::default(),
@@ -149,12 +170,15 @@ impl Network {
                     backends.insert(address, port.backends.clone());
                 }
                 if let Some(node_port) = port.node_port {
-                    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, node_port));
-                    backends.insert(address, port.backends.clone());
+                    let addresses = self.node_ips.iter().copied().chain([HOST]);
+                    let addresses = addresses.map(|ip| SocketAddr::new(ip, node_port));
+                    backends.extend(addresses.map(|it| (it, port.backends.clone())));
                     node_ports.insert(node_port);
                 }
             }
         }
+        state.add_host_ports(&mut backends);
+        node_ports.extend(state.host_port_owners.keys());
         let mut loopback = HashMap::new();
         if self.runtime.tier() == Tier::B {
             loopback = self.sync_loopback(&mut state, &table, &mut backends).await;
@@ -173,7 +197,7 @@ impl Network {
         state.node_ports.retain(|port, _| node_ports.contains(port));
         for port in node_ports {
             if !state.node_ports.contains_key(port) {
-                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+                let address = SocketAddr::new(HOST, *port);
                 if let Some(listener) = state.listen(address).await {
                     state.node_ports.insert(*port, self.relay.serve(listener));
                 }
@@ -250,23 +274,44 @@ impl Network {
         Cow::Owned(table.with_addresses(service_ip, pod_ip))
     }
 
-    /// Connects a sandbox. Its containers start after this.
-    pub(super) async fn attach(
-        &self,
-        uid: String,
-        pod: &Pod,
-        sandbox: Sandbox,
-        hosts: HostsInputs,
-        hosts_path: PathBuf,
-    ) {
-        let attached = AttachedSandbox {
+    /// Connects a sandbox. Its containers start after this. Returns the host ports that others have
+    /// on this machine.
+    pub(super) async fn attach(&self, uid: &str, attachment: Attachment<'_>) -> Vec<u16> {
+        let Attachment {
+            pod,
+            node_ip,
             sandbox,
+            hosts,
+            hosts_path,
+        } = attachment;
+        let host_ports = host_ports::of_pod(pod, sandbox.ip(), node_ip);
+        let published: Vec<u16> = host_ports.iter().map(|port| port.host_port).collect();
+        let attached = AttachedSandbox {
             ports: container_ports(pod),
+            sandbox,
+            host_ports,
             hosts,
             hosts_path,
             written_hosts: String::new(),
             listeners: HashMap::new(),
         };
+        self.attach_sandbox(uid.to_owned(), attached).await;
+        if published.is_empty() {
+            return published;
+        }
+        self.sync().await;
+        let state = self.state.lock().await;
+        let is_taken = |port: &u16| {
+            let is_own = state
+                .host_port_owners
+                .get(port)
+                .is_some_and(|owner| owner == uid);
+            !is_own || !state.node_ports.contains_key(port)
+        };
+        published.into_iter().filter(is_taken).collect()
+    }
+
+    async fn attach_sandbox(&self, uid: String, attached: AttachedSandbox) {
         let mut state = self.state.lock().await;
         let table = self.lock_routes().table.clone();
         let known = state.ports(&table);
@@ -306,11 +351,34 @@ impl Network {
 }
 
 impl State {
+    /// Adds the addresses of host ports. The first pod with a host port has that of this machine.
+    fn add_host_ports(&mut self, backends: &mut HashMap<SocketAddr, Backends>) {
+        let sandboxes = &self.sandboxes;
+        self.host_port_owners.retain(|port, owner| {
+            let owner = sandboxes.get(owner);
+            let mut ports = owner.into_iter().flat_map(|owner| &owner.host_ports);
+            ports.any(|it| it.host_port == *port)
+        });
+        for (uid, sandbox) in sandboxes {
+            for port in &sandbox.host_ports {
+                let owner = self.host_port_owners.entry(port.host_port);
+                let is_owner = owner.or_insert_with(|| uid.clone()) == uid;
+                let host = is_owner.then_some(HOST);
+                for ip in port.node_ip.into_iter().chain(host) {
+                    let address = SocketAddr::new(ip, port.host_port);
+                    backends.insert(address, port.backends());
+                }
+            }
+        }
+    }
+
     /// The ports on which pods connect.
     fn ports(&self, table: &ServiceTable) -> BTreeSet<u16> {
         let pods = self.sandboxes.values().flat_map(|sandbox| &sandbox.ports);
         let mut ports = table.ports();
         ports.extend(pods);
+        let host_ports = self.sandboxes.values().flat_map(|it| &it.host_ports);
+        ports.extend(host_ports.map(|port| port.host_port));
         if ports.len() > PORTS_MAX {
             warn!(
                 ports = ports.len(),
