@@ -52,7 +52,7 @@ async fn ephemeral_container_runs_once_in_a_running_pod() {
         assert_eq!(ended.started, None, "{tier:?}");
         let lines = cluster.until_logged(&pod, "first", 0, 1).await;
         assert_eq!(lines, ["debugging web"], "{tier:?}");
-        assert!(has_condition(&pod, "Ready"), "{tier:?}");
+        assert!(has_condition(&pod, "Ready"), "{tier:?} {:#?}", pod.status);
 
         debug(
             &cluster,

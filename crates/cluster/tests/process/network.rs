@@ -146,7 +146,11 @@ async fn start_stateful(cluster: &ProcessCluster) {
         "selector": {"matchLabels": {"app": "db"}},
         "template": {
             "metadata": {"labels": {"app": "db"}},
-            "spec": {"automountServiceAccountToken": false, "containers": [container]},
+            "spec": {
+                "automountServiceAccountToken": false,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [container],
+            },
         },
     });
     let set = json!({"metadata": {"name": "db"}, "spec": spec});

@@ -44,14 +44,22 @@ const REMOVED_MESSAGE: &str = "The container is removed because RestartAllContai
 /// One container of a pod.
 pub(crate) struct PodContainer<I> {
     pub(crate) container_type: ContainerType,
-    /// Its index in `spec.initContainers`, `spec.containers` or `spec.ephemeralContainers`.
-    index: usize,
+    position: Position,
     pub(crate) phase: ContainerPhase<I>,
     /// How the previous instance ended.
     pub(crate) last_exit: Option<Exit>,
     pub(crate) restart_count: i32,
     failures: i32,
     backoff: Backoff,
+}
+
+/// Where a container is in the spec of its pod.
+#[derive(Clone, Debug)]
+enum Position {
+    /// The index in `spec.initContainers` or `spec.containers`, which do not change.
+    Index(usize),
+    /// The name in `spec.ephemeralContainers`, in which others are inserted.
+    Name(String),
 }
 
 /// The phase of a container.
@@ -99,10 +107,19 @@ pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = (ContainerType, usiz
 }
 
 impl<I: Send + 'static> PodContainer<I> {
+    /// A container or init container.
     pub(super) fn new(container_type: ContainerType, index: usize) -> Self {
+        Self::at(container_type, Position::Index(index))
+    }
+
+    pub(super) fn ephemeral(name: &str) -> Self {
+        Self::at(ContainerType::Ephemeral, Position::Name(name.to_owned()))
+    }
+
+    fn at(container_type: ContainerType, position: Position) -> Self {
         Self {
             container_type,
-            index,
+            position,
             phase: ContainerPhase::Waiting,
             last_exit: None,
             restart_count: 0,
@@ -188,19 +205,24 @@ impl<I: Send + 'static> PodContainer<I> {
     /// The container in the pod's spec.
     pub(crate) fn spec<'a>(&self, pod: &'a Pod) -> Cow<'a, Container> {
         let spec = pod.spec.as_ref().expect("a synced pod has a spec");
-        let in_list = "the container type was read from this list";
-        match self.container_type {
-            ContainerType::App => Cow::Borrowed(&spec.containers[self.index]),
-            ContainerType::Init | ContainerType::Sidecar => {
+        let in_list = "the container was read from this list, of which nothing is removed";
+        match (&self.position, self.container_type) {
+            (Position::Index(index), ContainerType::App) => Cow::Borrowed(&spec.containers[*index]),
+            (Position::Index(index), _) => {
                 let init_containers = spec.init_containers.as_ref().expect(in_list);
-                Cow::Borrowed(&init_containers[self.index])
+                Cow::Borrowed(&init_containers[*index])
             }
-            ContainerType::Ephemeral => {
-                // Ephemeral containers are never removed or changed.
-                let containers = spec.ephemeral_containers.as_ref().expect(in_list);
-                Cow::Owned(ephemeral::container(&containers[self.index]))
+            (Position::Name(name), _) => {
+                let mut containers = spec.ephemeral_containers.iter().flatten();
+                let found = containers.find(|it| it.name == *name).expect(in_list);
+                Cow::Owned(ephemeral::container(found))
             }
         }
+    }
+
+    /// Whether it is the ephemeral container of that name.
+    pub(super) fn is_ephemeral(&self, name: &str) -> bool {
+        matches!(&self.position, Position::Name(it) if it == name)
     }
 
     /// How its instance ended, if it has ended.

@@ -74,21 +74,20 @@ impl<I: Send + 'static> PodWorker<I> {
         now: Timestamp,
     ) -> Self {
         let status = pod.status.as_ref();
-        let recover = |container_type: ContainerType, index: usize, name: &str| {
-            let container = PodContainer::new(container_type, index);
-            match container_status(pod, container_type, name) {
-                Some(status) => container.recover(runtime, pod, status, node_booted_at, now),
-                None => container,
-            }
+        let recover = |container: PodContainer<I>, name: &str| match container_status(
+            pod,
+            container.container_type,
+            name,
+        ) {
+            Some(status) => container.recover(runtime, pod, status, node_booted_at, now),
+            None => container,
         };
         let containers = containers(pod).map(|(container_type, index, container)| {
-            recover(container_type, index, &container.name)
+            recover(PodContainer::new(container_type, index), &container.name)
         });
-        let ephemeral = ephemeral_containers(runtime, pod);
+        let ephemeral = ephemeral_containers(runtime, pod).iter();
         let ephemeral = ephemeral
-            .iter()
-            .enumerate()
-            .map(|(index, container)| recover(ContainerType::Ephemeral, index, &container.name));
+            .map(|container| recover(PodContainer::ephemeral(&container.name), &container.name));
         let containers = containers.chain(ephemeral);
         let start_time = status
             .and_then(|status| status.start_time.as_ref())
@@ -172,12 +171,12 @@ impl<I: Send + 'static> PodWorker<I> {
 
     /// Adds the ephemeral containers that the pod has got since the last sync.
     fn add_ephemeral_containers<R: Runtime<Instance = I>>(&mut self, runtime: &R, pod: &Pod) {
-        let is_ephemeral =
-            |container: &&PodContainer<I>| container.container_type == ContainerType::Ephemeral;
-        let known = self.containers.iter().filter(is_ephemeral).count();
-        let new = known..ephemeral_containers(runtime, pod).len();
-        let new = new.map(|index| PodContainer::new(ContainerType::Ephemeral, index));
-        self.containers.extend(new);
+        for container in ephemeral_containers(runtime, pod) {
+            let name = &container.name;
+            if !self.containers.iter().any(|it| it.is_ephemeral(name)) {
+                self.containers.push(PodContainer::ephemeral(name));
+            }
+        }
     }
 
     /// Decides whether the pod terminates.

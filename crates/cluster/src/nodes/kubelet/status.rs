@@ -62,10 +62,11 @@ pub(crate) fn generate_pod_status<I: Send + 'static>(
             .collect::<Vec<_>>()
     };
     let mut container_statuses = statuses(&[ContainerType::App]);
-    // Kubelets sort the statuses of app containers by name; init containers keep the spec's order.
+    // Kubelets sort the statuses of containers by name; init containers keep the spec's order.
     container_statuses.sort_by(|a, b| a.name.cmp(&b.name));
     let init_container_statuses = statuses(&[ContainerType::Init, ContainerType::Sidecar]);
-    let ephemeral_statuses = statuses(&[ContainerType::Ephemeral]);
+    let mut ephemeral_statuses = statuses(&[ContainerType::Ephemeral]);
+    ephemeral_statuses.sort_by(|a, b| a.name.cmp(&b.name));
     let deadline_exceeded = worker.is_terminated() && exceeded_deadline(worker);
     let mut status = PodStatus {
         phase: Some(phase.to_owned()),
