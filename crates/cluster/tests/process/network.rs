@@ -110,6 +110,12 @@ async fn services_reach_pods_that_listen_on_the_same_port() {
         let answer = tokio::task::spawn_blocking(move || get_hostname(node_port)).await;
         let answer = answer.unwrap();
         assert!(names.contains(&answer), "{tier:?} {answer}");
+        if tier == Tier::A {
+            let host_ip = pods[0].status.as_ref().and_then(|it| it.host_ip.clone());
+            let address = format!("{}:{node_port}", host_ip.unwrap());
+            let answers = request(&cluster, "at-node", &address, 1).await;
+            assert!(names.contains(&answers[0]), "{answers:?}");
+        }
         cluster.stop().await;
     }
 }

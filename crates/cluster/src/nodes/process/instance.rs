@@ -38,7 +38,7 @@ use super::network::write_in_place;
 use super::pod::ProcessPod;
 use super::probes::{self, Outcome, ProbeTarget};
 use super::service_environment::service_environment;
-use super::{Shared, volumes};
+use super::{Shared, mounts};
 use crate::quantity;
 
 const SIGTERM: i32 = 15;
@@ -299,7 +299,7 @@ impl Run {
         let image = image.map_err(|error| self.start_failed("ErrImagePull", error))?;
         let env = self.environment(&complete, spec, image).await;
         let env = env.map_err(failed("CreateContainerConfigError"))?;
-        let mounts = volumes::mounts(&self.shared, &self.pod, spec, &env).await;
+        let mounts = mounts::mounts(&self.shared, &self.pod, spec, &env).await;
         let mounts = mounts.map_err(failed("CreateContainerConfigError"))?;
         let attempt = self.attempt;
         self.pod.add_run(&self.name, attempt).await;

@@ -11,6 +11,7 @@ mod grpc; // gRPC probes
 mod hooks; // postStart and preStop
 mod http_get; // HTTP requests of probes and hooks
 mod instance; // one run of a container
+mod mounts; // mounts of containers
 mod network; // Services, and connections between pods
 mod pod; // sandbox and directory of a pod
 mod probes; // startup, readiness and liveness

@@ -18,7 +18,7 @@ use super::super::kubelet::{ephemeral, events};
 use super::super::runtime::PodNode;
 use super::network::{Attachment, HostsInputs, Network, resolv_conf, write_in_place};
 use super::tokens::Tokens;
-use super::{Shared, volumes};
+use super::{Shared, mounts, volumes};
 
 /// A pod on its node.
 pub(super) struct ProcessPod {
@@ -171,7 +171,7 @@ impl ProcessPod {
         let sandbox = sandbox.map_err(|error| error.to_string())?;
         let pod = self.complete(shared).await?;
         if shared.runtime.tier() == Tier::A {
-            volumes::mount_memory(self, &pod, &sandbox).await?;
+            mounts::mount_memory(self, &pod, &sandbox).await?;
         }
         let hosts = HostsInputs::new(&pod, sandbox.listen_ip(), hostname);
         let attachment = Attachment {

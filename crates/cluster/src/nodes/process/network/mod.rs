@@ -6,44 +6,43 @@
 //! A node port or host port is one of 127.0.0.1, and of the nodes' addresses in pods of tier A.
 //! Nothing else of the host is reached.
 
+mod attached_sandbox; // hosts file and listeners of a pod
 mod host_ports; // ports of containers on their node
 mod hosts; // hosts files
 mod service_table; // endpoints of Services
+mod state; // sandboxes and listeners
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs;
-use std::io::{self, Write};
+use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellerophon::ObjectKey;
 use bellerophon::informer::{InformerOptions, Lister};
 use bellerophon::manager::{Manager, Runnable, RunnableGroup};
-use bellerophon_process_runtime::relay::{Backends, Dialing, Relay, RelayGuard};
+use bellerophon_process_runtime::relay::{Backends, Dialing, Relay};
 use bellerophon_process_runtime::{Runtime, Sandbox, Tier};
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
-use self::host_ports::HostPort;
+pub(super) use self::attached_sandbox::write_in_place;
+use self::attached_sandbox::{AttachedSandbox, container_ports};
 pub(super) use self::hosts::{HostsInputs, resolv_conf};
 use self::service_table::ServiceTable;
+use self::state::{LoopbackService, State};
 
 /// Where node ports and host ports are on this machine.
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// How long changes are collected.
 const SYNC_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Ports on which one pod can connect. Further ones are refused.
-const PORTS_MAX: usize = 1024;
 
 /// The network of all pods.
 pub(super) struct Network {
@@ -66,20 +65,6 @@ struct Routes {
     loopback: HashMap<(ObjectKey, u16), SocketAddr>,
 }
 
-#[derive(Default)]
-struct State {
-    /// By the uid of the pod.
-    sandboxes: HashMap<String, AttachedSandbox>,
-    /// Listeners on the host, by node port or host port.
-    node_ports: HashMap<u16, RelayGuard>,
-    /// The pod whose host port is one of this machine.
-    host_port_owners: BTreeMap<u16, String>,
-    /// Listeners of Services without namespaces.
-    loopback: HashMap<ObjectKey, LoopbackService>,
-    /// Addresses that could not be listened on, which was logged.
-    failed: BTreeSet<SocketAddr>,
-}
-
 /// A sandbox, and what its network depends on.
 pub(super) struct Attachment<'a> {
     pub(super) pod: &'a Pod,
@@ -87,25 +72,6 @@ pub(super) struct Attachment<'a> {
     pub(super) sandbox: Sandbox,
     pub(super) hosts: HostsInputs,
     pub(super) hosts_path: PathBuf,
-}
-
-/// A pod with its own network.
-struct AttachedSandbox {
-    sandbox: Sandbox,
-    /// The ports of its containers.
-    ports: BTreeSet<u16>,
-    host_ports: Vec<HostPort>,
-    hosts: HostsInputs,
-    hosts_path: PathBuf,
-    written_hosts: String,
-    listeners: HashMap<u16, RelayGuard>,
-}
-
-/// The listeners of a Service without namespaces.
-struct LoopbackService {
-    ip: IpAddr,
-    /// By the port of the Service.
-    ports: HashMap<u16, (SocketAddr, RelayGuard)>,
 }
 
 impl Network {
@@ -350,106 +316,6 @@ impl Network {
     }
 }
 
-impl State {
-    /// Adds the addresses of host ports. The first pod with a host port has that of this machine.
-    fn add_host_ports(&mut self, backends: &mut HashMap<SocketAddr, Backends>) {
-        let sandboxes = &self.sandboxes;
-        self.host_port_owners.retain(|port, owner| {
-            let owner = sandboxes.get(owner);
-            let mut ports = owner.into_iter().flat_map(|owner| &owner.host_ports);
-            ports.any(|it| it.host_port == *port)
-        });
-        for (uid, sandbox) in sandboxes {
-            for port in &sandbox.host_ports {
-                let owner = self.host_port_owners.entry(port.host_port);
-                let is_owner = owner.or_insert_with(|| uid.clone()) == uid;
-                let host = is_owner.then_some(HOST);
-                for ip in port.node_ip.into_iter().chain(host) {
-                    let address = SocketAddr::new(ip, port.host_port);
-                    backends.insert(address, port.backends());
-                }
-            }
-        }
-    }
-
-    /// The ports on which pods connect.
-    fn ports(&self, table: &ServiceTable) -> BTreeSet<u16> {
-        let pods = self.sandboxes.values().flat_map(|sandbox| &sandbox.ports);
-        let mut ports = table.ports();
-        ports.extend(pods);
-        let host_ports = self.sandboxes.values().flat_map(|it| &it.host_ports);
-        ports.extend(host_ports.map(|port| port.host_port));
-        if ports.len() > PORTS_MAX {
-            warn!(
-                ports = ports.len(),
-                limit = PORTS_MAX,
-                "not all ports are reachable from pods"
-            );
-        }
-        ports.into_iter().take(PORTS_MAX).collect()
-    }
-
-    /// Listens on the host. A failure is logged once.
-    async fn listen(&mut self, address: SocketAddr) -> Option<TcpListener> {
-        match TcpListener::bind(address).await {
-            Ok(listener) => {
-                self.failed.remove(&address);
-                Some(listener)
-            }
-            Err(error) => {
-                if self.failed.insert(address) {
-                    warn!(%address, %error, "cannot listen for a Service");
-                }
-                None
-            }
-        }
-    }
-
-    /// Listens on the address, or on a free port of it: ports below 1024 may be privileged.
-    async fn listen_near(&mut self, address: SocketAddr) -> Option<(SocketAddr, TcpListener)> {
-        let listener = match TcpListener::bind(address).await {
-            Ok(listener) => listener,
-            Err(_) => self.listen(SocketAddr::new(address.ip(), 0)).await?,
-        };
-        let bound = listener.local_addr().ok()?;
-        Some((bound, listener))
-    }
-}
-
-impl AttachedSandbox {
-    async fn sync(&mut self, relay: &Relay, ports: &BTreeSet<u16>, names: &ServiceTable) {
-        let hosts = self.hosts.hosts(names);
-        if hosts != self.written_hosts {
-            match write_in_place(&self.hosts_path, &hosts) {
-                Ok(()) => self.written_hosts = hosts,
-                Err(error) => {
-                    let path = self.hosts_path.display();
-                    warn!(%path, %error, "the hosts file of a pod was not written");
-                }
-            }
-        }
-        // Without namespaces, pods are reached at their addresses directly.
-        if self.sandbox.shim_pid().is_none() {
-            return;
-        }
-        self.listeners.retain(|port, _| ports.contains(port));
-        for port in ports {
-            if self.listeners.contains_key(port) {
-                continue;
-            }
-            let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port));
-            match self.sandbox.listen(address).await {
-                Ok(listener) => {
-                    self.listeners.insert(*port, relay.serve(listener));
-                }
-                Err(error) => {
-                    warn!(ip = %self.sandbox.ip(), port, %error, "cannot listen for a pod");
-                }
-            }
-        }
-    }
-}
-
 fn lock(routes: &Mutex<Routes>) -> MutexGuard<'_, Routes> {
     routes.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -473,33 +339,4 @@ fn relay(runtime: Runtime, routes: Arc<Mutex<Routes>>) -> Relay {
         };
         Box::pin(dial) as Dialing
     })
-}
-
-/// The TCP ports that containers name.
-fn container_ports(pod: &Pod) -> BTreeSet<u16> {
-    let spec = pod.spec.iter();
-    let containers = spec.flat_map(|spec| {
-        let init_containers = spec.init_containers.iter().flatten();
-        spec.containers.iter().chain(init_containers)
-    });
-    let ports = containers.flat_map(|container| container.ports.iter().flatten());
-    let tcp = ports.filter(|port| port.protocol.as_deref().is_none_or(|it| it == "TCP"));
-    tcp.filter_map(|port| u16::try_from(port.container_port).ok())
-        .filter(|port| *port > 0)
-        .collect()
-}
-
-/// Replaces the text of a file that is mounted, and therefore keeps its inode.
-pub(super) fn write_in_place(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
-    }
-    let options = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path);
-    let mut file = options?;
-    file.write_all(text.as_bytes())?;
-    file.set_len(u64::try_from(text.len()).unwrap_or_default())
 }

@@ -165,9 +165,11 @@ impl ServiceTable {
     pub(super) fn ports(&self) -> BTreeSet<u16> {
         let ports = self.services.iter().flat_map(|service| &service.ports);
         let own = ports.clone().map(|port| port.port);
+        let node_ports = ports.clone().filter_map(|port| port.node_port);
         let targets = ports.flat_map(|port| &port.backends.endpoints);
         let headless = self.services.iter().flat_map(|it| &it.headless_ports);
-        own.chain(targets.map(SocketAddr::port))
+        own.chain(node_ports)
+            .chain(targets.map(SocketAddr::port))
             .chain(headless.copied())
             .collect()
     }
@@ -321,7 +323,7 @@ mod tests {
             },
         };
         assert_eq!(table.services[0].ports, [expected]);
-        assert_eq!(table.ports(), BTreeSet::from([80, 8080]));
+        assert_eq!(table.ports(), BTreeSet::from([80, 8080, 30080]));
         assert!(table.outside.is_empty());
     }
 
