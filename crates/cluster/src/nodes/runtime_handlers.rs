@@ -178,8 +178,13 @@ impl Runtime for RuntimeHandlers {
         }
         let spec = pod.spec.as_ref();
         let class = spec.and_then(|spec| spec.runtime_class_name.as_deref());
+        let is_terminating = pod.metadata.deletion_timestamp.is_some();
         let of_class = match class {
-            Some(class) => self.handler_of_class(class).await?,
+            Some(class) => match self.handler_of_class(class).await {
+                // Nothing of it runs, and it must not wait for the class to be deleted itself.
+                Err(HandlerError::UnknownRuntimeClass(_)) if is_terminating => None,
+                found => found?,
+            },
             None => None,
         };
         let handler = match of_class {

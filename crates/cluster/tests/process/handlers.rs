@@ -98,20 +98,28 @@ async fn pod_waits_for_a_deleted_runtime_class() {
         .unwrap();
     let gated =
         json!({"runtimeClassName": "fast", "schedulingGates": [{"name": "example.com/wait"}]});
-    create(&cluster, "web", gated).await;
+    create(&cluster, "web", gated.clone()).await;
+    create(&cluster, "deleted", gated).await;
     classes
         .delete("fast", &DeleteParams::default())
         .await
         .unwrap();
     let ungated = Patch::Merge(json!({"spec": {"schedulingGates": null}}));
     let pods = cluster.pods();
-    pods.patch("web", &PatchParams::default(), &ungated)
-        .await
-        .unwrap();
+    let params_of_patch = PatchParams::default();
+    for name in ["web", "deleted"] {
+        let patched = pods.patch(name, &params_of_patch, &ungated).await;
+        patched.unwrap();
+    }
     let text = "runtimeclass.node.k8s.io \"fast\" not found";
     cluster
         .until_event("web", "FailedCreatePodSandBox", text)
         .await;
+    cluster
+        .until_event("deleted", "FailedCreatePodSandBox", text)
+        .await;
+    cluster.delete("deleted", 30).await;
+    cluster.until_deleted("deleted").await;
     classes
         .patch("fast", &params, &Patch::Apply(&class))
         .await

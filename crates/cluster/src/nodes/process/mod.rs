@@ -16,7 +16,9 @@ mod network; // Services, and connections between pods
 mod pod; // sandbox and directory of a pod
 mod probes; // startup, readiness and liveness
 mod service_environment; // environment variables of services
+mod stop_requests; // requests to stop a container
 mod streams; // logs, exec, attach and port-forward
+mod termination_message; // termination messages
 mod tls; // TLS of probes and hooks
 mod tokens; // service account tokens
 mod volumes; // volumes of a pod
