@@ -27,6 +27,7 @@ pub mod images;
 pub mod logs;
 pub mod relay;
 pub mod shim;
+pub mod udp_relay;
 
 mod cgroup;
 mod client;

@@ -33,6 +33,13 @@ pub(crate) struct ProcessSpec {
     pub(crate) cgroup: Option<PathBuf>,
 }
 
+/// The protocol of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Transport {
+    Tcp,
+    Udp,
+}
+
 /// A request of the node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
@@ -57,13 +64,17 @@ pub(crate) enum Request {
     Kill { container: u64 },
     /// Measures the processes of a container.
     Usage { container: u64 },
-    /// Creates a TCP socket in the sandbox, optionally bound to a source address.
+    /// Creates a socket in the sandbox, optionally bound to a source address.
     Socket {
+        transport: Transport,
         source: Option<SocketAddr>,
         ipv6: bool,
     },
-    /// Creates a listening TCP socket in the sandbox.
-    Listen { address: SocketAddr },
+    /// Creates a listening socket in the sandbox.
+    Listen {
+        transport: Transport,
+        address: SocketAddr,
+    },
     /// Mounts a tmpfs on a directory, for all containers that start later.
     MountTmpfs {
         path: PathBuf,

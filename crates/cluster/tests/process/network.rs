@@ -226,6 +226,39 @@ async fn running_pods_resolve_names_of_stateful_pods() {
 }
 
 #[tokio::test]
+async fn datagrams_to_a_service_are_answered_by_a_pod() {
+    for tier in tiers().await {
+        let cluster = ProcessCluster::start(tier).await;
+        let server = json!({"name": "dns", "image": "helper", "args": ["udp", "5300"]});
+        cluster.create("dns", json!({"containers": [server]})).await;
+        cluster.until_ready("dns").await;
+        let service = json!({
+            "metadata": {"name": "dns"},
+            "spec": {
+                "selector": {"app": "dns"},
+                "ports": [{"port": 5353, "targetPort": 5300, "protocol": "UDP"}],
+            },
+        });
+        let service = serde_json::from_value(service).unwrap();
+        let created = services(&cluster)
+            .create(&PostParams::default(), &service)
+            .await;
+        created.unwrap();
+        let address = match tier {
+            Tier::A => "dns.default.svc:5353",
+            Tier::B => "$(DNS_SERVICE_HOST):$(DNS_SERVICE_PORT)",
+        };
+        let client = json!({"name": "client", "image": "helper", "args": ["send", address]});
+        let spec = json!({"restartPolicy": "Never", "containers": [client]});
+        cluster.create("client", spec).await;
+        let pod = cluster.until_phase("client", "Succeeded").await;
+        let answers = cluster.until_logged(&pod, "client", 0, 1).await;
+        assert_eq!(answers, ["dns"], "{tier:?}");
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn host_ports_are_published_on_the_machine_and_on_nodes() {
     for tier in tiers().await {
         let cluster = ProcessCluster::start(tier).await;

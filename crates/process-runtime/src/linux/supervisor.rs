@@ -311,13 +311,17 @@ impl Supervisor {
                     ..Answer::default()
                 }))
             }
-            Request::Socket { source, ipv6 } => {
-                let socket = self.network()?.socket(source, ipv6);
+            Request::Socket {
+                transport,
+                source,
+                ipv6,
+            } => {
+                let socket = self.network()?.socket(transport, source, ipv6);
                 let failure = |error| Failure::new("cannot create a socket", &error);
                 Ok(Some(Answer::descriptor(socket.map_err(failure)?)))
             }
-            Request::Listen { address } => {
-                let socket = self.network()?.listen(address);
+            Request::Listen { transport, address } => {
+                let socket = self.network()?.listen(transport, address);
                 let failure = |error| Failure::new(&format!("cannot listen on {address}"), &error);
                 Ok(Some(Answer::descriptor(socket.map_err(failure)?)))
             }

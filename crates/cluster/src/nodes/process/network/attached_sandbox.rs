@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bellerophon_process_runtime::Sandbox;
 use bellerophon_process_runtime::relay::{Relay, RelayGuard};
+use bellerophon_process_runtime::udp_relay::UdpRelay;
 use k8s_openapi::api::core::v1::Pod;
 use tracing::warn;
 
@@ -27,15 +28,21 @@ pub(super) struct AttachedSandbox {
     pub(super) hosts_path: PathBuf,
     pub(super) written_hosts: String,
     pub(super) listeners: HashMap<u16, RelayGuard>,
+    /// By the address of a UDP Service.
+    pub(super) udp_listeners: HashMap<SocketAddr, RelayGuard>,
+}
+
+/// What sandboxes listen on.
+pub(super) struct Listening<'a> {
+    pub(super) relay: &'a Relay,
+    pub(super) udp_relay: &'a UdpRelay,
+    /// TCP ports of all addresses.
+    pub(super) ports: &'a BTreeSet<u16>,
+    pub(super) udp_addresses: BTreeSet<SocketAddr>,
 }
 
 impl AttachedSandbox {
-    pub(super) async fn sync(
-        &mut self,
-        relay: &Relay,
-        ports: &BTreeSet<u16>,
-        names: &ServiceTable,
-    ) {
+    pub(super) async fn sync(&mut self, listening: &Listening<'_>, names: &ServiceTable) {
         let hosts = self.hosts.hosts(names);
         if hosts != self.written_hosts {
             match write_in_place(&self.hosts_path, &hosts) {
@@ -50,6 +57,12 @@ impl AttachedSandbox {
         if self.sandbox.shim_pid().is_none() {
             return;
         }
+        self.listen(listening).await;
+        self.listen_udp(listening).await;
+    }
+
+    async fn listen(&mut self, listening: &Listening<'_>) {
+        let ports = listening.ports;
         self.listeners.retain(|port, _| ports.contains(port));
         for port in ports {
             if self.listeners.contains_key(port) {
@@ -58,10 +71,32 @@ impl AttachedSandbox {
             let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port));
             match self.sandbox.listen(address).await {
                 Ok(listener) => {
-                    self.listeners.insert(*port, relay.serve(listener));
+                    self.listeners
+                        .insert(*port, listening.relay.serve(listener));
                 }
                 Err(error) => {
                     warn!(ip = %self.sandbox.ip(), port, %error, "cannot listen for a pod");
+                }
+            }
+        }
+    }
+
+    /// A socket per address, so that answers come from the address of the Service.
+    async fn listen_udp(&mut self, listening: &Listening<'_>) {
+        let addresses = &listening.udp_addresses;
+        self.udp_listeners
+            .retain(|address, _| addresses.contains(address));
+        for address in addresses {
+            if self.udp_listeners.contains_key(address) {
+                continue;
+            }
+            match self.sandbox.listen_udp(*address).await {
+                Ok(socket) => {
+                    let guard = listening.udp_relay.serve(socket);
+                    self.udp_listeners.insert(*address, guard);
+                }
+                Err(error) => {
+                    warn!(ip = %self.sandbox.ip(), %address, %error, "cannot listen for a pod");
                 }
             }
         }

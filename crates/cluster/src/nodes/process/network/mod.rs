@@ -24,16 +24,17 @@ use bellerophon::ObjectKey;
 use bellerophon::informer::{InformerOptions, Lister};
 use bellerophon::manager::{Manager, Runnable, RunnableGroup};
 use bellerophon_process_runtime::relay::{Backends, Dialing, Relay};
+use bellerophon_process_runtime::udp_relay::{UdpDialing, UdpRelay};
 use bellerophon_process_runtime::{Runtime, Sandbox, Tier};
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::attached_sandbox::write_in_place;
-use self::attached_sandbox::{AttachedSandbox, container_ports};
+use self::attached_sandbox::{AttachedSandbox, Listening, container_ports};
 pub(super) use self::hosts::{HostsInputs, resolv_conf};
 use self::service_table::ServiceTable;
 use self::state::{LoopbackService, State};
@@ -48,6 +49,7 @@ const SYNC_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) struct Network {
     runtime: Runtime,
     relay: Relay,
+    udp_relay: UdpRelay,
     services: Lister<Service>,
     slices: Lister<EndpointSlice>,
     /// The addresses of the nodes, which pods of tier A can connect to.
@@ -82,6 +84,7 @@ impl Network {
         let routes = Arc::<Mutex<Routes>>::default();
         let network = Arc::new(Self {
             relay: relay(runtime.clone(), routes.clone()),
+            udp_relay: udp_relay(runtime.clone()),
             runtime,
             services: services.lister(),
             slices: slices.lister(),
@@ -128,8 +131,14 @@ impl Network {
         let mut state = self.state.lock().await;
         let table = ServiceTable::new(&self.services.list(), &self.slices.list());
         let mut backends: HashMap<SocketAddr, Backends> = HashMap::new();
+        let mut udp_backends: HashMap<SocketAddr, Backends> = HashMap::new();
         let mut node_ports = BTreeSet::new();
         for service in &table.services {
+            for port in &service.udp_ports {
+                let addresses = service.cluster_ips.iter();
+                let addresses = addresses.map(|ip| SocketAddr::new(*ip, port.port));
+                udp_backends.extend(addresses.map(|it| (it, port.backends.clone())));
+            }
             for port in &service.ports {
                 for ip in &service.cluster_ips {
                     let address = SocketAddr::new(*ip, port.port);
@@ -148,8 +157,11 @@ impl Network {
         let mut loopback = HashMap::new();
         if self.runtime.tier() == Tier::B {
             loopback = self.sync_loopback(&mut state, &table, &mut backends).await;
+            self.sync_udp_loopback(&mut state, &table, &mut udp_backends, &mut loopback)
+                .await;
         }
         self.relay.set_all(backends);
+        self.udp_relay.set_all(udp_backends);
         {
             let mut routes = self.lock_routes();
             routes.table = table.clone();
@@ -195,11 +207,8 @@ impl Network {
             let ports: Vec<u16> = service.ports.iter().map(|port| port.port).collect();
             let mut listeners = match state.loopback.remove(&service.key) {
                 Some(listeners) => listeners,
-                None if ports.is_empty() => continue,
-                None => LoopbackService {
-                    ip: self.runtime.allocate_ip(),
-                    ports: HashMap::new(),
-                },
+                None if ports.is_empty() && service.udp_ports.is_empty() => continue,
+                None => LoopbackService::new(self.runtime.allocate_ip()),
             };
             listeners.ports.retain(|port, _| ports.contains(port));
             for port in &service.ports {
@@ -220,11 +229,50 @@ impl Network {
         addresses
     }
 
+    /// Receives datagrams for every UDP port of a Service on its address of the host.
+    async fn sync_udp_loopback(
+        &self,
+        state: &mut State,
+        table: &ServiceTable,
+        backends: &mut HashMap<SocketAddr, Backends>,
+        addresses: &mut HashMap<(ObjectKey, u16), SocketAddr>,
+    ) {
+        for service in &table.services {
+            let Some(listeners) = state.loopback.get_mut(&service.key) else {
+                continue;
+            };
+            let ports: Vec<u16> = service.udp_ports.iter().map(|port| port.port).collect();
+            listeners.udp_ports.retain(|port, _| ports.contains(port));
+            for port in &service.udp_ports {
+                let address = SocketAddr::new(listeners.ip, port.port);
+                if !listeners.udp_ports.contains_key(&port.port)
+                    && let Ok(socket) = UdpSocket::bind(address).await
+                {
+                    let guard = self.udp_relay.serve(socket);
+                    listeners.udp_ports.insert(port.port, guard);
+                }
+                backends.insert(address, port.backends.clone());
+                let key = (service.key.clone(), port.port);
+                addresses.entry(key).or_insert(address);
+            }
+        }
+    }
+
     async fn sync_sandboxes(&self, state: &mut State, table: &ServiceTable) {
         let ports = state.ports(table);
         let names = self.names(state, table);
+        let listening = self.listening(&ports, table);
         let sandboxes = state.sandboxes.values_mut();
-        join_all(sandboxes.map(|sandbox| sandbox.sync(&self.relay, &ports, &names))).await;
+        join_all(sandboxes.map(|sandbox| sandbox.sync(&listening, &names))).await;
+    }
+
+    fn listening<'a>(&'a self, ports: &'a BTreeSet<u16>, table: &ServiceTable) -> Listening<'a> {
+        Listening {
+            relay: &self.relay,
+            udp_relay: &self.udp_relay,
+            ports,
+            udp_addresses: table.udp_addresses(),
+        }
     }
 
     /// The Services with the addresses that hosts files have.
@@ -260,6 +308,7 @@ impl Network {
             hosts_path,
             written_hosts: String::new(),
             listeners: HashMap::new(),
+            udp_listeners: HashMap::new(),
         };
         self.attach_sandbox(uid.to_owned(), attached).await;
         if published.is_empty() {
@@ -288,7 +337,8 @@ impl Network {
         }
         let names = self.names(&state, &table);
         if let Some(attached) = state.sandboxes.get_mut(&uid) {
-            attached.sync(&self.relay, &known, &names).await;
+            let listening = self.listening(&known, &table);
+            attached.sync(&listening, &names).await;
         }
         if self.runtime.tier() == Tier::B {
             // A sandbox that was created again has another address, which hosts files have.
@@ -338,5 +388,20 @@ fn relay(runtime: Runtime, routes: Arc<Mutex<Routes>>) -> Relay {
             TcpStream::connect(endpoint).await
         };
         Box::pin(dial) as Dialing
+    })
+}
+
+/// Sends datagrams to pods in their networks. Endpoints that are no pods are not reached.
+fn udp_relay(runtime: Runtime) -> UdpRelay {
+    UdpRelay::new(move |endpoint: SocketAddr, client: IpAddr| {
+        let sandbox = runtime.sandbox_by_ip(endpoint.ip());
+        let source = runtime.sandbox_by_ip(client).map(|_| client);
+        let dial = async move {
+            let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+            let sandbox = sandbox.ok_or_else(refused)?;
+            let socket = sandbox.dial_udp(endpoint, source).await;
+            socket.map_err(io::Error::other)
+        };
+        Box::pin(dial) as UdpDialing
     })
 }

@@ -38,7 +38,9 @@ pub(super) struct TableService {
     pub(super) key: ObjectKey,
     /// Empty for a headless Service.
     pub(super) cluster_ips: Vec<IpAddr>,
+    /// TCP ports.
     pub(super) ports: Vec<TablePort>,
+    pub(super) udp_ports: Vec<TablePort>,
     /// The addresses of the ready endpoints of a headless Service, with the host names of their
     /// pods. With `publishNotReadyAddresses`, all endpoints are ready.
     pub(super) headless: BTreeSet<(IpAddr, Option<String>)>,
@@ -92,6 +94,7 @@ impl ServiceTable {
             key: ObjectKey::from_object(service),
             cluster_ips: cluster_ips(spec),
             ports: Vec::new(),
+            udp_ports: Vec::new(),
             headless: BTreeSet::new(),
             headless_ports: BTreeSet::new(),
         };
@@ -100,17 +103,17 @@ impl ServiceTable {
             added.headless = headless_addresses(slices);
             added.headless_ports = slice_ports(slices);
         } else {
-            for port in spec
-                .ports
-                .iter()
-                .flatten()
-                .filter(|port| is_tcp(&port.protocol))
-            {
+            for port in spec.ports.iter().flatten() {
+                let ports = match port.protocol.as_deref() {
+                    None | Some("TCP") => &mut added.ports,
+                    Some("UDP") => &mut added.udp_ports,
+                    Some(_) => continue,
+                };
                 let Ok(number) = u16::try_from(port.port) else {
                     continue;
                 };
                 let endpoints = self.endpoints(port, slices, is_api_server);
-                added.ports.push(TablePort {
+                ports.push(TablePort {
                     port: number,
                     node_port: port.node_port.and_then(|port| u16::try_from(port).ok()),
                     backends: Backends {
@@ -172,6 +175,18 @@ impl ServiceTable {
             .chain(targets.map(SocketAddr::port))
             .chain(headless.copied())
             .collect()
+    }
+
+    /// The addresses of Services at which pods send datagrams.
+    pub(super) fn udp_addresses(&self) -> BTreeSet<SocketAddr> {
+        let addresses = self.services.iter().flat_map(|service| {
+            let ports = service.udp_ports.iter().map(|port| port.port);
+            ports.flat_map(|port| {
+                let ips = service.cluster_ips.iter();
+                ips.map(move |ip| SocketAddr::new(*ip, port))
+            })
+        });
+        addresses.collect()
     }
 
     /// The table with the addresses at which programs without namespaces reach Services and pods.
@@ -325,6 +340,23 @@ mod tests {
         assert_eq!(table.services[0].ports, [expected]);
         assert_eq!(table.ports(), BTreeSet::from([80, 8080, 30080]));
         assert!(table.outside.is_empty());
+    }
+
+    #[test]
+    fn udp_ports_are_apart_from_tcp_ports() {
+        let spec = json!({"clusterIP": "10.0.0.9", "ports": [
+            {"name": "dns", "port": 53, "protocol": "UDP"},
+            {"name": "http", "port": 53, "protocol": "TCP"},
+            {"name": "sctp", "port": 54, "protocol": "SCTP"},
+        ]});
+        let endpoints = json!([pod_endpoint("10.1.0.2", json!({"ready": true}))]);
+        let table = ServiceTable::new(&[service(spec)], &[slice(8080, endpoints)]);
+        let numbers =
+            |ports: &[TablePort]| -> Vec<u16> { ports.iter().map(|port| port.port).collect() };
+        assert_eq!(numbers(&table.services[0].ports), [53]);
+        assert_eq!(numbers(&table.services[0].udp_ports), [53]);
+        let addresses = table.udp_addresses();
+        assert_eq!(addresses, BTreeSet::from([address("10.0.0.9:53")]));
     }
 
     #[test]

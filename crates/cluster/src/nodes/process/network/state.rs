@@ -38,6 +38,17 @@ pub(super) struct LoopbackService {
     pub(super) ip: IpAddr,
     /// By the port of the Service.
     pub(super) ports: HashMap<u16, (SocketAddr, RelayGuard)>,
+    pub(super) udp_ports: HashMap<u16, RelayGuard>,
+}
+
+impl LoopbackService {
+    pub(super) fn new(ip: IpAddr) -> Self {
+        Self {
+            ip,
+            ports: HashMap::new(),
+            udp_ports: HashMap::new(),
+        }
+    }
 }
 
 impl State {
