@@ -40,8 +40,8 @@ const OPTIONS: [&str; 6] = [
     "shell=/bin/sh",
 ];
 
-/// The figures of one tier.
-struct Figures {
+/// The results of one tier.
+struct Results {
     ready: Duration,
     /// Medians of the shims.
     rss_kib: u64,
@@ -52,13 +52,13 @@ struct Figures {
 
 fn main() -> Result<(), BenchError> {
     let tokio = tokio::runtime::Runtime::new()?;
-    let mut figures = Vec::new();
+    let mut results = Vec::new();
     for environment in [&[][..], &[("BELLEROPHON_TIER", "B")]] {
         let server = Server::start_with(&OPTIONS, environment)?;
-        figures.push(tokio.block_on(measure(&server))?);
+        results.push(tokio.block_on(measure(&server))?);
     }
-    let row = |name: &str, figure: &dyn Fn(&Figures) -> String| {
-        let cells: Vec<String> = figures.iter().map(figure).collect();
+    let row = |name: &str, cell: &dyn Fn(&Results) -> String| {
+        let cells: Vec<String> = results.iter().map(cell).collect();
         format!("| {name} | {} |\n", cells.join(" | "))
     };
     let megabytes_per_second =
@@ -85,7 +85,7 @@ fn main() -> Result<(), BenchError> {
     Ok(())
 }
 
-async fn measure(server: &Server) -> Result<Figures, BenchError> {
+async fn measure(server: &Server) -> Result<Results, BenchError> {
     let kubeconfig = Kubeconfig::read_from(&server.kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let client = Client::try_from(config)?;
@@ -94,7 +94,7 @@ async fn measure(server: &Server) -> Result<Figures, BenchError> {
     let pods: Api<Pod> = Api::default_namespaced(client);
     let pod = pods.list(&ListParams::default().limit(1)).await?;
     let pod = pod.items.first().ok_or("no pod")?.name_any();
-    Ok(Figures {
+    Ok(Results {
         ready,
         rss_kib: median(shims.iter().map(|pid| memory_kib(pid, "VmRSS:"))),
         anonymous_kib: median(shims.iter().map(|pid| memory_kib(pid, "RssAnon:"))),
@@ -122,7 +122,9 @@ async fn start_pods(client: &Client) -> Result<Duration, BenchError> {
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
     let started = now();
     let deployment = serde_json::from_value(deployment)?;
-    deployments.create(&PostParams::default(), &deployment).await?;
+    deployments
+        .create(&PostParams::default(), &deployment)
+        .await?;
     loop {
         let current = deployments.get_status("app").await?;
         let ready = current.status.and_then(|status| status.ready_replicas);

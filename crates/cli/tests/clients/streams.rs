@@ -29,7 +29,11 @@ pub(crate) fn tests() -> Vec<KubectlTest> {
         KubectlTest::new(Setup::Processes, port_forward_reports_a_closed_port),
         KubectlTest::new(Setup::Processes, streams_need_their_own_permissions),
         // Older versions use an API that was removed in 1.25.
-        KubectlTest::new(Setup::Processes, debug_attaches_to_a_container_beside_its_target).since(23),
+        KubectlTest::new(
+            Setup::Processes,
+            debug_attaches_to_a_container_beside_its_target,
+        )
+        .since(23),
         KubectlTest::new(Setup::Processes, debug_does_not_wait_for_a_simulated_pod).since(23),
         KubectlTest::new(Setup::Processes, sample_of_the_readme_serves_http),
     ];
