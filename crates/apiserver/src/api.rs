@@ -10,7 +10,7 @@ use crate::{
     entropy::Entropy,
     error::ApiError,
     flow_control::FlowControl,
-    kinds::{Addresses, Effect, Reservation},
+    kinds::{Addresses, Components, Effect, Reservation},
     limits::RequestLimits,
     object::{Clock, Object},
     registry::{Registry, Resource},
@@ -34,6 +34,8 @@ pub(crate) struct Api {
     pub(crate) flow_control: Arc<FlowControl>,
     /// Notified when an APIService is written.
     pub(crate) api_services_changed: Notify,
+    /// What runs with the server.
+    pub(crate) components: Components,
 }
 
 /// What an object takes of the server's stock until it is known whether the object is stored. Given back unless it is kept.
@@ -67,6 +69,7 @@ impl Api {
         clock: Clock,
         entropy: Entropy,
         limits: RequestLimits,
+        components: Components,
     ) -> Self {
         Self {
             store,
@@ -79,6 +82,7 @@ impl Api {
             cluster_role_bindings: BindingIndex::new(Source::ClusterRoleBinding),
             flow_control: Arc::new(FlowControl::new(limits)),
             api_services_changed: Notify::new(),
+            components,
         }
     }
 

@@ -44,6 +44,7 @@ mod write; // the only code that changes storage
 
 pub use connect::{ByteStream, Dialer, Dialing, InProcessDialer, LoopbackDialer, TcpDialer};
 pub use http::body::Body;
+pub use kinds::Component;
 pub use limits::RequestLimits;
 pub use server::{ApiServer, Builder, StartError};
 pub use service::ApiService;

@@ -20,6 +20,7 @@ use crate::{
     bootstrap,
     connect::{Connector, Dialer, LoopbackDialer},
     entropy::Entropy,
+    kinds::{Component, Components},
     kubeconfig::Kubeconfig,
     limits::RequestLimits,
     listen::{Limits, Listener},
@@ -58,6 +59,7 @@ pub struct Builder {
     limits: RequestLimits,
     pages: Vec<Page>,
     dialer: Option<Arc<dyn Dialer>>,
+    components: Components,
 }
 
 impl Builder {
@@ -105,6 +107,16 @@ impl Builder {
         }
     }
 
+    /// Shows these components as healthy in `componentstatuses`. Default: none, as if they could not
+    /// be reached.
+    #[must_use]
+    pub fn components(self, components: impl IntoIterator<Item = Component>) -> Self {
+        Self {
+            components: Components(components.into_iter().collect()),
+            ..self
+        }
+    }
+
     /// Serves a page of one's own at a path that is no resource, to those who may `get` it. The page is given the query
     /// of the request, as it was sent, and answers with pieces of text. A path that the server has already stays its own.
     #[must_use]
@@ -138,7 +150,13 @@ impl Builder {
             let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
             let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
             let store = Arc::new(MemoryStore::new());
-            let api = Arc::new(Api::new(store, clock, entropy, self.limits));
+            let api = Arc::new(Api::new(
+                store,
+                clock,
+                entropy,
+                self.limits,
+                self.components,
+            ));
             let site = Site::with(self.pages);
             let stop = site.stopping.clone();
             let dialer = self.dialer.unwrap_or_else(|| Arc::new(LoopbackDialer));

@@ -15,8 +15,8 @@ use bellerophon::client::ReconcileClient;
 use bellerophon::clock::Clock;
 use bellerophon::manager::{Manager, ManagerOptions, RunningManager};
 use bellerophon::trace::Trace;
-use bellerophon_apiserver::{ApiServer, ApiService};
-use bellerophon_cluster::{Cluster, Identity, Kubelets, rbac_objects};
+use bellerophon_apiserver::{ApiServer, ApiService, Component};
+use bellerophon_cluster::{Cluster, Identity, Kubelets, Level, rbac_objects};
 use bellerophon_operator::{Operator, Switches, define, manager, user_permissions};
 use bellerophon_reboot::{agents, simulated_agents};
 use futures_util::FutureExt;
@@ -63,6 +63,15 @@ pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), CliE
     result
 }
 
+/// The components of the control plane that `componentstatuses` shows as healthy.
+fn components(level: Option<Level>) -> Vec<Component> {
+    match level {
+        Some(Level::Full) => vec![Component::ControllerManager, Component::Scheduler],
+        Some(Level::Core) => vec![Component::ControllerManager],
+        Some(Level::Nodes) | None => Vec::new(),
+    }
+}
+
 /// The components of a running cluster.
 struct RunningCluster {
     server: ApiServer,
@@ -84,7 +93,10 @@ impl RunningCluster {
         let clock = Clock::system();
         let kubelets = Kubelets::default();
         let dialer = NodeDialer::new(kubelets.clone(), process_nodes.as_ref());
-        let builder = ApiServer::builder().listen(options.listen).dialer(dialer);
+        let builder = ApiServer::builder()
+            .listen(options.listen)
+            .dialer(dialer)
+            .components(components(size.map(|(level, _)| level)));
         // Without controllers there is nothing to trace, and `bellerophon trace` says so by its
         // 404.
         let builder = if size.is_some() {

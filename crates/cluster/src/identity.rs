@@ -22,8 +22,8 @@ pub struct Identity {
 /// The user of the simulated kubelets.
 const KUBELET: &str = "bellerophon:kubelet";
 
-/// The user that creates the default storage class and registers the metrics server, which are
-/// add-ons of real clusters.
+/// The user that creates the default storage class and the RuntimeClasses, and registers the metrics
+/// server, which are add-ons of real clusters.
 const ADD_ON: &str = "bellerophon:add-on";
 
 impl Identity {
@@ -42,7 +42,7 @@ impl Identity {
                     ..Self::user(KUBELET)
                 };
             }
-            "storage-class" | REGISTRAR => return Self::user(ADD_ON),
+            "storage-class" | "runtime-classes" | REGISTRAR => return Self::user(ADD_ON),
             "controllermanager" => "disruption-controller",
             "daemonset-controller" => "daemon-set-controller",
             "garbage-collector-controller" => "generic-garbage-collector",
@@ -172,6 +172,7 @@ fn add_on_rules() -> Vec<Value> {
     let mut rules = Vec::new();
     for (group, resource, name) in [
         ("storage.k8s.io", "storageclasses", ""),
+        ("node.k8s.io", "runtimeclasses", ""),
         ("", "services", ACCOUNT),
         ("discovery.k8s.io", "endpointslices", ACCOUNT),
         (

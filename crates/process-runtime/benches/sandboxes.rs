@@ -52,7 +52,9 @@ async fn start_pod(
         streams: Streams::default(),
         mounts: Vec::new(),
         log_path: dir.join(name).join("0.log"),
+        read_only_root: false,
         limits: Limits::default(),
+        target: None,
     };
     let container = sandbox.start_container(config).await?;
     Ok((sandbox, container))

@@ -39,6 +39,9 @@ pub struct Mount {
     pub sub_path: Option<PathBuf>,
     /// Whether the container cannot write to it (tier A).
     pub read_only: bool,
+    /// Whether a `sub_path` that does not exist is created as a directory, in the namespaces of the
+    /// sandbox (tier A).
+    pub create_sub_path: bool,
 }
 
 /// Limits of a container. They have an effect only where a cgroup is delegated; see
@@ -64,6 +67,11 @@ pub struct Streams {
     pub tty: bool,
 }
 
+/// A running container whose processes another one sees; see
+/// [`ContainerConfig::target`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetContainer(pub(crate) u64);
+
 /// A container, as in the CRI's `ContainerConfig`. Command, args and environment are already
 /// expanded; see [`expansion`](crate::expansion).
 #[derive(Clone, Debug)]
@@ -84,8 +92,13 @@ pub struct ContainerConfig {
     pub mounts: Vec<Mount>,
     /// The log file. Rotated files have the same path with a suffix.
     pub log_path: PathBuf,
+    /// Whether the root file system cannot be written (tier A). Volumes, `/dev` and `/proc` can.
+    pub read_only_root: bool,
     /// The limits.
     pub limits: Limits,
+    /// The container of the same sandbox whose PID namespace it joins (tier A), with which it ends.
+    /// Without namespaces, it sees the processes of all containers.
+    pub target: Option<TargetContainer>,
 }
 
 /// A command in a running container.

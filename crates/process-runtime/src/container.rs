@@ -1,5 +1,6 @@
 //! A running container.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -12,13 +13,14 @@ use tokio::task::JoinHandle;
 use crate::cgroup::Cgroup;
 use crate::client::ShimClient;
 use crate::clock::Clock;
-use crate::config::{ContainerConfig, ExecConfig};
+use crate::config::{ContainerConfig, ExecConfig, TargetContainer};
 use crate::error::Error;
 use crate::exec::ExecProcess;
 use crate::logs::{ContainerLog, LogUpdates, Stream};
 use crate::protocol::{ProcessSpec, Request, WaitStatus};
 use crate::runtime::{CONTAINER_MARKER, Shared, sweep};
 use crate::streams::{Attachment, ContainerStreams, NodeStreams, create_pipes};
+use crate::sys::wildcard_listeners;
 use crate::usage::{self, Usage};
 
 const SIGTERM: i32 = rustix::process::Signal::TERM.as_raw();
@@ -116,6 +118,7 @@ impl Container {
             user: config.user,
             tty: config.streams.tty,
             mounts: config.mounts,
+            read_only_root: config.read_only_root,
             cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
         };
         let (mut node, fds) = create_pipes(config.streams)?;
@@ -123,6 +126,7 @@ impl Container {
         let request = Request::Start {
             process,
             spec: spec.clone(),
+            target: config.target.map(|target| target.0),
         };
         let started = shim.call(request, fds).await;
         let fds = started.inspect_err(|_| shim.unregister(process))?;
@@ -232,6 +236,11 @@ impl Container {
         ExecProcess::start(&self.shim, self.process, spec, config.streams).await
     }
 
+    /// This container, as the target of another one.
+    pub fn target(&self) -> TargetContainer {
+        TargetContainer(self.process)
+    }
+
     /// Attaches a client to the standard streams (`Attach`).
     pub fn attach(&self) -> Attachment {
         self.streams.attach()
@@ -255,6 +264,23 @@ impl Container {
         }
         let usage = self.shim.usage(self.process).await;
         usage.map_err(io::Error::other)
+    }
+
+    /// The TCP ports on which its processes listen for all addresses of this machine (tier B). In
+    /// tier A, all addresses are those of the pod, and there are none.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn wildcard_listeners(&self) -> io::Result<BTreeSet<u16>> {
+        let marker = self
+            .spec
+            .env
+            .iter()
+            .find(|(name, _)| name == CONTAINER_MARKER);
+        match marker {
+            Some((name, value)) => wildcard_listeners(name, value),
+            None => Ok(BTreeSet::new()),
+        }
     }
 
     /// The process ID of the shim that supervises the container.

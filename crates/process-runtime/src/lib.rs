@@ -27,6 +27,7 @@ pub mod images;
 pub mod logs;
 pub mod relay;
 pub mod shim;
+pub mod udp_relay;
 
 mod cgroup;
 mod client;
@@ -67,7 +68,9 @@ use unsupported as sys;
 
 pub use cgroup::{CgroupParent, check_limits};
 pub use clock::{Clock, system_clock};
-pub use config::{ContainerConfig, ExecConfig, Limits, Mount, SandboxConfig, Streams, User};
+pub use config::{
+    ContainerConfig, ExecConfig, Limits, Mount, SandboxConfig, Streams, TargetContainer, User,
+};
 pub use container::{Container, ContainerExit, ContainerState};
 pub use error::{Error, StartError, StartErrorKind};
 pub use exec::ExecProcess;

@@ -28,8 +28,16 @@ pub(crate) struct ProcessSpec {
     pub(crate) user: Option<User>,
     pub(crate) tty: bool,
     pub(crate) mounts: Vec<Mount>,
+    pub(crate) read_only_root: bool,
     /// The cgroup directory to join.
     pub(crate) cgroup: Option<PathBuf>,
+}
+
+/// The protocol of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Transport {
+    Tcp,
+    Udp,
 }
 
 /// A request of the node.
@@ -38,8 +46,12 @@ pub(crate) enum Request {
     /// Sets the sandbox up; the first request.
     Setup(SandboxSetup),
     /// Starts the main process of a container. Descriptors: stdin, stdout, stderr; none with a
-    /// terminal, which the reply has.
-    Start { process: u64, spec: ProcessSpec },
+    /// terminal, which the reply has. With a target, it joins the PID namespace of that container.
+    Start {
+        process: u64,
+        spec: ProcessSpec,
+        target: Option<u64>,
+    },
     /// Starts another process in a container. Descriptors as for `Start`.
     Exec {
         process: u64,
@@ -52,13 +64,22 @@ pub(crate) enum Request {
     Kill { container: u64 },
     /// Measures the processes of a container.
     Usage { container: u64 },
-    /// Creates a TCP socket in the sandbox, optionally bound to a source address.
+    /// Creates a socket in the sandbox, optionally bound to a source address.
     Socket {
+        transport: Transport,
         source: Option<SocketAddr>,
         ipv6: bool,
     },
-    /// Creates a listening TCP socket in the sandbox.
-    Listen { address: SocketAddr },
+    /// Creates a listening socket in the sandbox.
+    Listen {
+        transport: Transport,
+        address: SocketAddr,
+    },
+    /// Mounts a tmpfs on a directory, for all containers that start later.
+    MountTmpfs {
+        path: PathBuf,
+        size_bytes: Option<u64>,
+    },
 }
 
 /// A request and its number.

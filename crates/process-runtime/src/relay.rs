@@ -67,7 +67,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct ServicePort {
+pub(crate) struct ServicePort {
     backends: Backends,
     /// The number of the next endpoint.
     next: usize,
@@ -80,8 +80,19 @@ struct Affinity {
 }
 
 impl ServicePort {
+    /// Replaces a table. Ports that stay keep their affinities.
+    pub(crate) fn set_all(
+        services: &mut HashMap<SocketAddr, Self>,
+        table: HashMap<SocketAddr, Backends>,
+    ) {
+        services.retain(|service, _| table.contains_key(service));
+        for (service, backends) in table {
+            services.entry(service).or_default().backends = backends;
+        }
+    }
+
     /// The endpoints to try, in order.
-    fn candidates(&mut self, client: IpAddr, now: Instant) -> Vec<SocketAddr> {
+    pub(crate) fn candidates(&mut self, client: IpAddr, now: Instant) -> Vec<SocketAddr> {
         let mut endpoints = self.backends.endpoints.clone();
         if endpoints.is_empty() {
             return endpoints;
@@ -101,7 +112,7 @@ impl ServicePort {
         endpoints
     }
 
-    fn connected(&mut self, client: IpAddr, endpoint: SocketAddr, now: Instant) {
+    pub(crate) fn connected(&mut self, client: IpAddr, endpoint: SocketAddr, now: Instant) {
         let Some(timeout) = self.backends.affinity else {
             return;
         };
@@ -143,11 +154,7 @@ impl Relay {
 
     /// Replaces the table of Service ports. Those that stay keep their affinities.
     pub fn set_all(&self, table: HashMap<SocketAddr, Backends>) {
-        let mut services = self.services();
-        services.retain(|service, _| table.contains_key(service));
-        for (service, backends) in table {
-            services.entry(service).or_default().backends = backends;
-        }
+        ServicePort::set_all(&mut self.services(), table);
     }
 
     /// Connects to a ready endpoint of a Service port, or to an address that is none.
@@ -184,7 +191,7 @@ impl Relay {
     /// serves all addresses.
     pub fn serve(&self, listener: TcpListener) -> RelayGuard {
         let relay = self.clone();
-        RelayGuard(tokio::spawn(relay.accept(listener)))
+        RelayGuard::spawn(relay.accept(listener))
     }
 
     async fn accept(self, listener: TcpListener) {
@@ -233,6 +240,12 @@ impl Relay {
 
 /// Forwards connections until it is dropped.
 pub struct RelayGuard(JoinHandle<()>);
+
+impl RelayGuard {
+    pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(task))
+    }
+}
 
 impl Drop for RelayGuard {
     fn drop(&mut self) {

@@ -36,6 +36,12 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
 const LOOPBACK_FIRST: u32 = u32::from_be_bytes([127, 64, 0, 0]);
 const LOOPBACK_COUNT: u32 = 64 << 16;
 
+/// The default ranges of the cluster: pods and Services, nodes.
+const CLUSTER_RANGES: [(Ipv4Addr, u8); 2] = [
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+];
+
 /// Settings of a [`Runtime`].
 #[derive(Clone)]
 pub struct RuntimeOptions {
@@ -45,7 +51,7 @@ pub struct RuntimeOptions {
     pub shim: PathBuf,
     /// Uses tier B even where tier A is possible.
     pub force_tier_b: bool,
-    /// The address ranges of pods and Services: a pod of tier A reaches them through listeners of
+    /// The address ranges of pods, Services and nodes: a pod of tier A reaches them through listeners of
     /// the node ([`Sandbox::listen`]).
     pub cluster_ranges: Vec<(IpAddr, u8)>,
     /// Rotation of container logs.
@@ -63,7 +69,7 @@ impl RuntimeOptions {
             data_dir: data_dir.into(),
             shim: "/proc/self/exe".into(),
             force_tier_b: false,
-            cluster_ranges: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 8)],
+            cluster_ranges: CLUSTER_RANGES.map(|(ip, bits)| (ip.into(), bits)).to_vec(),
             rotation: RotationOptions::default(),
             cgroup_parent: CgroupParent::default(),
             clock: system_clock(),

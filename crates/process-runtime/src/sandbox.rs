@@ -3,16 +3,18 @@
 //! Tier A: one shim, PID 1 of the pod's namespaces. Tier B: one shim per container, and an address.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
 use crate::client::ShimClient;
 use crate::config::{ContainerConfig, Mount, SandboxConfig};
 use crate::container::Container;
 use crate::error::Error;
-use crate::protocol::{Request, SandboxSetup};
+use crate::protocol::{Request, SandboxSetup, Transport};
 use crate::runtime::{CONTAINER_MARKER, NODE_MARKER, POD_MARKER, Shared, sweep};
 use crate::tier::Tier;
 
@@ -118,6 +120,7 @@ impl Sandbox {
         // The pod itself connects without a detour.
         let source = source.filter(|source| *source != self.ip());
         let request = Request::Socket {
+            transport: Transport::Tcp,
             source: source.map(|ip| SocketAddr::new(ip, 0)),
             ipv6: address.is_ipv6(),
         };
@@ -127,17 +130,68 @@ impl Sandbox {
         Ok(socket.connect(address).await?)
     }
 
+    /// A UDP socket that is connected to an address in the pod. With a source address (tier A), the
+    /// pod sees it as its peer.
+    pub async fn dial_udp(
+        &self,
+        address: SocketAddr,
+        source: Option<IpAddr>,
+    ) -> Result<UdpSocket, Error> {
+        let Some(shim) = &self.inner.shim else {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+            let listened = SocketAddr::new(self.listen_ip(), address.port());
+            socket.connect(listened).await?;
+            return Ok(socket);
+        };
+        let source = source.filter(|source| *source != self.ip());
+        let request = Request::Socket {
+            transport: Transport::Udp,
+            source: source.map(|ip| SocketAddr::new(ip, 0)),
+            ipv6: address.is_ipv6(),
+        };
+        let socket = descriptor(shim.call(request, Vec::new()).await?)?;
+        let socket = UdpSocket::from_std(socket.into())?;
+        socket.connect(address).await?;
+        Ok(socket)
+    }
+
+    /// Receives datagrams to an address of a Service from this pod (tier A). The address must be in
+    /// the cluster ranges of the runtime.
+    pub async fn listen_udp(&self, address: SocketAddr) -> Result<UdpSocket, Error> {
+        let socket = self.listen_socket(Transport::Udp, address).await?;
+        Ok(UdpSocket::from_std(socket.into())?)
+    }
+
     /// Listens on an address of a Service or of another pod, for connections from this pod
     /// (tier A). The address must be in the cluster ranges of the runtime.
     pub async fn listen(&self, address: SocketAddr) -> Result<TcpListener, Error> {
+        let socket = self.listen_socket(Transport::Tcp, address).await?;
+        let listener = std::net::TcpListener::from(socket);
+        Ok(TcpListener::from_std(listener)?)
+    }
+
+    async fn listen_socket(
+        &self,
+        transport: Transport,
+        address: SocketAddr,
+    ) -> Result<OwnedFd, Error> {
         let Some(shim) = &self.inner.shim else {
             let message = "without namespaces, Services listen once per node, not per pod";
             return Err(Error::Sandbox(message.to_owned()));
         };
-        let request = Request::Listen { address };
-        let socket = descriptor(shim.call(request, Vec::new()).await?)?;
-        let listener = std::net::TcpListener::from(socket);
-        Ok(TcpListener::from_std(listener)?)
+        let request = Request::Listen { transport, address };
+        descriptor(shim.call(request, Vec::new()).await?)
+    }
+
+    /// Mounts a tmpfs on a directory of the node (tier A): containers that start later see its files
+    /// there, the node and other pods do not. It ends with the sandbox.
+    pub async fn mount_tmpfs(&self, path: PathBuf, size_bytes: Option<u64>) -> Result<(), Error> {
+        let Some(shim) = &self.inner.shim else {
+            let message = "without namespaces, nothing can be mounted";
+            return Err(Error::Sandbox(message.to_owned()));
+        };
+        let request = Request::MountTmpfs { path, size_bytes };
+        shim.call(request, Vec::new()).await.map(drop)
     }
 
     /// Waits until the sandbox has ended unexpectedly (tier A). In tier B it never does.
@@ -162,7 +216,7 @@ impl Sandbox {
     }
 }
 
-fn descriptor(fds: Vec<std::os::fd::OwnedFd>) -> Result<std::os::fd::OwnedFd, Error> {
+fn descriptor(fds: Vec<OwnedFd>) -> Result<OwnedFd, Error> {
     let fd = fds.into_iter().next();
     fd.ok_or_else(|| Error::Sandbox("the shim sent no socket".to_owned()))
 }

@@ -1,5 +1,6 @@
 //! Systems other than Linux: there are no shims, because they have no subreapers and no pidfds.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::io;
 use std::path::PathBuf;
@@ -57,4 +58,8 @@ pub(crate) fn kill_with_environment(_: &str, _: &str) -> io::Result<usize> {
 
 pub(crate) fn with_environment(_: &str, _: &str) -> io::Result<Vec<rustix::process::Pid>> {
     Ok(Vec::new())
+}
+
+pub(crate) fn wildcard_listeners(_: &str, _: &str) -> io::Result<BTreeSet<u16>> {
+    Ok(BTreeSet::new())
 }

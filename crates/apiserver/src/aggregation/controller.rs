@@ -114,6 +114,7 @@ impl Aggregator {
                     if is_same {
                         known.discovery.clone_from(&documents.discovery);
                         known.openapi_url.clone_from(&documents.openapi_url);
+                        known.swagger.clone_from(&documents.swagger);
                     }
                     known
                 });

@@ -1,10 +1,17 @@
 //! Discovery and OpenAPI documents of other servers.
 //! In: their aggregated discovery, or that of one version. Out: an `APIVersionDiscovery`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
-use super::Aggregator;
-use crate::{api::Api, connect::Connector, kinds::Look as _, registry::RemoteVersion};
+use super::{Aggregator, swagger};
+use crate::{
+    api::Api,
+    connect::Connector,
+    kinds::Look as _,
+    registry::{RemoteSwagger, RemoteVersion},
+};
 
 /// The aggregated discovery document.
 const ACCEPT_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
@@ -15,6 +22,7 @@ const ACCEPT_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=
 pub(super) struct Documents {
     pub(super) discovery: Option<Value>,
     pub(super) openapi_url: Option<String>,
+    pub(super) swagger: Option<Arc<RemoteSwagger>>,
 }
 
 impl Aggregator {
@@ -42,9 +50,12 @@ impl Aggregator {
             let url = document.text("serverRelativeURL");
             (!url.is_empty()).then(|| url.to_owned())
         });
+        let swagger = get("/openapi/v2", "application/json").await;
+        let swagger = swagger.and_then(|document| swagger::filtered(document, &root));
         Documents {
             discovery,
             openapi_url,
+            swagger: swagger.map(Arc::new),
         }
     }
 }

@@ -10,7 +10,8 @@
 mod availability; // the condition of an APIService
 mod controller; // checks that are repeated
 mod documents; // discovery and OpenAPI of other servers
-pub(crate) mod front_proxy; // the identity of this server, and of the users it speaks for
+pub(crate) mod front_proxy;
+mod swagger; // their OpenAPI v2 // the identity of this server, and of the users it speaks for
 
 pub(crate) use front_proxy::FrontProxy;
 

@@ -6,6 +6,7 @@ mod api_service; // servers of other groups
 mod autoscaling; // autoscalers of both versions
 mod checks; // little checks that many kinds share
 mod classes; // priorities and runtimes
+mod component_status; // health of the control plane
 mod conditions; // conditions in a status
 mod config_map; // settings
 mod devices; // claims on devices and what drivers offer
@@ -41,6 +42,8 @@ mod table; // the rows
 pub(crate) mod trial; // writes against one strategy, for tests
 mod workload; // kinds that make pods from a template
 
+pub use component_status::Component;
+pub(crate) use component_status::Components;
 pub(crate) use config_map::decoded;
 pub(crate) use disruption::{Verdict, evict};
 pub(crate) use look::{Fill, Look, same};

@@ -2,6 +2,7 @@
 //! In: objects on their way into storage. Out: the same objects completed, or what is wrong with them.
 //! Holds: a strategy never reads storage or the clock; given the same objects it does the same.
 
+use super::Components;
 use crate::{
     auth::Review,
     field::FieldError,
@@ -83,6 +84,8 @@ pub(crate) struct Strategy {
     pub(crate) field_annotations: &'static [&'static str],
     /// The question a kind asks whose objects are answered and not stored.
     pub(crate) review: Option<Review>,
+    /// Computes the objects of a kind that is not stored.
+    pub(crate) computed: Option<fn(&Components) -> Vec<Object>>,
 }
 
 /// What deletion of a kind means besides its metadata.
@@ -147,6 +150,7 @@ impl Strategy {
         effect: Effect::None,
         field_annotations: &[],
         review: None,
+        computed: None,
     };
 
     /// A kind whose objects ask a question: they are answered and not stored.

@@ -2,9 +2,10 @@
 //! Holds: groups stand in the order of `/apis`, versions with the preferred one first, rows in the order of discovery.
 
 use super::{
-    Strategy, access, admission, api_service, autoscaling, classes, config_map, devices,
-    disruption, endpoint_slice, endpoints, event, flow_control, ingress, lease, limit_range,
-    namespace, network_policy, node, persistent_volume, persistent_volume_claim, resource_quota,
+    Strategy, access, admission, api_service, autoscaling, classes, component_status, config_map,
+    devices, disruption, endpoint_slice, endpoints, event, flow_control, ingress, lease,
+    limit_range, namespace, network_policy, node, persistent_volume, persistent_volume_claim,
+    resource_quota,
     row::{CREATE, Row, Sub, row},
     secret, selectable, service, service_account, service_range, signing_request, storage,
 };
@@ -36,12 +37,16 @@ const fn v1(
 /// Every kind this server has built in.
 pub(crate) static ROWS: &[Row] = &[
     core("Binding", "bindings", PLAIN).verbs(CREATE),
-    core("ComponentStatus", "componentstatuses", PLAIN)
-        .cluster_wide()
-        .verbs(&["get", "list"])
-        .short(&["cs"])
-        .error_name("componentstatus")
-        .deprecated("v1 ComponentStatus is deprecated in v1.19+"),
+    core(
+        "ComponentStatus",
+        "componentstatuses",
+        &component_status::COMPONENT_STATUS,
+    )
+    .cluster_wide()
+    .verbs(&["get", "list"])
+    .short(&["cs"])
+    .error_name("componentstatus")
+    .deprecated("v1 ComponentStatus is deprecated in v1.19+"),
     core("ConfigMap", "configmaps", &config_map::CONFIG_MAP).short(&["cm"]),
     core("Endpoints", "endpoints", &endpoints::ENDPOINTS)
         .short(&["ep"])

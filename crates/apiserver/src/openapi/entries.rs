@@ -51,6 +51,10 @@ impl Entries {
         self.written.contains_key(name)
     }
 
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.written.keys()
+    }
+
     /// Takes a name before it is known what stands there.
     pub(super) fn reserve(&mut self, name: &str) {
         self.written.insert(name.to_owned(), Vec::new());

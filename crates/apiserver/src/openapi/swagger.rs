@@ -2,6 +2,7 @@
 //! Holds: the part about built-in kinds is written once per process, that of a custom resource once per change of its definition; a new
 //! document is the old parts with the new ones, so it is in step with the definitions at once and costs little.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     discovery,
-    registry::{Catalog, Resource},
+    registry::{Catalog, RemoteSwagger, Resource},
 };
 
 /// The document in one encoding, of the catalog that was last asked about.
@@ -35,6 +36,8 @@ struct Last {
     catalog: Arc<Catalog>,
     /// The custom resources of the catalog, in its order.
     custom: Vec<(Arc<Resource>, Arc<Part>)>,
+    /// What other servers serve.
+    remote: Vec<(Arc<RemoteSwagger>, Arc<Part>)>,
     document: Arc<Written>,
 }
 
@@ -43,6 +46,8 @@ struct Last {
 struct Part {
     paths: Vec<u8>,
     definitions: Vec<u8>,
+    /// The names of the definitions.
+    names: BTreeSet<String>,
 }
 
 static JSON: LazyLock<Part> = LazyLock::new(|| Part::built_in(Encoding::Json));
@@ -65,7 +70,10 @@ impl Swagger {
         {
             return last.document.clone();
         }
-        let known = last.take().map(|last| last.custom).unwrap_or_default();
+        let (known, known_remote) = match last.take() {
+            Some(last) => (last.custom, last.remote),
+            None => Default::default(),
+        };
         let custom: Vec<(Arc<Resource>, Arc<Part>)> = catalog
             .resources()
             .filter(|resource| resource.items_name_kind())
@@ -80,27 +88,43 @@ impl Swagger {
                 )
             })
             .collect();
-        let document = Arc::new(Written::new(self.joined(&custom).into()));
+        let remote: Vec<(Arc<RemoteSwagger>, Arc<Part>)> = catalog
+            .remotes()
+            .filter_map(|remote| remote.swagger.clone())
+            .map(|swagger| {
+                let same = known_remote
+                    .iter()
+                    .find(|(old, _)| *old == swagger)
+                    .map(|(_, part)| part.clone());
+                let part = same.unwrap_or_else(|| Arc::new(Part::remote(&swagger, self.encoding)));
+                (swagger, part)
+            })
+            .collect();
+        let added = custom.iter().map(|(_, part)| &**part);
+        let added = added.chain(remote.iter().map(|(_, part)| &**part));
+        let document = self.joined(&added.collect::<Vec<_>>());
+        let document = Arc::new(Written::new(document.into()));
         *last = Some(Last {
             catalog: catalog.clone(),
             custom,
+            remote,
             document: document.clone(),
         });
         document
     }
 
-    fn joined(&self, custom: &[(Arc<Resource>, Arc<Part>)]) -> Vec<u8> {
-        let built_in: &Part = match self.encoding {
-            Encoding::Json => &JSON,
-            Encoding::Protobuf => &PROTOBUF,
-        };
-        let parts = || std::iter::once(built_in).chain(custom.iter().map(|(_, part)| &**part));
+    fn joined(&self, added: &[&Part]) -> Vec<u8> {
+        let built_in = Part::of_encoding(self.encoding);
+        let parts = || std::iter::once(built_in).chain(added.iter().copied());
         let paths: Vec<&[u8]> = parts().map(|part| part.paths.as_slice()).collect();
         let definitions: Vec<&[u8]> = parts().map(|part| part.definitions.as_slice()).collect();
-        let (paths, definitions) = (
-            self.encoding.joined(&paths),
-            self.encoding.joined(&definitions),
-        );
+        // The part of a remote server may have no definitions of its own.
+        let join = |stretches: Vec<&[u8]>| {
+            let stretches = stretches.into_iter().filter(|it| !it.is_empty());
+            self.encoding.joined(&stretches.collect::<Vec<_>>())
+        };
+        let paths = join(paths);
+        let definitions = join(definitions);
         match self.encoding {
             Encoding::Json => {
                 let rest = frame().to_string();
@@ -143,10 +167,42 @@ impl Part {
                     .for_each(|resource| add_resource(&mut schemas, &names, resource, &mut paths));
             }
         }
+        Self::new(&paths, &schemas.finish())
+    }
+
+    fn new(paths: &Entries, definitions: &Entries) -> Self {
         Self {
             paths: paths.joined(),
-            definitions: schemas.finish().joined(),
+            definitions: definitions.joined(),
+            names: definitions.names().cloned().collect(),
         }
+    }
+
+    /// What every server has, written once.
+    fn of_encoding(encoding: Encoding) -> &'static Self {
+        match encoding {
+            Encoding::Json => &JSON,
+            Encoding::Protobuf => &PROTOBUF,
+        }
+    }
+
+    /// What another server serves. Definitions of the same name are those of this server: they are
+    /// types of Kubernetes.
+    fn remote(swagger: &RemoteSwagger, encoding: Encoding) -> Self {
+        let mut paths = Entries::paths(encoding);
+        for (path, value) in &swagger.paths {
+            paths.add(path, value);
+        }
+        let mut definitions = Entries::schemas(encoding);
+        let known = &Self::of_encoding(encoding).names;
+        for (name, value) in swagger
+            .definitions
+            .iter()
+            .filter(|(name, _)| !known.contains(*name))
+        {
+            definitions.add(name, value);
+        }
+        Self::new(&paths, &definitions)
     }
 
     /// What a custom resource adds. The types of Kubernetes that it refers to are there already.
@@ -159,10 +215,7 @@ impl Part {
             resource,
             &mut paths,
         );
-        Self {
-            paths: paths.joined(),
-            definitions: schemas.finish().only(&custom::names(resource)).joined(),
-        }
+        Self::new(&paths, &schemas.finish().only(&custom::names(resource)))
     }
 }
 

@@ -9,7 +9,7 @@ mod resource;
 
 pub(crate) use custom::Custom;
 pub(crate) use decode::Decoded;
-pub(crate) use remote::RemoteVersion;
+pub(crate) use remote::{RemoteSwagger, RemoteVersion};
 pub(crate) use resource::{Part, Resource, Source};
 
 use std::{

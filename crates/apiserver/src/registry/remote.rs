@@ -1,6 +1,8 @@
 //! Versions of groups that other servers serve: APIServices with a `spec.service`.
 
-use serde_json::Value;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
 
 use crate::{
     kinds::{Look as _, decoded},
@@ -27,6 +29,16 @@ pub(crate) struct RemoteVersion {
     pub(crate) discovery: Option<Value>,
     /// Where its OpenAPI v3 document is, with the hash of the document.
     pub(crate) openapi_url: Option<String>,
+    /// The part of its OpenAPI v2 document that is about this version.
+    pub(crate) swagger: Option<Arc<RemoteSwagger>>,
+}
+
+/// Paths and definitions of an OpenAPI v2 document, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct RemoteSwagger {
+    pub(crate) paths: Map<String, Value>,
+    /// What the paths refer to.
+    pub(crate) definitions: Map<String, Value>,
 }
 
 impl RemoteVersion {
@@ -51,6 +63,7 @@ impl RemoteVersion {
             available: available.is_some_and(|condition| condition.text("status") == "True"),
             discovery: None,
             openapi_url: None,
+            swagger: None,
         })
     }
 
@@ -80,6 +93,7 @@ impl RemoteVersion {
             Some(known) => Self {
                 discovery: known.discovery.clone(),
                 openapi_url: known.openapi_url.clone(),
+                swagger: known.swagger.clone(),
                 ..self
             },
         }

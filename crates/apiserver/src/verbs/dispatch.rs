@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{Call, Reply, change, create, delete, get, list, parts, reviews, watch};
+use super::{Call, Reply, change, computed, create, delete, get, list, parts, reviews, watch};
 use crate::{
     api::Api, auth::Authenticator, error::ApiError, http::query::ListOptions, write::Change,
 };
@@ -42,11 +42,16 @@ pub(crate) async fn dispatch(
         return Err(ApiError::MethodNotAllowed);
     }
     match verb {
-        "get" => get::get(api, call).await,
+        "get" => match resource.strategy.computed {
+            Some(compute) => computed::get(api, call, compute),
+            None => get::get(api, call).await,
+        },
         "list" => {
             let mut options = ListOptions::read(&call.query)?;
             options.watch |= watch_path;
-            if options.watch {
+            if let Some(compute) = resource.strategy.computed {
+                computed::list(api, call, &options, compute)
+            } else if options.watch {
                 watch::watch(api, call, &options).await
             } else {
                 list::list(api, call, &options).await

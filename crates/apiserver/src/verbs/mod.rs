@@ -3,6 +3,7 @@
 //! Holds: a verb knows no kind; what differs is asked of the resource.
 
 mod change;
+mod computed;
 mod create;
 mod delete;
 mod delete_options;

@@ -89,6 +89,15 @@ impl Extension {
             "/openapi/v3" => json!({"paths": {
                 "apis/ext.example.com/v1": {"serverRelativeURL": "/openapi/v3/apis/ext.example.com/v1?hash=1"},
             }}),
+            "/openapi/v2" => json!({
+                "paths": {
+                    format!("{ROOT}/things"): {"get": {"operationId": "listThings", "responses": {
+                        "200": {"schema": {"$ref": "#/definitions/com.example.ext.v1.Thing"}},
+                    }}},
+                    "/version": {"get": {"operationId": "getOtherVersion"}},
+                },
+                "definitions": {"com.example.ext.v1.Thing": {"type": "object"}},
+            }),
             path => json!({"path": path}),
         };
         self.requests
@@ -243,6 +252,13 @@ async fn registered_server_serves_its_group() {
         assert_eq!(url, "/openapi/v3/apis/ext.example.com/v1?hash=1");
         let document = read(client, url.as_str().expect("a URL")).await;
         assert_eq!(document["path"], "/openapi/v3/apis/ext.example.com/v1");
+        let document = read(client, "/openapi/v2").await;
+        let operation = &document["paths"][format!("{ROOT}/things")]["get"];
+        assert_eq!(operation["operationId"], "listThings");
+        let definition = &document["definitions"]["com.example.ext.v1.Thing"];
+        assert_eq!(*definition, json!({"type": "object"}));
+        let version = &document["paths"]["/version/"]["get"]["operationId"];
+        assert_eq!(version, "getCodeVersion");
     }
     let ann = cluster.client_of("ann");
     let answer = send(&ann, get(&format!("{ROOT}/namespaces/ns/things/a"))).await;

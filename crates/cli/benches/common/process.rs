@@ -18,20 +18,24 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server and waits until it is ready.
+    /// Starts a server without controllers, and waits until it is ready.
     pub(crate) fn start() -> Result<Self, BenchError> {
+        Self::start_with(&["--cluster", "none"], &[])
+    }
+
+    /// Starts `up` with these options and environment variables, and waits until it is ready.
+    pub(crate) fn start_with(
+        options: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self, BenchError> {
         let directory = tempfile::tempdir()?;
         let kubeconfig = directory.path().join("kubeconfig");
         let mut child = Command::new(env!("CARGO_BIN_EXE_bellerophon"))
-            .args([
-                "up",
-                "--cluster",
-                "none",
-                "--output",
-                "json",
-                "--kubeconfig",
-            ])
+            .arg("up")
+            .args(options)
+            .args(["--output", "json", "--kubeconfig"])
             .arg(&kubeconfig)
+            .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .spawn()?;
         let mut line = String::new();

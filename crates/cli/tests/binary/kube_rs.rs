@@ -8,12 +8,12 @@ use futures_util::{Stream, TryStreamExt as _};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
-        core::v1::{ConfigMap, Namespace},
+        core::v1::{ComponentStatus, ConfigMap, Event, Namespace},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client, Config, ResourceExt as _,
+    Api, Client, Config, Resource as _, ResourceExt as _,
     api::{
         ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
         WatchEvent, WatchParams,
@@ -65,6 +65,30 @@ async fn next_event(
         WatchEvent::Bookmark(_) => "bookmark".to_owned(),
         WatchEvent::Error(error) => panic!("{error:?}"),
     }
+}
+
+#[tokio::test]
+async fn events_refer_to_component_statuses() {
+    let server = RunningServer::start(&["--nodes", "1"]);
+    let client = client(&server).await;
+    let statuses: Api<ComponentStatus> = Api::all(client.clone());
+    let scheduler = statuses.get("scheduler").await.expect("a component");
+    let conditions = scheduler.conditions.clone().expect("conditions");
+    assert_eq!(conditions[0].status, "True");
+    let all = statuses.list(&ListParams::default()).await.expect("a list");
+    let names: Vec<String> = all.iter().map(|status| status.name_any()).collect();
+    assert_eq!(names, ["controller-manager", "etcd-0", "scheduler"]);
+    let events: Api<Event> = Api::namespaced(client, "default");
+    let event = json!({
+        "metadata": {"name": "scheduler.1"},
+        "involvedObject": scheduler.object_ref(&()),
+        "reason": "Tested",
+        "type": "Normal",
+    });
+    let event = serde_json::from_value(event).expect("an Event");
+    let created = events.create(&PostParams::default(), &event).await;
+    let involved = created.expect("created").involved_object;
+    assert_eq!(involved.kind.as_deref(), Some("ComponentStatus"));
 }
 
 #[tokio::test]

@@ -29,7 +29,12 @@ pub(crate) fn tests() -> Vec<KubectlTest> {
         KubectlTest::new(Setup::Processes, port_forward_reports_a_closed_port),
         KubectlTest::new(Setup::Processes, streams_need_their_own_permissions),
         // Older versions use an API that was removed in 1.25.
-        KubectlTest::new(Setup::Processes, debug_does_not_wait_for_its_container).since(23),
+        KubectlTest::new(
+            Setup::Processes,
+            debug_attaches_to_a_container_beside_its_target,
+        )
+        .since(23),
+        KubectlTest::new(Setup::Processes, debug_does_not_wait_for_a_simulated_pod).since(23),
         KubectlTest::new(Setup::Processes, sample_of_the_readme_serves_http),
     ];
     if cfg!(target_os = "linux") {
@@ -541,14 +546,47 @@ fn streams_need_their_own_permissions(kubectl: &Kubectl) {
     }
 }
 
-fn debug_does_not_wait_for_its_container(kubectl: &Kubectl) {
+fn debug_attaches_to_a_container_beside_its_target(kubectl: &Kubectl) {
     create_pod(kubectl, "app", &[("app", IDLE)]);
+    let reason = "{.status.conditions[?(@.type==\"PodIsolation\")].reason}";
+    let tier = kubectl.run(&format!("get node node-1 -o jsonpath={reason}"));
+    for protocol in BOTH {
+        let name = if protocol.0 { "first" } else { "second" };
+        let line = format!("debug -i app --image=busybox --container={name} --target=app");
+        let script = "read line; echo got $line; tr '\\0' ' ' < /proc/1/cmdline";
+        let command = protocol.shell(kubectl, &line, script);
+        let output = output_with_stdin(command, b"hello\n".to_vec());
+        let stdout = text(&output.stdout);
+        assert!(stdout.contains("got hello\n"), "{output:?}");
+        if tier == "TierA" {
+            assert!(stdout.contains("trap"), "{output:?}");
+        }
+        let state = format!(
+            "{{.status.ephemeralContainerStatuses[?(@.name==\"{name}\")].state.terminated.reason}}"
+        );
+        kubectl.check(&[(&format!("get pod app -o jsonpath={state}"), "Completed")]);
+    }
+}
+
+fn debug_does_not_wait_for_a_simulated_pod(kubectl: &Kubectl) {
+    create(
+        kubectl,
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "app"},
+            "spec": {
+                "runtimeClassName": "simulated",
+                "containers": [{"name": "app", "image": "nginx"}],
+            },
+        }),
+    );
     let error = kubectl.run_failing("debug app --image=busybox --stdin -- true");
     assert!(error.contains("is terminated"), "{error}");
     let message = "{.status.ephemeralContainerStatuses[0].state.terminated.message}";
     kubectl.check(&[(
         &format!("get pod app -o jsonpath={message}"),
-        "ephemeral containers are not supported by this node; use kubectl exec",
+        "simulated pods run no ephemeral containers; start the cluster with `bellerophon up --runtime process`",
     )]);
 }
 

@@ -5,9 +5,10 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -23,6 +24,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
+
+/// How long an answer is waited for before a datagram is sent again.
+const SEND_INTERVAL: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     if let Some(code) = bellerophon_process_runtime::shim::main(std::env::args_os()) {
@@ -48,6 +52,8 @@ fn run() -> io::Result<()> {
     match args[..] {
         ["open", count] => open(number(count)?),
         ["get", address, count] => get(address, number(count)?),
+        ["udp", port] => serve_udp(number(port)?),
+        ["send", address] => send(address),
         ["http", port] => tokio.block_on(serve_http(number(port)?, None)),
         ["https", port] => {
             let acceptor = tls_acceptor()?;
@@ -98,10 +104,41 @@ fn get_hostname(address: &str) -> io::Result<String> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no body"))
 }
 
-async fn listen(port: u16) -> io::Result<TcpListener> {
+fn listen_ip() -> IpAddr {
     let ip = std::env::var("POD_IP").ok().and_then(|ip| ip.parse().ok());
-    let ip: IpAddr = ip.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-    let listener = TcpListener::bind((ip, port)).await?;
+    ip.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
+}
+
+/// Answers datagrams with the host name.
+fn serve_udp(port: u16) -> io::Result<()> {
+    let socket = UdpSocket::bind((listen_ip(), port))?;
+    print("listening")?;
+    let hostname = std::env::var("HOSTNAME").unwrap_or_default();
+    loop {
+        let (_, client) = socket.recv_from(&mut [0; 16])?;
+        socket.send_to(hostname.as_bytes(), client)?;
+    }
+}
+
+/// Sends datagrams until one is answered, and prints the answer.
+fn send(address: &str) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.set_read_timeout(Some(SEND_INTERVAL))?;
+    let mut buffer = [0; 256];
+    loop {
+        // Nobody may listen yet.
+        let answered = socket.connect(address).and_then(|()| {
+            socket.send(b"hello")?;
+            socket.recv(&mut buffer)
+        });
+        if let Ok(len) = answered {
+            return print(&String::from_utf8_lossy(&buffer[..len]));
+        }
+    }
+}
+
+async fn listen(port: u16) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((listen_ip(), port)).await?;
     print("listening")?;
     Ok(listener)
 }

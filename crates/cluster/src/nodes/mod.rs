@@ -12,6 +12,7 @@ mod container_simulation; // simulation annotations of pods
 mod kubelet; // pod sync and pod status
 mod process; // containers as local processes
 mod runtime; // container runtime interface
+mod runtime_handlers; // the runtime of each pod
 mod simulated_runtime; // containers as timers
 mod simulated_streams; // logs from annotations
 
@@ -32,6 +33,7 @@ use k8s_openapi::api::core::v1::Pod;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 pub use self::kubelet::server::Kubelets;
 pub(crate) use self::kubelet::server::Sample;
@@ -43,6 +45,7 @@ use self::node_simulation::Operation;
 use self::node_status::RuntimeInfo;
 pub use self::process::ProcessNodes;
 use self::process::ProcessRuntime;
+use self::runtime_handlers::{RuntimeHandlers, create_runtime_classes};
 use self::simulated_node::SimulatedNodes;
 use self::simulated_runtime::SimulatedRuntime;
 use self::simulated_streams::SimulatedStreams;
@@ -70,16 +73,18 @@ pub(crate) fn setup_kubelets(
     let streams: Arc<dyn ContainerStreams>;
     match process_nodes {
         Some(process_nodes) => {
-            let runtime = ProcessRuntime::new(mgr, process_nodes, recorder.clone());
-            pods = Kubelet::setup(mgr, nodes.clone(), runtime.clone(), recorder.clone());
-            runtime.set_kubelet(pods.clone());
-            streams = Arc::new(runtime);
+            let process =
+                ProcessRuntime::new(mgr, process_nodes, nodes.host_ips(), recorder.clone());
+            let client = Component::Kubelet.client(mgr, "kubelet");
+            let runtime = RuntimeHandlers::new(process.clone(), client);
+            streams = Arc::new(runtime.streams(simulated_streams(mgr)));
+            pods = Kubelet::setup(mgr, nodes.clone(), runtime, recorder.clone());
+            process.set_kubelet(pods.clone());
+            setup_runtime_classes(mgr);
         }
         None => {
             pods = Kubelet::setup(mgr, nodes.clone(), SimulatedRuntime, recorder.clone());
-            let client = Component::Kubelet.client(mgr, "kubelet");
-            let informer = index::pods(mgr);
-            streams = Arc::new(SimulatedStreams::new(client, mgr.clock(), informer));
+            streams = Arc::new(simulated_streams(mgr));
         }
     }
     let pods_on_node = PodsOnNode {
@@ -98,6 +103,26 @@ pub(crate) fn setup_kubelets(
         pods_on_node,
     };
     (handle, nodes_ready)
+}
+
+fn simulated_streams(mgr: &mut Manager) -> SimulatedStreams {
+    let client = Component::Kubelet.client(mgr, "kubelet");
+    let informer = index::pods(mgr);
+    SimulatedStreams::new(client, mgr.clock(), informer)
+}
+
+/// Creates the RuntimeClasses of nodes with local processes when the cluster starts.
+fn setup_runtime_classes(mgr: &mut Manager) {
+    let name = "runtime-classes";
+    let client = Component::ControllerManager.client(mgr, name);
+    mgr.add(name, async move |stop: CancellationToken| {
+        let created = stop.run_until_cancelled(create_runtime_classes(&client));
+        if let Some(Err(error)) = created.await {
+            warn!(%error, "cannot create the RuntimeClasses of process nodes");
+        }
+        stop.cancelled().await;
+        Ok(())
+    });
 }
 
 /// Adds the HTTP servers of the kubelets.

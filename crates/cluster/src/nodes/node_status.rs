@@ -11,8 +11,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
-    NodeSystemInfo,
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeRuntimeHandler,
+    NodeSpec, NodeStatus, NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference, Time};
@@ -20,6 +20,7 @@ use kube::api::ObjectMeta;
 
 use bellerophon_process_runtime::Capabilities;
 
+use super::runtime_handlers::{Handler, RUNTIME_LABEL};
 use super::simulated_node::SimulatedNode;
 
 /// The kubelet version that simulated nodes report.
@@ -85,6 +86,8 @@ pub(crate) struct RuntimeInfo {
     os_image: &'static str,
     /// Conditions besides those of every node.
     conditions: Vec<RuntimeCondition>,
+    /// The default of its handlers; `None` if it has none to choose from.
+    default_handler: Option<Handler>,
 }
 
 /// A condition of a container runtime.
@@ -103,6 +106,7 @@ impl RuntimeInfo {
             kernel_version: "6.12.0-sim",
             os_image: "Bellerophon simulated node",
             conditions: Vec::new(),
+            default_handler: None,
         }
     }
 
@@ -141,7 +145,20 @@ impl RuntimeInfo {
             kernel_version: "",
             os_image: "Bellerophon node with local processes",
             conditions: vec![tier, limits],
+            default_handler: Some(Handler::Process),
         }
+    }
+
+    /// The handlers, of which the default has no name.
+    fn handlers(&self) -> Option<Vec<NodeRuntimeHandler>> {
+        self.default_handler?;
+        let names = Handler::ALL.map(Handler::name);
+        let names = [""].into_iter().chain(names);
+        let handlers = names.map(|name| NodeRuntimeHandler {
+            name: Some(name.to_owned()),
+            ..NodeRuntimeHandler::default()
+        });
+        Some(handlers.collect())
     }
 }
 
@@ -157,6 +174,10 @@ pub(crate) fn initial_node(simulated: &SimulatedNode, now: Timestamp) -> Node {
         ("topology.kubernetes.io/region", "sim"),
         ("topology.kubernetes.io/zone", zone),
     ];
+    let handler = simulated.runtime.default_handler;
+    let handler = handler.map(|handler| (RUNTIME_LABEL.to_owned(), handler.name().to_owned()));
+    let mut labels = string_map(&labels);
+    labels.extend(handler);
     let annotations = [(
         "volumes.kubernetes.io/controller-managed-attach-detach",
         "true",
@@ -164,7 +185,7 @@ pub(crate) fn initial_node(simulated: &SimulatedNode, now: Timestamp) -> Node {
     Node {
         metadata: ObjectMeta {
             name: Some(simulated.name.clone()),
-            labels: Some(string_map(&labels)),
+            labels: Some(labels),
             annotations: Some(string_map(&annotations)),
             ..ObjectMeta::default()
         },
@@ -235,6 +256,7 @@ pub(crate) fn node_status(
             system_uuid: simulated.name.clone(),
             swap: None,
         }),
+        runtime_handlers: runtime.handlers(),
         ..NodeStatus::default()
     }
 }

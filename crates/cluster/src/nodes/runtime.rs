@@ -4,12 +4,15 @@
 //! Guarantees: a runtime never restarts a container; restart policy and back-off belong to the
 //! kubelet.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bellerophon::ObjectKey;
+use bellerophon::client::WriteError;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use thiserror::Error;
 
 use super::kubelet::events::PodEvent;
 
@@ -23,6 +26,8 @@ pub(crate) enum ContainerType {
     Sidecar,
     /// A container of `spec.containers`.
     App,
+    /// A container of `spec.ephemeralContainers`, which was added to a running pod.
+    Ephemeral,
 }
 
 /// What to run: one start of one container.
@@ -93,6 +98,17 @@ pub(crate) struct InstanceStatus {
     pub(crate) next_change: Option<Timestamp>,
 }
 
+/// Why a pod has no runtime handler.
+#[derive(Debug, Error)]
+pub(crate) enum HandlerError {
+    /// The RuntimeClass of the pod was deleted.
+    #[error("Failed to create pod sandbox: runtimeclass.node.k8s.io {0:?} not found")]
+    UnknownRuntimeClass(String),
+    /// The RuntimeClass could not be read.
+    #[error(transparent)]
+    Api(#[from] WriteError),
+}
+
 /// Where a pod runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodNode {
@@ -113,12 +129,31 @@ pub(crate) trait Runtime: Send + Sync + 'static {
     /// container without a status, as a power loss does.
     type Instance: Send + 'static;
 
-    /// The scheme of container and image IDs.
-    const SCHEME: &'static str;
+    /// Chooses how the pod runs, before its first sync.
+    ///
+    /// # Errors
+    /// It cannot be chosen now. The pod is not synced.
+    fn select_handler(
+        &self,
+        _pod: &Pod,
+        _node: &str,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        ready(Ok(()))
+    }
 
-    /// Whether pods have a network: their IP addresses are allocated before the first container
-    /// starts, and pods with `hostNetwork` have their own as well.
-    const HAS_POD_NETWORK: bool = false;
+    /// The scheme of container and image IDs.
+    fn scheme(&self, pod: &Pod) -> &'static str;
+
+    /// Whether the pod has a network: its IP address is allocated before the first container
+    /// starts, and with `hostNetwork` it has its own as well.
+    fn has_pod_network(&self, _pod: &Pod) -> bool {
+        false
+    }
+
+    /// Whether ephemeral containers of the pod are started.
+    fn runs_ephemeral_containers(&self, _pod: &Pod) -> bool {
+        false
+    }
 
     /// Events about fields and annotations of the pod that the runtime cannot use.
     fn validate(&self, _pod: &Pod) -> Vec<PodEvent> {

@@ -168,6 +168,13 @@ impl SimulatedNodes {
         self.lock().keys().cloned().collect()
     }
 
+    /// The addresses of all nodes.
+    pub(crate) fn host_ips(&self) -> Vec<IpAddr> {
+        let entries = self.lock();
+        let ips = entries.values().map(|entry| entry.node.host_ip().into());
+        ips.collect()
+    }
+
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.lock().contains_key(name)
     }

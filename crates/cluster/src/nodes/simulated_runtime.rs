@@ -46,7 +46,9 @@ struct Stop {
 impl Runtime for SimulatedRuntime {
     type Instance = SimulatedInstance;
 
-    const SCHEME: &'static str = "sim";
+    fn scheme(&self, _: &Pod) -> &'static str {
+        "sim"
+    }
 
     fn validate(&self, pod: &Pod) -> Vec<PodEvent> {
         let messages = container_simulation::validate(pod.metadata.annotations.as_ref());

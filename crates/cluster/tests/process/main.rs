@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod bad_input; // programs and specs that do not work
+mod ephemeral; // ephemeral containers
+mod handlers; // pods of both runtimes on one node
 mod life; // start, restart and end of pods
 mod network; // Services and connections
 mod nodes; // nodes without power

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 
 use bellerophon_process_runtime::Tier;
 use bellerophon_testkit::wait_until;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
@@ -109,6 +110,12 @@ async fn services_reach_pods_that_listen_on_the_same_port() {
         let answer = tokio::task::spawn_blocking(move || get_hostname(node_port)).await;
         let answer = answer.unwrap();
         assert!(names.contains(&answer), "{tier:?} {answer}");
+        if tier == Tier::A {
+            let host_ip = pods[0].status.as_ref().and_then(|it| it.host_ip.clone());
+            let address = format!("{}:{node_port}", host_ip.unwrap());
+            let answers = request(&cluster, "at-node", &address, 1).await;
+            assert!(names.contains(&answers[0]), "{answers:?}");
+        }
         cluster.stop().await;
     }
 }
@@ -126,6 +133,191 @@ async fn pods_reach_each_other_at_their_addresses() {
     let ip = status.and_then(|status| status.pod_ip.clone()).unwrap();
     let answers = request(&cluster, "direct", &format!("{ip}:8080"), 3).await;
     assert_eq!(answers, vec![pods[0].name_any(); 3]);
+    cluster.stop().await;
+}
+
+/// A StatefulSet whose pods are never ready, and their headless Service.
+async fn start_stateful(cluster: &ProcessCluster) {
+    // No container port: the Service alone makes it reachable.
+    let container = json!({
+        "name": "db",
+        "image": "helper",
+        "args": ["http", "8080"],
+        "readinessProbe": {"exec": {"command": ["false"]}},
+    });
+    let spec = json!({
+        "serviceName": "db",
+        "replicas": 3,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": "db"}},
+        "template": {
+            "metadata": {"labels": {"app": "db"}},
+            "spec": {
+                "automountServiceAccountToken": false,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [container],
+            },
+        },
+    });
+    let set = json!({"metadata": {"name": "db"}, "spec": spec});
+    let set = serde_json::from_value(set).unwrap();
+    let created = stateful_sets(cluster)
+        .create(&PostParams::default(), &set)
+        .await;
+    created.unwrap();
+    let service = json!({
+        "metadata": {"name": "db"},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": true,
+            "selector": {"app": "db"},
+            "ports": [{"port": 8080}],
+        },
+    });
+    let service = serde_json::from_value(service).unwrap();
+    let created = services(cluster)
+        .create(&PostParams::default(), &service)
+        .await;
+    created.unwrap();
+}
+
+fn stateful_sets(cluster: &ProcessCluster) -> Api<StatefulSet> {
+    Api::namespaced(cluster.client.clone(), "default")
+}
+
+#[tokio::test]
+async fn running_pods_resolve_names_of_stateful_pods() {
+    for tier in tiers().await {
+        let cluster = ProcessCluster::start(tier).await;
+        // In tier B, programs read the hosts file themselves.
+        let find = match tier {
+            Tier::A => "address=db-$n.db.default.svc".to_owned(),
+            Tier::B => "until address=$(grep -w db-$n.db.default.svc $KUBERNETES_MOUNT_HOSTS); \
+                        do sleep 0.05; done; address=$(echo $address | cut -d ' ' -f 1)"
+                .to_owned(),
+        };
+        let script = format!("for n in 0 1 2; do {find}; {HELPER} get $address:8080 1; done");
+        let spec = json!({"restartPolicy": "Never", "containers": [sh("get", &script, json!({}))]});
+        cluster.create("client", spec).await;
+        cluster.until_ready("client").await;
+        start_stateful(&cluster).await;
+        let client = cluster.until_phase("client", "Succeeded").await;
+        let answers = cluster.until_logged(&client, "get", 0, 3).await;
+        assert_eq!(answers, ["db-0", "db-1", "db-2"], "{tier:?}");
+
+        let pod = cluster.pods().get("db-0").await.unwrap();
+        let hosts = cluster.pod_dir(&pod).join("etc-hosts");
+        let inode = std::fs::metadata(&hosts).unwrap().ino();
+        let read = || std::fs::read_to_string(&hosts).unwrap();
+        assert!(read().contains("db-2.db.default.svc"), "{tier:?}");
+        let patch = Patch::Merge(json!({"spec": {"replicas": 2}}));
+        let scaled = stateful_sets(&cluster)
+            .patch("db", &PatchParams::default(), &patch)
+            .await;
+        scaled.unwrap();
+        cluster
+            .until_true("the name of the deleted pod is removed", || {
+                !read().contains("db-2.db.default.svc")
+            })
+            .await;
+        assert_eq!(std::fs::metadata(&hosts).unwrap().ino(), inode, "{tier:?}");
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn datagrams_to_a_service_are_answered_by_a_pod() {
+    for tier in tiers().await {
+        let cluster = ProcessCluster::start(tier).await;
+        let server = json!({"name": "dns", "image": "helper", "args": ["udp", "5300"]});
+        cluster.create("dns", json!({"containers": [server]})).await;
+        cluster.until_ready("dns").await;
+        let service = json!({
+            "metadata": {"name": "dns"},
+            "spec": {
+                "selector": {"app": "dns"},
+                "ports": [{"port": 5353, "targetPort": 5300, "protocol": "UDP"}],
+            },
+        });
+        let service = serde_json::from_value(service).unwrap();
+        let created = services(&cluster)
+            .create(&PostParams::default(), &service)
+            .await;
+        created.unwrap();
+        let address = match tier {
+            Tier::A => "dns.default.svc:5353",
+            Tier::B => "$(DNS_SERVICE_HOST):$(DNS_SERVICE_PORT)",
+        };
+        let client = json!({"name": "client", "image": "helper", "args": ["send", address]});
+        let spec = json!({"restartPolicy": "Never", "containers": [client]});
+        cluster.create("client", spec).await;
+        let pod = cluster.until_phase("client", "Succeeded").await;
+        let answers = cluster.until_logged(&pod, "client", 0, 1).await;
+        assert_eq!(answers, ["dns"], "{tier:?}");
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn host_ports_are_published_on_the_machine_and_on_nodes() {
+    for tier in tiers().await {
+        let cluster = ProcessCluster::start(tier).await;
+        let host_port = free_port();
+        let container = json!({
+            "name": "web",
+            "image": "helper",
+            "args": ["http", "8080"],
+            "ports": [{"containerPort": 8080, "hostPort": host_port}],
+        });
+        cluster
+            .create("web", json!({"containers": [container]}))
+            .await;
+        let pod = cluster.until_ready("web").await;
+        cluster.until_logged(&pod, "web", 0, 1).await;
+        let answer = tokio::task::spawn_blocking(move || get_hostname(host_port)).await;
+        assert_eq!(answer.unwrap(), "web", "{tier:?}");
+        if tier == Tier::A {
+            let host_ip = pod.status.and_then(|status| status.host_ip).unwrap();
+            let answers = request(&cluster, "client", &format!("{host_ip}:{host_port}"), 1).await;
+            assert_eq!(answers, ["web"]);
+        }
+        cluster.stop().await;
+    }
+}
+
+/// A port on which nobody listens.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn taken_host_port_is_reported() {
+    let tier = tiers().await[0];
+    let cluster = ProcessCluster::start(tier).await;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let ports = json!({"ports": [{"containerPort": 8080, "hostPort": port}]});
+    let spec = json!({"containers": [sh("web", "sleep 1000; true", ports)]});
+    cluster.create("web", spec).await;
+    let text = format!("host port {port} is not published");
+    cluster.until_event("web", "HostPortTaken", &text).await;
+    cluster.delete("web", 0).await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn listener_on_all_addresses_is_reported_without_namespaces() {
+    let cluster = ProcessCluster::start(Tier::B).await;
+    let port = free_port();
+    // The helper listens on all addresses without $POD_IP.
+    let script = format!("unset POD_IP; exec {HELPER} http {port}");
+    let spec = json!({"containers": [sh("web", &script, json!({}))]});
+    cluster.create("web", spec).await;
+    let text = format!("container web listens on port {port} of all addresses");
+    let event = cluster.until_event("web", "WildcardListener", &text).await;
+    assert!(event.message.unwrap().contains("$POD_IP (127."));
+    cluster.delete("web", 0).await;
     cluster.stop().await;
 }
 

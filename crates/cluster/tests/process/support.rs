@@ -235,23 +235,29 @@ impl ProcessCluster {
             let lines = self.log(pod, container, run).into_iter();
             lines.map(|(_, line)| line).collect()
         };
-        let logged = async {
-            while lines().len() < count {
-                tokio::task::yield_now().await;
-            }
-        };
-        let logged = tokio::time::timeout(TIMEOUT, logged).await;
-        assert!(logged.is_ok(), "{:?} {container} {:?}", self.tier, lines());
+        let expected = format!("{container} has logged {count} lines");
+        self.until_true(&expected, || lines().len() >= count).await;
         lines()
     }
 
+    /// The directory of a pod on its node.
+    pub(crate) fn pod_dir(&self, pod: &Pod) -> PathBuf {
+        self.data_dir.join("pods").join(pod.uid().unwrap())
+    }
+
     pub(crate) fn log_dir(&self, pod: &Pod, container: &str) -> PathBuf {
-        let uid = pod.uid().unwrap();
-        self.data_dir
-            .join("pods")
-            .join(uid)
-            .join("logs")
-            .join(container)
+        self.pod_dir(pod).join("logs").join(container)
+    }
+
+    /// Waits for a condition of which no object has a change.
+    pub(crate) async fn until_true(&self, expected: &str, condition: impl Fn() -> bool) {
+        let met = async {
+            while !condition() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let met = tokio::time::timeout(TIMEOUT, met).await;
+        assert!(met.is_ok(), "{:?}: {expected}", self.tier);
     }
 
     /// The lines of a file in `$DIR`.
@@ -262,12 +268,21 @@ impl ProcessCluster {
 
     /// The command lines of the processes of a pod, without those of shims.
     pub(crate) fn processes(&self, pod: &Pod) -> Vec<String> {
+        let processes = self.processes_with_ids(pod);
+        processes.map(|(_, command)| command).collect()
+    }
+
+    /// The ID of a process of a pod whose command line contains the text.
+    pub(crate) fn process_id(&self, pod: &Pod, text: &str) -> Option<String> {
+        let mut processes = self.processes_with_ids(pod);
+        let found = processes.find(|(_, command)| command.contains(text));
+        found.map(|(pid, _)| pid)
+    }
+
+    fn processes_with_ids(&self, pod: &Pod) -> impl Iterator<Item = (String, String)> {
         let marker = format!("{}/{}", self.data_dir.display(), pod.uid().unwrap());
         let processes = with_variable("BELLEROPHON_POD", &marker).into_iter();
-        processes
-            .map(|(_, command)| command)
-            .filter(|command| !command.contains("process-runtime-shim"))
-            .collect()
+        processes.filter(|(_, command)| !command.contains("process-runtime-shim"))
     }
 
     /// Kills the shims of all pods.
@@ -285,13 +300,10 @@ impl ProcessCluster {
 
     /// Waits until no process of a pod is left.
     pub(crate) async fn until_no_process(&self, pod: &Pod) {
-        let ended = async {
-            while !self.processes(pod).is_empty() {
-                tokio::task::yield_now().await;
-            }
-        };
-        let ended = tokio::time::timeout(TIMEOUT, ended).await;
-        assert!(ended.is_ok(), "{:?} {:?}", self.tier, self.processes(pod));
+        self.until_true("no process of the pod is left", || {
+            self.processes(pod).is_empty()
+        })
+        .await;
     }
 }
 

@@ -129,7 +129,9 @@ async fn run_node(force_tier_b: bool, data_dir: PathBuf, pods: u8) -> Result<(),
             streams: runtime::Streams::default(),
             mounts: Vec::new(),
             log_path: data_dir.join(format!("pod-{number}/0.log")),
+            read_only_root: false,
             limits: runtime::Limits::default(),
+            target: None,
         };
         let container = sandbox.start_container(config).await?;
         let log = runtime::logs::ReadOptions {

@@ -75,7 +75,7 @@ fn set_up(start: &ContainerStart, mut fds: Vec<OwnedFd>) -> Result<Command, Star
         Join::NewMountNamespace => {
             unshare(CloneFlags::CLONE_NEWNS)
                 .map_err(|error| setup_error("create a mount namespace", &error.into()))?;
-            mounts::set_up_container(&spec.mounts)
+            mounts::set_up_container(spec)
                 .map_err(|message| StartError::new(StartErrorKind::Mount, message))?;
         }
         Join::Container => {

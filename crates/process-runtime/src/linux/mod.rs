@@ -11,6 +11,7 @@
 mod container;
 mod devices;
 mod launch;
+mod listeners;
 mod mounts;
 mod namespaces;
 mod netlink;
@@ -21,6 +22,7 @@ mod supervisor;
 mod procfs;
 
 pub(crate) use self::launch::{Launcher, ShimProcess};
+pub(crate) use self::listeners::wildcard_listeners;
 pub(crate) use self::procfs::{kill_with_environment, with_environment};
 
 use std::ffi::OsString;

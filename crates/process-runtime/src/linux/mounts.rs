@@ -7,7 +7,7 @@
 //! Guarantees: a `subPath` never leaves its volume; mounts are not visible on the node.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -22,6 +22,7 @@ use rustix::mount::{
 
 use super::devices;
 use crate::config::Mount;
+use crate::protocol::ProcessSpec;
 
 /// The limit of symbolic links in a path, as in the kernel.
 const LINKS_MAX: usize = 40;
@@ -43,8 +44,19 @@ fn mount_proc() -> io::Result<()> {
     Ok(mount("proc", "/proc", "proc", flags, None)?)
 }
 
+/// Mounts a tmpfs for a volume, which every user can write. Mirrors the emptyDir of the kubelet with
+/// medium `Memory`.
+pub(super) fn mount_volume_tmpfs(target: &Path, size_bytes: Option<u64>) -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let size = size_bytes.map(|size| format!(",size={size}"));
+    let options = format!("mode=0777{}", size.unwrap_or_default());
+    let options = CString::new(options).expect("numbers have no zero byte");
+    Ok(mount("tmpfs", target, "tmpfs", flags, options.as_c_str())?)
+}
+
 /// Mounts `/proc` and the volumes of a container in a new mount namespace.
-pub(super) fn set_up_container(mounts: &[Mount]) -> Result<(), String> {
+pub(super) fn set_up_container(spec: &ProcessSpec) -> Result<(), String> {
+    let mounts = &spec.mounts;
     mount_proc().map_err(|error| format!("mount /proc: {error}"))?;
     let mut root = Root::default();
     // Sources are opened before a mount can hide them.
@@ -58,8 +70,50 @@ pub(super) fn set_up_container(mounts: &[Mount]) -> Result<(), String> {
         root.mount(mount, &source)
             .map_err(|e| describe(mount, &e))?;
     }
-    root.finish()
-        .map_err(|error| format!("unmount the old root: {error}"))
+    let volumes = root
+        .finish()
+        .map_err(|error| format!("unmount the old root: {error}"))?;
+    if spec.read_only_root {
+        make_root_read_only(&volumes)
+            .map_err(|error| format!("make the root file system read-only: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Makes everything read-only that is neither a volume nor of the kernel.
+fn make_root_read_only(volumes: &[PathBuf]) -> io::Result<()> {
+    let kernel = ["/proc", "/dev", "/sys"].map(PathBuf::from);
+    let excluded: Vec<&PathBuf> = kernel.iter().chain(volumes).collect();
+    for mount_point in mount_points(&fs::read_to_string("/proc/self/mountinfo")?) {
+        if !excluded.iter().any(|path| mount_point.starts_with(path)) {
+            match remount_read_only(&mount_point) {
+                // A mount below one that was mounted later cannot be reached.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                result => result.map_err(|error| {
+                    let path = mount_point.display();
+                    io::Error::new(error.kind(), format!("{path}: {error}"))
+                })?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The mount points of proc_pid_mountinfo(5), in which blanks and backslashes are escaped.
+fn mount_points(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
+    let fields = mountinfo.lines();
+    let fields = fields.filter_map(|line| line.split(' ').nth(4));
+    fields.map(|field| {
+        let unescaped = [
+            ("\\040", " "),
+            ("\\011", "\t"),
+            ("\\012", "\n"),
+            ("\\134", "\\"),
+        ];
+        let unescape = |path: String, (escaped, text): (&str, &str)| path.replace(escaped, text);
+        let path = unescaped.into_iter().fold(field.to_owned(), unescape);
+        path.into()
+    })
 }
 
 fn describe(mount: &Mount, error: &io::Error) -> String {
@@ -78,14 +132,34 @@ fn open_source(mount: &Mount) -> io::Result<OwnedFd> {
     match mount.sub_path.as_deref() {
         None => Ok(volume),
         Some(sub_path) if sub_path.as_os_str().is_empty() => Ok(volume),
-        Some(sub_path) => {
-            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-            let mode = Mode::empty();
-            Ok(rustix::fs::openat2(
-                &volume, sub_path, flags, mode, resolve,
-            )?)
-        }
+        Some(sub_path) => match open_beneath(&volume, sub_path) {
+            Err(rustix::io::Errno::NOENT) if mount.create_sub_path => {
+                create_beneath(&volume, sub_path)?;
+                Ok(open_beneath(&volume, sub_path)?)
+            }
+            opened => Ok(opened?),
+        },
     }
+}
+
+fn open_beneath(volume: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(volume, path, flags, Mode::empty(), resolve)
+}
+
+/// Creates the directories of a path below a volume.
+fn create_beneath(volume: &OwnedFd, path: &Path) -> io::Result<()> {
+    let mut created = PathBuf::new();
+    for name in names(path) {
+        let parent = open_beneath(volume, &created.join("."))?;
+        match rustix::fs::mkdirat(&parent, name.as_os_str(), Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        created.push(name);
+    }
+    Ok(())
 }
 
 fn descriptor_path(fd: impl AsFd) -> PathBuf {
@@ -207,13 +281,14 @@ impl Root {
         Ok(())
     }
 
-    /// Unmounts the old root, which has the sources of the mounts until then.
-    fn finish(self) -> io::Result<()> {
+    /// Unmounts the old root, which has the sources of the mounts until then; returns the mount
+    /// paths of the volumes.
+    fn finish(self) -> io::Result<Vec<PathBuf>> {
         if self.replaced {
             unmount(OLD_ROOT, UnmountFlags::DETACH)?;
             fs::remove_dir(OLD_ROOT)?;
         }
-        Ok(())
+        Ok(self.volumes)
     }
 }
 

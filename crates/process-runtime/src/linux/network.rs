@@ -16,7 +16,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::netlink::{LOOPBACK, Netlink};
-use crate::protocol::SandboxSetup;
+use crate::protocol::{SandboxSetup, Transport};
 
 /// The name and index of the link to the other namespace.
 const LINK_NAME: &str = "eth0";
@@ -79,25 +79,32 @@ impl Network {
         })
     }
 
-    /// Creates a TCP socket. With a source address, the peer is reached as from another pod.
-    pub(super) fn socket(&self, source: Option<SocketAddr>, ipv6: bool) -> io::Result<OwnedFd> {
+    /// Creates a socket. With a source address, the peer is reached as from another pod.
+    pub(super) fn socket(
+        &self,
+        transport: Transport,
+        source: Option<SocketAddr>,
+        ipv6: bool,
+    ) -> io::Result<OwnedFd> {
         match source {
-            None => tcp_socket(ipv6),
+            None => new_socket(transport, ipv6),
             Some(source) => self.in_service_namespace(|| {
-                let socket = tcp_socket(ipv6)?;
+                let socket = new_socket(transport, ipv6)?;
                 rustix::net::bind(&socket, &source)?;
                 Ok(socket)
             }),
         }
     }
 
-    /// Creates a listening TCP socket for an address that is not the pod's.
-    pub(super) fn listen(&self, address: SocketAddr) -> io::Result<OwnedFd> {
+    /// Creates a listening socket for an address that is not the pod's.
+    pub(super) fn listen(&self, transport: Transport, address: SocketAddr) -> io::Result<OwnedFd> {
         self.in_service_namespace(|| {
-            let socket = tcp_socket(address.is_ipv6())?;
+            let socket = new_socket(transport, address.is_ipv6())?;
             rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
             rustix::net::bind(&socket, &address)?;
-            rustix::net::listen(&socket, BACKLOG)?;
+            if transport == Transport::Tcp {
+                rustix::net::listen(&socket, BACKLOG)?;
+            }
             Ok(socket)
         })
     }
@@ -134,17 +141,16 @@ fn connect(
     pod_links.add_default_route(LINK, ip)
 }
 
-fn tcp_socket(ipv6: bool) -> io::Result<OwnedFd> {
+fn new_socket(transport: Transport, ipv6: bool) -> io::Result<OwnedFd> {
+    let socket_type = match transport {
+        Transport::Tcp => SocketType::STREAM,
+        Transport::Udp => SocketType::DGRAM,
+    };
     let family = if ipv6 {
         AddressFamily::INET6
     } else {
         AddressFamily::INET
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(
-        family,
-        SocketType::STREAM,
-        flags,
-        None,
-    )?)
+    Ok(rustix::net::socket_with(family, socket_type, flags, None)?)
 }

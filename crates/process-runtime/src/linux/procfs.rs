@@ -24,6 +24,24 @@ fn parent(stat: &str) -> Option<Pid> {
     Pid::from_raw(rest.split_whitespace().nth(1)?.parse().ok()?)
 }
 
+/// The session of a process, in the same format.
+fn session(stat: &str) -> Option<Pid> {
+    let rest = stat.get(stat.rfind(')')? + 1..)?;
+    Pid::from_raw(rest.split_whitespace().nth(3)?.parse().ok()?)
+}
+
+/// Kills the processes of a session whose leader has ended.
+pub(super) fn kill_session(leader: Pid) -> io::Result<()> {
+    for pid in pids()? {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        if stat.ok().as_deref().and_then(session) == Some(leader) {
+            // It may have ended.
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+    Ok(())
+}
+
 /// All descendants of a process.
 fn descendants(root: Pid) -> io::Result<Vec<Pid>> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
@@ -179,6 +197,12 @@ mod tests {
         };
         assert_eq!(cpu_ticks(stat), Some(expected));
         assert_eq!(cpu_ticks("12 (a) S 7"), None);
+    }
+
+    #[test]
+    fn session_is_read_behind_any_name() {
+        assert_eq!(session("12 (a) S 1) S 7 12 13 0"), Pid::from_raw(13));
+        assert_eq!(session("12 (a) S 7"), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus as RawStatus};
 use super::container::{ContainerStart, Join};
 use super::namespaces::{self, PidNamespace};
 use super::network::Network;
-use super::{Stage, devices, procfs, stage_command};
+use super::{Stage, devices, mounts, procfs, stage_command};
 use crate::error::{StartError, StartErrorKind};
 use crate::frame::{self, Receiver};
 use crate::protocol::{Call, Failure, Message, ProcessSpec, Request, WaitStatus};
@@ -71,6 +71,8 @@ struct Process {
     pid: Pid,
     /// The container of which it is the main process, or in which it was executed.
     container: u64,
+    /// Whether it is the main process of a container in the PID namespace of another one.
+    shares_pids: bool,
     starting: Option<Starting>,
     failed: bool,
 }
@@ -91,6 +93,16 @@ struct Supervisor {
     receiver: Receiver,
     sandbox: Option<Sandbox>,
     processes: HashMap<u64, Process>,
+}
+
+/// Where a process starts.
+enum Place {
+    /// As the main process of a container.
+    New,
+    /// As the main process of a container in the PID namespace of another one.
+    Beside { target: u64 },
+    /// In a container that is running.
+    Inside { container: u64 },
 }
 
 /// What the reply to a request has.
@@ -202,6 +214,10 @@ impl Supervisor {
                 self.ended(pid, status)?;
             }
         }
+        if process.shares_pids {
+            // The kernel kills only what is in a PID namespace whose first process has ended.
+            procfs::kill_session(pid)?;
+        }
         if process.failed {
             return Ok(());
         }
@@ -254,8 +270,16 @@ impl Supervisor {
                 self.sandbox = Some(set_up().map_err(|error| Failure::new(what, &error))?);
                 Ok(Some(Answer::default()))
             }
-            Request::Start { process, spec } => {
-                let start = self.start(call, process, process, spec, fds);
+            Request::Start {
+                process,
+                spec,
+                target,
+            } => {
+                let place = match target {
+                    Some(target) => Place::Beside { target },
+                    None => Place::New,
+                };
+                let start = self.start(call, process, place, spec, fds);
                 start.map_err(|error| start_failure(&error)).map(|()| None)
             }
             Request::Exec {
@@ -263,7 +287,8 @@ impl Supervisor {
                 container,
                 spec,
             } => {
-                let start = self.start(call, process, container, spec, fds);
+                let place = Place::Inside { container };
+                let start = self.start(call, process, place, spec, fds);
                 start.map_err(|error| start_failure(&error)).map(|()| None)
             }
             Request::Signal { process, signal } => {
@@ -286,15 +311,25 @@ impl Supervisor {
                     ..Answer::default()
                 }))
             }
-            Request::Socket { source, ipv6 } => {
-                let socket = self.network()?.socket(source, ipv6);
+            Request::Socket {
+                transport,
+                source,
+                ipv6,
+            } => {
+                let socket = self.network()?.socket(transport, source, ipv6);
                 let failure = |error| Failure::new("cannot create a socket", &error);
                 Ok(Some(Answer::descriptor(socket.map_err(failure)?)))
             }
-            Request::Listen { address } => {
-                let socket = self.network()?.listen(address);
+            Request::Listen { transport, address } => {
+                let socket = self.network()?.listen(transport, address);
                 let failure = |error| Failure::new(&format!("cannot listen on {address}"), &error);
                 Ok(Some(Answer::descriptor(socket.map_err(failure)?)))
+            }
+            Request::MountTmpfs { path, size_bytes } => {
+                let mounted = mounts::mount_volume_tmpfs(&path, size_bytes);
+                let what = format!("cannot mount a tmpfs on {}", path.display());
+                mounted.map_err(|error| Failure::new(&what, &error))?;
+                Ok(Some(Answer::default()))
             }
         }
     }
@@ -302,10 +337,9 @@ impl Supervisor {
     /// Measures the processes of a container: in tier A those of its PID namespace, in tier B all
     /// descendants.
     fn usage(&self, container: u64) -> io::Result<Usage> {
-        let process = self.processes.get(&container);
-        let process = process.ok_or_else(|| io::Error::other("the container is not running"))?;
+        let main = self.main(container)?;
         match self.tier {
-            Tier::A => procfs::usage_of_namespace(process.pid),
+            Tier::A => procfs::usage_of_namespace(main),
             Tier::B => procfs::usage_of_descendants(),
         }
     }
@@ -334,17 +368,13 @@ impl Supervisor {
         &mut self,
         request: u64,
         id: u64,
-        container: u64,
+        place: Place,
         spec: ProcessSpec,
         mut fds: Vec<OwnedFd>,
     ) -> io::Result<()> {
         let (socket, child_socket) = UnixStream::pair()?;
         socket.set_write_timeout(Some(SETUP_TIMEOUT))?;
         let mut command = stage_command(Stage::Container, OwnedFd::from(child_socket));
-        let main = (id != container)
-            .then(|| self.processes.get(&container).map(|process| process.pid))
-            .map(|pid| pid.ok_or_else(|| io::Error::other("the container is not running")))
-            .transpose()?;
         let mut terminal = None;
         if spec.tty {
             let (master, slave) = devices::open_terminal()?;
@@ -352,14 +382,19 @@ impl Supervisor {
             terminal = Some(master);
         }
         let mut join = Join::None;
-        let pid = match (&self.sandbox, main) {
+        let pid = match (&self.sandbox, &place) {
             (None, _) => Pid::from_child(&command.spawn()?),
-            (Some(sandbox), None) => {
+            (Some(sandbox), Place::New) => {
                 join = Join::NewMountNamespace;
                 sandbox.pids.spawn_in_new(&mut command)?
             }
-            (Some(sandbox), Some(main)) => {
+            (Some(sandbox), Place::Beside { target }) => {
+                join = Join::NewMountNamespace;
+                sandbox.pids.spawn_in(self.main(*target)?, &mut command)?
+            }
+            (Some(sandbox), Place::Inside { container }) => {
                 join = Join::Container;
+                let main = self.main(*container)?;
                 fds.extend(namespaces::of_container(main)?);
                 sandbox.pids.spawn_in(main, &mut command)?
             }
@@ -367,9 +402,14 @@ impl Supervisor {
         // The command has a copy of the child's socket.
         drop(command);
         let start = ContainerStart { spec, join };
+        let container = match place {
+            Place::New | Place::Beside { .. } => id,
+            Place::Inside { container } => container,
+        };
         let process = Process {
             pid,
             container,
+            shares_pids: self.sandbox.is_some() && matches!(place, Place::Beside { .. }),
             starting: Some(Starting {
                 request,
                 receiver: Receiver::default(),
@@ -382,6 +422,13 @@ impl Supervisor {
         // A child that ended early is reported by its wait status.
         let _ = frame::send(&socket, &start, fds);
         Ok(())
+    }
+
+    /// The main process of a container.
+    fn main(&self, container: u64) -> io::Result<Pid> {
+        let process = self.processes.get(&container);
+        let process = process.ok_or_else(|| io::Error::other("the container is not running"))?;
+        Ok(process.pid)
     }
 
     /// Reads from the socket of a starting process: an error, or its end.

@@ -119,7 +119,9 @@ pub(crate) fn container(pod: &Pod, argv: &[&str]) -> ContainerConfig {
         streams: Streams::default(),
         mounts: Vec::new(),
         log_path: pod.dir.join(format!("{number}.log")),
+        read_only_root: false,
         limits: Limits::default(),
+        target: None,
     }
 }
 

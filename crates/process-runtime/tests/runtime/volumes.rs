@@ -16,6 +16,7 @@ fn mount(source: &Path, target: &str) -> Mount {
         target: target.into(),
         sub_path: None,
         read_only: false,
+        create_sub_path: false,
     }
 }
 
@@ -125,6 +126,62 @@ async fn read_only_volumes_cannot_be_written() {
     let (code, output) = pod.run(config).await;
     assert_eq!(code, 1);
     assert!(output.contains("Read-only file system"), "{output}");
+}
+
+#[tokio::test]
+async fn read_only_root_leaves_volumes_writable() {
+    let Some(mut node) = Node::start_in_tier_a().await else {
+        return;
+    };
+    let pod = node.pod().await;
+    let volume = pod.dir.join("volume");
+    fs::create_dir(&volume).unwrap();
+    let script = "touch /data/new && echo > /dev/null && cat /proc/self/comm
+                  touch /tmp/new; touch /etc/new; touch /new";
+    let mut config = container(&pod, &[script]);
+    config.mounts = vec![mount(&volume, "/data")];
+    config.read_only_root = true;
+    let (code, output) = pod.run(config).await;
+    assert_eq!(code, 1, "{output}");
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!(lines[0], "cat", "{output}");
+    let refused = |line: &&str| line.ends_with("Read-only file system");
+    assert_eq!(
+        lines[1..].iter().copied().filter(|it| refused(it)).count(),
+        3,
+        "{output}"
+    );
+    assert!(volume.join("new").exists());
+}
+
+#[tokio::test]
+async fn tmpfs_is_shared_by_the_containers_of_a_pod() {
+    let Some(mut node) = Node::start_in_tier_a().await else {
+        return;
+    };
+    let pod = node.pod().await;
+    let volume = pod.dir.join("volume");
+    fs::create_dir(&volume).unwrap();
+    let mounted = pod.sandbox.mount_tmpfs(volume.clone(), Some(1 << 20)).await;
+    mounted.unwrap();
+    let run = |script: &str, sub_path: Option<&str>| {
+        let mut config = container(&pod, &[script]);
+        config.mounts = vec![Mount {
+            sub_path: sub_path.map(PathBuf::from),
+            create_sub_path: true,
+            ..mount(&volume, "/cache")
+        }];
+        pod.run(config)
+    };
+    let script =
+        "stat --file-system --format %T /cache; stat --format %a /cache; echo a > /cache/b";
+    assert_eq!(run(script, None).await, (0, "tmpfs\n777\n".to_owned()));
+    assert_eq!(run("cat /cache/b", None).await, (0, "a\n".to_owned()));
+    assert_eq!(run("ls /cache; touch /cache/c", Some("x/y")).await.1, "");
+    assert_eq!(run("ls /cache/x/y", None).await.1, "c\n");
+    let (code, _) = run("head --bytes 2M /dev/zero > /cache/large", None).await;
+    assert_eq!(code, 1);
+    assert_eq!(fs::read_dir(&volume).unwrap().count(), 0);
 }
 
 #[tokio::test]

@@ -122,7 +122,7 @@ fn initialized<I: Send + 'static>(
         .containers
         .iter()
         .filter(is_incomplete)
-        .map(|container| container.spec(pod).name.as_str())
+        .map(|container| container.spec(pod).name.clone())
         .collect();
     ConditionValue::FALSE
         .with_reason("ContainersNotInitialized")

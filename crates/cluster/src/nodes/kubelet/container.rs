@@ -5,6 +5,7 @@
 //! Guarantees: at most one instance at a time; the restart count increases when the restarted
 //! container is running.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,6 +17,7 @@ use super::super::runtime::{
 };
 use super::super::time::after;
 use super::backoff::Backoff;
+use super::ephemeral;
 use super::events::{self, PodEvent};
 use super::pod_worker::SyncResult;
 use super::restart_policy;
@@ -42,14 +44,22 @@ const REMOVED_MESSAGE: &str = "The container is removed because RestartAllContai
 /// One container of a pod.
 pub(crate) struct PodContainer<I> {
     pub(crate) container_type: ContainerType,
-    /// Its index in `spec.initContainers` or `spec.containers`.
-    index: usize,
+    position: Position,
     pub(crate) phase: ContainerPhase<I>,
     /// How the previous instance ended.
     pub(crate) last_exit: Option<Exit>,
     pub(crate) restart_count: i32,
     failures: i32,
     backoff: Backoff,
+}
+
+/// Where a container is in the spec of its pod.
+#[derive(Clone, Debug)]
+enum Position {
+    /// The index in `spec.initContainers` or `spec.containers`, which do not change.
+    Index(usize),
+    /// The name in `spec.ephemeralContainers`, in which others are inserted.
+    Name(String),
 }
 
 /// The phase of a container.
@@ -97,10 +107,19 @@ pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = (ContainerType, usiz
 }
 
 impl<I: Send + 'static> PodContainer<I> {
+    /// A container or init container.
     pub(super) fn new(container_type: ContainerType, index: usize) -> Self {
+        Self::at(container_type, Position::Index(index))
+    }
+
+    pub(super) fn ephemeral(name: &str) -> Self {
+        Self::at(ContainerType::Ephemeral, Position::Name(name.to_owned()))
+    }
+
+    fn at(container_type: ContainerType, position: Position) -> Self {
         Self {
             container_type,
-            index,
+            position,
             phase: ContainerPhase::Waiting,
             last_exit: None,
             restart_count: 0,
@@ -130,8 +149,9 @@ impl<I: Send + 'static> PodContainer<I> {
         self.last_exit = last_terminated.map(|terminated| exit_of(terminated, now));
         if let Some(running) = state.and_then(|state| state.running.as_ref()) {
             let since = running.started_at.as_ref().map_or(now, |time| time.0);
+            let spec = self.spec(pod);
             self.phase = match runtime
-                .find(&self.config(pod), since)
+                .find(&self.config(pod, &spec), since)
                 .filter(|_| since >= node_booted_at)
             {
                 Some(instance) => ContainerPhase::Active {
@@ -172,7 +192,7 @@ impl<I: Send + 'static> PodContainer<I> {
         let is_lost = exit.exit_code == LOST_EXIT_CODE && exit.reason == LOST_REASON;
         let starts_again = match self.container_type {
             ContainerType::Init => is_lost || exit.finished_at < node_booted_at,
-            ContainerType::Sidecar | ContainerType::App => {
+            ContainerType::Sidecar | ContainerType::App | ContainerType::Ephemeral => {
                 is_lost && self.should_restart_after(exit, pod)
             }
         };
@@ -183,15 +203,26 @@ impl<I: Send + 'static> PodContainer<I> {
     }
 
     /// The container in the pod's spec.
-    pub(crate) fn spec<'a>(&self, pod: &'a Pod) -> &'a Container {
+    pub(crate) fn spec<'a>(&self, pod: &'a Pod) -> Cow<'a, Container> {
         let spec = pod.spec.as_ref().expect("a synced pod has a spec");
-        match self.container_type {
-            ContainerType::App => &spec.containers[self.index],
-            ContainerType::Init | ContainerType::Sidecar => &spec
-                .init_containers
-                .as_ref()
-                .expect("the container type was read from this list")[self.index],
+        let in_list = "the container was read from this list, of which nothing is removed";
+        match (&self.position, self.container_type) {
+            (Position::Index(index), ContainerType::App) => Cow::Borrowed(&spec.containers[*index]),
+            (Position::Index(index), _) => {
+                let init_containers = spec.init_containers.as_ref().expect(in_list);
+                Cow::Borrowed(&init_containers[*index])
+            }
+            (Position::Name(name), _) => {
+                let mut containers = spec.ephemeral_containers.iter().flatten();
+                let found = containers.find(|it| it.name == *name).expect(in_list);
+                Cow::Owned(ephemeral::container(found))
+            }
         }
+    }
+
+    /// Whether it is the ephemeral container of that name.
+    pub(super) fn is_ephemeral(&self, name: &str) -> bool {
+        matches!(&self.position, Position::Name(it) if it == name)
     }
 
     /// How its instance ended, if it has ended.
@@ -237,7 +268,7 @@ impl<I: Send + 'static> PodContainer<I> {
                     ..
                 }
             ),
-            ContainerType::App => true,
+            ContainerType::App | ContainerType::Ephemeral => true,
         }
     }
 
@@ -261,13 +292,13 @@ impl<I: Send + 'static> PodContainer<I> {
     /// Applies the restart policy. Mirrors `ShouldContainerBeRestarted`.
     fn should_restart_after(&self, exit: &Exit, pod: &Pod) -> bool {
         let container = self.spec(pod);
-        restart_policy::should_restart(self.container_type, container, pod, exit.exit_code)
+        restart_policy::should_restart(self.container_type, &container, pod, exit.exit_code)
     }
 
     /// Whether its end restarts all containers of the pod.
     pub(super) fn restarts_all_containers(&self, pod: &Pod) -> bool {
         self.exit().is_some_and(|exit| {
-            restart_policy::restarts_all_containers(self.spec(pod), exit.exit_code)
+            restart_policy::restarts_all_containers(&self.spec(pod), exit.exit_code)
         })
     }
 
@@ -287,7 +318,7 @@ impl<I: Send + 'static> PodContainer<I> {
         self.backoff = Backoff::default();
     }
 
-    fn config<'a>(&self, pod: &'a Pod) -> ContainerConfig<'a> {
+    fn config<'a>(&self, pod: &'a Pod, container: &'a Container) -> ContainerConfig<'a> {
         // The restart count increases only once the restarted container is running.
         let is_starting = matches!(
             self.phase,
@@ -300,7 +331,7 @@ impl<I: Send + 'static> PodContainer<I> {
         let is_restart = is_starting && self.last_exit.is_some();
         ContainerConfig {
             pod,
-            container: self.spec(pod),
+            container,
             container_type: self.container_type,
             attempt: self.restart_count + i32::from(is_restart),
             failures: self.failures,
@@ -315,7 +346,8 @@ impl<I: Send + 'static> PodContainer<I> {
         now: Timestamp,
         result: &mut SyncResult,
     ) -> bool {
-        let config = self.config(pod);
+        let spec = self.spec(pod);
+        let config = self.config(pod, &spec);
         let container = config.container;
         let ContainerPhase::Active {
             instance,
@@ -429,7 +461,7 @@ impl<I: Send + 'static> PodContainer<I> {
             self.backoff.next(exit.finished_at, now);
             self.last_exit = Some(exit);
         }
-        let instance = runtime.start(&self.config(pod), now);
+        let instance = runtime.start(&self.config(pod, &self.spec(pod)), now);
         self.phase = ContainerPhase::Active {
             instance,
             observed: InstanceState::Creating,
@@ -450,7 +482,7 @@ impl<I: Send + 'static> PodContainer<I> {
         if let ContainerPhase::Active { instance, .. } = &mut self.phase {
             runtime.stop(instance, now, grace_period);
         }
-        self.mark_stopping(events::stopping(self.spec(pod)), result)
+        self.mark_stopping(events::stopping(&self.spec(pod)), result)
     }
 
     /// Runs the preStop hook of a sidecar that is stopped when its turn comes; returns whether this
@@ -466,7 +498,7 @@ impl<I: Send + 'static> PodContainer<I> {
         if let ContainerPhase::Active { instance, .. } = &mut self.phase {
             runtime.pre_stop(instance, now, grace_period);
         }
-        self.mark_stopping(events::stopping(self.spec(pod)), result)
+        self.mark_stopping(events::stopping(&self.spec(pod)), result)
     }
 
     /// Stops its instance without a grace period, because all containers of the pod are restarted;

@@ -1,21 +1,46 @@
-//! Ephemeral containers, which are not supported.
+//! Ephemeral containers (`kubectl debug`).
 //!
-//! In: the ephemeral containers of a pod. Out: statuses that they cannot run, so that
-//! `kubectl debug` does not wait for them.
+//! In: the ephemeral containers of a pod. Out: the fields that they share with containers; where the
+//! runtime cannot run them, statuses that say so, for which `kubectl debug` does not wait.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateTerminated, ContainerStatus, EphemeralContainer, Pod,
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, EphemeralContainer, Pod,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 const REASON: &str = "ContainerCannotRun";
-const MESSAGE: &str = "ephemeral containers are not supported by this node; use kubectl exec";
+const MESSAGE: &str = "simulated pods run no ephemeral containers; \
+                       start the cluster with `bellerophon up --runtime process`";
 /// As of containers that cannot be started.
 const EXIT_CODE: i32 = 128;
 
-/// The statuses of all ephemeral containers; `None` if there are none.
-pub(super) fn statuses(pod: &Pod, now: Timestamp) -> Option<Vec<ContainerStatus>> {
+/// The fields of an ephemeral container that containers have. Validation allows no others, such as
+/// probes and hooks.
+pub(in crate::nodes) fn container(ephemeral: &EphemeralContainer) -> Container {
+    let ephemeral = ephemeral.clone();
+    Container {
+        name: ephemeral.name,
+        image: ephemeral.image,
+        image_pull_policy: ephemeral.image_pull_policy,
+        command: ephemeral.command,
+        args: ephemeral.args,
+        working_dir: ephemeral.working_dir,
+        env: ephemeral.env,
+        env_from: ephemeral.env_from,
+        volume_mounts: ephemeral.volume_mounts,
+        security_context: ephemeral.security_context,
+        stdin: ephemeral.stdin,
+        stdin_once: ephemeral.stdin_once,
+        tty: ephemeral.tty,
+        termination_message_path: ephemeral.termination_message_path,
+        termination_message_policy: ephemeral.termination_message_policy,
+        ..Container::default()
+    }
+}
+
+/// The statuses of all ephemeral containers of a pod that cannot run them; `None` if there are none.
+pub(super) fn unsupported_statuses(pod: &Pod, now: Timestamp) -> Option<Vec<ContainerStatus>> {
     let containers = pod.spec.as_ref()?.ephemeral_containers.as_ref()?;
     let current = pod.status.as_ref();
     let current = current.and_then(|status| status.ephemeral_container_statuses.as_ref());
@@ -65,9 +90,12 @@ mod tests {
 
     #[test]
     fn ephemeral_container_is_terminated_with_a_reason() {
-        assert_eq!(statuses(&Pod::default(), Timestamp::UNIX_EPOCH), None);
+        assert_eq!(
+            unsupported_statuses(&Pod::default(), Timestamp::UNIX_EPOCH),
+            None
+        );
         let mut pod = pod(&["debugger"]);
-        let first = statuses(&pod, Timestamp::UNIX_EPOCH).unwrap();
+        let first = unsupported_statuses(&pod, Timestamp::UNIX_EPOCH).unwrap();
         let state = first[0].state.clone().and_then(|state| state.terminated);
         let terminated = state.unwrap();
         assert_eq!(terminated.reason.as_deref(), Some(REASON));
@@ -76,6 +104,6 @@ mod tests {
         pod.status
             .get_or_insert_default()
             .ephemeral_container_statuses = Some(first.clone());
-        assert_eq!(statuses(&pod, Timestamp::MAX), Some(first));
+        assert_eq!(unsupported_statuses(&pod, Timestamp::MAX), Some(first));
     }
 }

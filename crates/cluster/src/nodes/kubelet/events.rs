@@ -105,6 +105,11 @@ pub(crate) fn failed(message: &str) -> PodEvent {
     event(EventType::Warning, "Failed", "Creating", message)
 }
 
+pub(crate) fn failed_sandbox(message: String) -> PodEvent {
+    let reason = "FailedCreatePodSandBox";
+    event(EventType::Warning, reason, "Creating", message)
+}
+
 pub(crate) fn failed_mount(message: String) -> PodEvent {
     event(EventType::Warning, "FailedMount", "Mounting", message)
 }
@@ -133,13 +138,31 @@ pub(crate) fn hook_http_fallback(authority: &str) -> PodEvent {
 /// A pod of the host network on a node that has no host network for pods.
 pub(crate) fn host_network_not_supported() -> PodEvent {
     let message = "the node does not offer the host network: the pod has its own address, \
-                   and its host ports are not published";
+                   and programs of this machine reach only its host ports";
     event(
         EventType::Warning,
         "HostNetworkNotSupported",
         "Creating",
         message.into(),
     )
+}
+
+/// A host port that another process or pod has on this machine.
+pub(crate) fn host_port_taken(port: u16) -> PodEvent {
+    let message = format!(
+        "host port {port} is not published at 127.0.0.1, where another process or pod listens on \
+         it; pods reach it at the address of the node"
+    );
+    event(EventType::Warning, "HostPortTaken", "Creating", message)
+}
+
+/// A program that listens on all addresses, without a network of its own.
+pub(crate) fn wildcard_listener(container: &str, port: u16, pod_ip: &str) -> PodEvent {
+    let message = format!(
+        "container {container} listens on port {port} of all addresses: without namespaces, other \
+         pods cannot use the port; let it listen on $POD_IP ({pod_ip}), or see `bellerophon doctor`"
+    );
+    event(EventType::Warning, "WildcardListener", "Starting", message)
 }
 
 pub(crate) fn start_failed(container: &Container, reason: &str, message: &str) -> Vec<PodEvent> {

@@ -9,7 +9,7 @@
 mod backoff; // restart back-off of containers
 mod conditions; // pod conditions
 mod container; // one container of a pod
-mod ephemeral; // ephemeral containers
+pub(super) mod ephemeral; // ephemeral containers
 pub(super) mod events; // events of pods
 mod pod_worker; // the sync of one pod
 mod restart_policy; // restart policies and rules
@@ -37,7 +37,7 @@ use self::events::PodEvent;
 use self::pod_worker::PodWorker;
 use self::status::{StatusInputs, generate_pod_status, is_terminal_phase};
 use self::status_patch::{changed_fields, strategic_merge_patch};
-use super::runtime::{PodNode, Runtime};
+use super::runtime::{HandlerError, PodNode, Runtime};
 use super::simulated_node::{Power, SimulatedNode, SimulatedNodes};
 use super::time::remaining;
 use crate::api_errors::is_gone_or_conflict;
@@ -47,6 +47,9 @@ use crate::index;
 /// The maximum number of pods reconciled concurrently. A reconcile sends at most two requests, one
 /// after the other.
 const WORKERS: usize = 16;
+
+/// How long a pod waits for its RuntimeClass. Every attempt records an event.
+const HANDLER_RETRY: Duration = Duration::from_secs(10);
 
 /// Reconciles the pods of all simulated nodes.
 pub(crate) struct Kubelet<R: Runtime> {
@@ -112,7 +115,7 @@ impl<R: Runtime> Kubelet<R> {
         node: &SimulatedNode,
         now: Timestamp,
     ) -> SyncOutcome {
-        if R::HAS_POD_NETWORK {
+        if self.runtime.has_pod_network(pod) {
             let pod_node = PodNode {
                 name: node.name.clone(),
                 host_ip: node.host_ip().to_string(),
@@ -155,7 +158,8 @@ impl<R: Runtime> Kubelet<R> {
             host_ip: node.host_ip().to_string(),
             pod_ip: self.pod_ip(pod, node, worker.has_sandbox()),
             now,
-            scheme: R::SCHEME,
+            scheme: self.runtime.scheme(pod),
+            runs_ephemeral_containers: self.runtime.runs_ephemeral_containers(pod),
         };
         SyncOutcome {
             events: result.events,
@@ -172,7 +176,7 @@ impl<R: Runtime> Kubelet<R> {
             .and_then(|status| status.pod_ip.as_deref());
         // Pods on the host network have the IP of the node.
         let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network);
-        if host_network == Some(true) && !R::HAS_POD_NETWORK {
+        if host_network == Some(true) && !self.runtime.has_pod_network(pod) {
             return Some(node.host_ip().to_string());
         }
         if !has_sandbox && status_ip.is_none() {
@@ -180,6 +184,23 @@ impl<R: Runtime> Kubelet<R> {
         }
         let uid = pod.uid().unwrap_or_default();
         self.nodes.allocate_pod_ip(&node.name, &uid, status_ip)
+    }
+
+    /// Records that a pod cannot run, and tries again later.
+    fn handler_failed(
+        &self,
+        pod: &Pod,
+        node: &SimulatedNode,
+        error: HandlerError,
+    ) -> Result<Action, Error> {
+        match error {
+            HandlerError::Api(error) => Err(error.into()),
+            HandlerError::UnknownRuntimeClass(_) => {
+                let recorder = self.recorder.with_instance(node.name.as_str());
+                recorder.event(pod, events::failed_sandbox(error.to_string()));
+                Ok(Action::requeue_after(HANDLER_RETRY).reason("the RuntimeClass does not exist"))
+            }
+        }
     }
 
     async fn write_status(
@@ -264,6 +285,9 @@ impl<R: Runtime> Reconciler<Pod> for Kubelet<R> {
         // A terminal phase is final: no container is started again.
         if is_terminal_phase(phase) {
             return self.finish_pod(&req, pod).await;
+        }
+        if let Err(error) = self.runtime.select_handler(pod, &node.name).await {
+            return self.handler_failed(pod, &node, error);
         }
         let outcome = self.sync_pod(req.key(), pod, &node, req.now());
         if !outcome.events.is_empty() {

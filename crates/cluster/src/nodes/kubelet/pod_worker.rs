@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, EphemeralContainer, Pod};
 
 use super::super::runtime::{ContainerType, InstanceState, Runtime};
 use super::super::time::{after, remaining};
@@ -19,7 +19,8 @@ use super::events::{self, PodEvent};
 pub(crate) struct PodWorker<I> {
     /// The `startTime` of the pod.
     pub(crate) start_time: Timestamp,
-    /// Init containers and sidecars in the order of the spec, then app containers.
+    /// Init containers and sidecars in the order of the spec, then app containers, then ephemeral
+    /// containers that the runtime runs.
     pub(crate) containers: Vec<PodContainer<I>>,
     /// Set once the pod terminates.
     pub(crate) termination: Option<Termination>,
@@ -73,24 +74,21 @@ impl<I: Send + 'static> PodWorker<I> {
         now: Timestamp,
     ) -> Self {
         let status = pod.status.as_ref();
-        let container_status = |container_type: ContainerType, name: &str| {
-            let list = status.and_then(|status| match container_type {
-                ContainerType::App => status.container_statuses.as_ref(),
-                ContainerType::Init | ContainerType::Sidecar => {
-                    status.init_container_statuses.as_ref()
-                }
-            });
-            list.into_iter()
-                .flatten()
-                .find(|status| status.name == name)
+        let recover = |container: PodContainer<I>, name: &str| match container_status(
+            pod,
+            container.container_type,
+            name,
+        ) {
+            Some(status) => container.recover(runtime, pod, status, node_booted_at, now),
+            None => container,
         };
         let containers = containers(pod).map(|(container_type, index, container)| {
-            let pod_container = PodContainer::new(container_type, index);
-            match container_status(container_type, &container.name) {
-                Some(status) => pod_container.recover(runtime, pod, status, node_booted_at, now),
-                None => pod_container,
-            }
+            recover(PodContainer::new(container_type, index), &container.name)
         });
+        let ephemeral = ephemeral_containers(runtime, pod).iter();
+        let ephemeral = ephemeral
+            .map(|container| recover(PodContainer::ephemeral(&container.name), &container.name));
+        let containers = containers.chain(ephemeral);
         let start_time = status
             .and_then(|status| status.start_time.as_ref())
             .map_or(now, |time| time.0);
@@ -115,6 +113,7 @@ impl<I: Send + 'static> PodWorker<I> {
         loop {
             // Times requested by an earlier pass are outdated.
             result.next_sync = None;
+            self.add_ephemeral_containers(runtime, pod);
             self.check_termination(pod, now, &mut result);
             let mut changed = match self.termination {
                 Some(termination) => {
@@ -168,6 +167,16 @@ impl<I: Send + 'static> PodWorker<I> {
 
     fn has_started_app_containers(&self) -> bool {
         self.app_containers().any(PodContainer::has_started)
+    }
+
+    /// Adds the ephemeral containers that the pod has got since the last sync.
+    fn add_ephemeral_containers<R: Runtime<Instance = I>>(&mut self, runtime: &R, pod: &Pod) {
+        for container in ephemeral_containers(runtime, pod) {
+            let name = &container.name;
+            if !self.containers.iter().any(|it| it.is_ephemeral(name)) {
+                self.containers.push(PodContainer::ephemeral(name));
+            }
+        }
     }
 
     /// Decides whether the pod terminates.
@@ -250,8 +259,17 @@ impl<I: Send + 'static> PodWorker<I> {
         result: &mut SyncResult,
     ) -> bool {
         let has_started_app_containers = self.has_started_app_containers();
+        let has_sandbox = self.has_sandbox();
+        let (ephemeral, others): (Vec<_>, Vec<_>) = self
+            .containers
+            .iter_mut()
+            .partition(|container| container.container_type == ContainerType::Ephemeral);
         let mut changed = false;
-        for container in &mut self.containers {
+        // Mirrors computePodActions: ephemeral containers do not wait for init containers.
+        for container in ephemeral.into_iter().filter(|_| has_sandbox) {
+            changed |= container.ensure_started(runtime, pod, now, result);
+        }
+        for container in others {
             // Init containers do not run again once the app containers have started.
             if container.container_type == ContainerType::Init
                 && (has_started_app_containers || container.succeeded())
@@ -277,13 +295,21 @@ impl<I: Send + 'static> PodWorker<I> {
         result: &mut SyncResult,
     ) -> bool {
         let mut changed = false;
-        for container in self.containers.iter_mut().rev() {
+        // Ephemeral containers are not restarted.
+        let restarted =
+            |container: &&mut PodContainer<I>| container.container_type != ContainerType::Ephemeral;
+        for container in self.containers.iter_mut().rev().filter(restarted) {
             changed |= container.stop_for_restart(runtime, now, result);
         }
-        if self.containers.iter().any(PodContainer::is_running) {
+        if self
+            .containers
+            .iter_mut()
+            .filter(restarted)
+            .any(|it| it.is_running())
+        {
             return changed;
         }
-        for container in &mut self.containers {
+        for container in self.containers.iter_mut().filter(restarted) {
             container.remove(pod);
         }
         self.restarting_all = false;
@@ -327,4 +353,30 @@ impl<I: Send + 'static> PodWorker<I> {
         }
         changed
     }
+}
+
+/// The ephemeral containers that the runtime starts.
+fn ephemeral_containers<'a, R: Runtime>(runtime: &R, pod: &'a Pod) -> &'a [EphemeralContainer] {
+    let containers = pod
+        .spec
+        .as_ref()
+        .filter(|_| runtime.runs_ephemeral_containers(pod));
+    let containers = containers.and_then(|spec| spec.ephemeral_containers.as_deref());
+    containers.unwrap_or_default()
+}
+
+/// The current status of a container.
+fn container_status<'a>(
+    pod: &'a Pod,
+    container_type: ContainerType,
+    name: &str,
+) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let statuses = match container_type {
+        ContainerType::App => &status.container_statuses,
+        ContainerType::Init | ContainerType::Sidecar => &status.init_container_statuses,
+        ContainerType::Ephemeral => &status.ephemeral_container_statuses,
+    };
+    let mut statuses = statuses.iter().flatten();
+    statuses.find(|status| status.name == name)
 }

@@ -14,9 +14,12 @@ pub(super) fn should_restart(
     pod: &Pod,
     exit_code: i32,
 ) -> bool {
-    // An init container is not restarted after success, whatever the policy.
-    if container_type == ContainerType::Init && exit_code == 0 {
-        return false;
+    match container_type {
+        // An ephemeral container runs once.
+        ContainerType::Ephemeral => return false,
+        // An init container is not restarted after success, whatever the policy.
+        ContainerType::Init if exit_code == 0 => return false,
+        _ => {}
     }
     container_should_restart(container, pod, exit_code)
 }
@@ -100,6 +103,7 @@ mod tests {
             (ContainerType::App, "Never", json!({}), 1, false),
             (ContainerType::Init, "Always", json!({}), 0, false),
             (ContainerType::Init, "Always", json!({}), 1, true),
+            (ContainerType::Ephemeral, "Always", json!({}), 1, false),
             (
                 ContainerType::App,
                 "Always",

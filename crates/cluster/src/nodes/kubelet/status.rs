@@ -28,6 +28,8 @@ pub(crate) struct StatusInputs {
     pub(crate) now: Timestamp,
     /// The scheme of container and image IDs.
     pub(crate) scheme: &'static str,
+    /// Whether the runtime starts ephemeral containers.
+    pub(crate) runs_ephemeral_containers: bool,
 }
 
 pub(crate) fn is_terminal_phase(phase: Option<&str>) -> bool {
@@ -51,18 +53,20 @@ pub(crate) fn generate_pod_status<I: Send + 'static>(
     } else {
         pod_phase(worker)
     };
-    let (init_containers, mut app_containers): (Vec<_>, Vec<_>) = worker
-        .containers
-        .iter()
-        .partition(|container| container.container_type != ContainerType::App);
-    // Kubelets sort the statuses of app containers by name; init containers keep the spec's order.
-    app_containers.sort_by(|a, b| a.spec(pod).name.cmp(&b.spec(pod).name));
-    let statuses = |containers: Vec<&PodContainer<I>>| {
-        containers
-            .into_iter()
+    let statuses = |types: &[ContainerType]| {
+        worker
+            .containers
+            .iter()
+            .filter(|container| types.contains(&container.container_type))
             .map(|container| container_status(pod, worker, container, inputs))
             .collect::<Vec<_>>()
     };
+    let mut container_statuses = statuses(&[ContainerType::App]);
+    // Kubelets sort the statuses of containers by name; init containers keep the spec's order.
+    container_statuses.sort_by(|a, b| a.name.cmp(&b.name));
+    let init_container_statuses = statuses(&[ContainerType::Init, ContainerType::Sidecar]);
+    let mut ephemeral_statuses = statuses(&[ContainerType::Ephemeral]);
+    ephemeral_statuses.sort_by(|a, b| a.name.cmp(&b.name));
     let deadline_exceeded = worker.is_terminated() && exceeded_deadline(worker);
     let mut status = PodStatus {
         phase: Some(phase.to_owned()),
@@ -76,10 +80,13 @@ pub(crate) fn generate_pod_status<I: Send + 'static>(
             .as_ref()
             .map(|ip| vec![PodIP { ip: ip.clone() }]),
         start_time: Some(Time(worker.start_time)),
-        init_container_statuses: Some(statuses(init_containers))
+        init_container_statuses: Some(init_container_statuses)
             .filter(|statuses| !statuses.is_empty()),
-        container_statuses: Some(statuses(app_containers)),
-        ephemeral_container_statuses: ephemeral::statuses(pod, inputs.now),
+        container_statuses: Some(container_statuses),
+        ephemeral_container_statuses: match inputs.runs_ephemeral_containers {
+            true => Some(ephemeral_statuses).filter(|statuses| !statuses.is_empty()),
+            false => ephemeral::unsupported_statuses(pod, inputs.now),
+        },
         observed_generation: pod.metadata.generation,
         reason: deadline_exceeded.then(|| "DeadlineExceeded".into()),
         message: deadline_exceeded
@@ -136,8 +143,11 @@ fn container_status<I: Send + 'static>(
             observed: InstanceState::Running { started, ready, .. },
             ..
         } => {
-            let is_ready = *started && *ready && container.container_type != ContainerType::Init;
-            (*started, is_ready)
+            let can_be_ready = matches!(
+                container.container_type,
+                ContainerType::App | ContainerType::Sidecar
+            );
+            (*started, *started && *ready && can_be_ready)
         }
         ContainerPhase::Active {
             observed: InstanceState::Unhealthy { probe, .. },
@@ -161,7 +171,8 @@ fn container_status<I: Send + 'static>(
         container_id: has_run
             .then(|| container_id(pod, &spec.name, container.restart_count, inputs)),
         ready,
-        started: Some(started),
+        // Ephemeral containers have no startup.
+        started: (container.container_type != ContainerType::Ephemeral).then_some(started),
         restart_count: container.restart_count,
         state: Some(state),
         last_state,
@@ -177,10 +188,12 @@ fn container_states<I: Send + 'static>(
     inputs: &StatusInputs,
 ) -> (ContainerState, Option<ContainerState>) {
     let spec = container.spec(pod);
-    let has_init_containers = worker
-        .containers
-        .iter()
-        .any(|container| container.container_type != ContainerType::App);
+    let has_init_containers = worker.containers.iter().any(|container| {
+        matches!(
+            container.container_type,
+            ContainerType::Init | ContainerType::Sidecar
+        )
+    });
     let waiting_reason = if has_init_containers {
         "PodInitializing"
     } else {

@@ -22,10 +22,6 @@ pub(super) fn changed_fields(pod: &Pod, mut generated: PodStatus) -> Option<PodS
         &current.observed_generation,
         &mut generated.observed_generation,
     );
-    clear_if_equal(
-        &current.ephemeral_container_statuses,
-        &mut generated.ephemeral_container_statuses,
-    );
     clear_if_equal(&current.reason, &mut generated.reason);
     clear_if_equal(&current.message, &mut generated.message);
     // The start time never changes.
@@ -39,6 +35,10 @@ pub(super) fn changed_fields(pod: &Pod, mut generated: PodStatus) -> Option<PodS
     clear_if_statuses_equal(
         &current.init_container_statuses,
         &mut generated.init_container_statuses,
+    );
+    clear_if_statuses_equal(
+        &current.ephemeral_container_statuses,
+        &mut generated.ephemeral_container_statuses,
     );
     let conditions: Vec<_> = generated
         .conditions
@@ -101,11 +101,10 @@ pub(super) fn strategic_merge_patch(
         .iter()
         .flat_map(|status| status.conditions.iter().flatten())
         .collect();
-    for condition in body["status"]["conditions"]
-        .as_array_mut()
-        .into_iter()
-        .flatten()
-    {
+    // A null would remove all conditions.
+    let conditions = body.pointer_mut("/status/conditions");
+    let conditions = conditions.and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
         let Some(current) = current
             .iter()
             .find(|current| condition["type"] == current.type_)
@@ -164,5 +163,26 @@ fn truncate_to_seconds(time: &mut Option<Time>) {
         && let Ok(truncated) = Timestamp::from_second(time.0.as_second())
     {
         time.0 = truncated;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn patch_without_conditions_keeps_those_of_the_pod() {
+        // Such a patch used to have `conditions: null`, which removed all of them.
+        let condition = json!({"type": "Ready", "status": "True"});
+        let pod = json!({"metadata": {"uid": "1"}, "status": {"conditions": [condition]}});
+        let pod = serde_json::from_value(pod).expect("a pod");
+        let changed = PodStatus {
+            phase: Some("Running".to_owned()),
+            ..PodStatus::default()
+        };
+        let body = strategic_merge_patch(&pod, changed).expect("a patch");
+        assert_eq!(body["status"], json!({"phase": "Running"}));
     }
 }

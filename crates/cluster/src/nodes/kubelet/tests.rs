@@ -90,6 +90,7 @@ impl Timeline {
                 pod_ip,
                 now,
                 scheme: "sim",
+                runs_ephemeral_containers: false,
             };
             let status = generate_pod_status(&self.pod, &self.worker, &inputs);
             if changed_fields(&self.pod, status.clone()).is_some() {

@@ -4,9 +4,7 @@
 //! Guarantees: every change of the state enqueues the pod; dropping the instance kills the
 //! container.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,17 +13,15 @@ use std::time::Duration;
 use bellerophon::ObjectKey;
 use bellerophon_process_runtime::expansion::expand;
 use bellerophon_process_runtime::images::Image;
-use bellerophon_process_runtime::logs::{LogReader, ReadOptions};
 use bellerophon_process_runtime::{
     Container, ContainerConfig, ContainerExit, Error, Limits, Mount, Sandbox, StartError, Streams,
-    Tier, User,
+    TargetContainer, Tier, User,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self, ConfigMap, Pod, Secret, Service};
 use serde_json::json;
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tracing::info;
 
 use super::super::kubelet::events::{self, PodEvent};
@@ -38,7 +34,9 @@ use super::network::write_in_place;
 use super::pod::ProcessPod;
 use super::probes::{self, Outcome, ProbeTarget};
 use super::service_environment::service_environment;
-use super::{Shared, volumes};
+use super::stop_requests::{StopRequest, StopRequests};
+use super::termination_message::{message_mount, termination_message};
+use super::{Shared, mounts};
 use crate::quantity;
 
 const SIGTERM: i32 = 15;
@@ -51,89 +49,22 @@ const MINIMUM_GRACE_PERIOD: Duration = Duration::from_secs(2);
 const MOUNT_RETRY_FIRST: Duration = Duration::from_millis(500);
 const MOUNT_RETRY_MAX: Duration = Duration::from_secs(122);
 
-/// The limits of a termination message, and of one from the log.
-const MESSAGE_MAX: u64 = 4096;
-const LOG_MESSAGE_MAX: usize = 2048;
-const LOG_MESSAGE_LINES: i64 = 80;
+/// When a container of tier B is checked for listeners on all addresses: soon after its start, and
+/// after a slow one.
+const LISTENER_CHECKS: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(4),
+    Duration::from_secs(25),
+];
+
 /// Where programs expect their service account.
 const SERVICE_ACCOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
-const MESSAGE_PATH_DEFAULT: &str = "/dev/termination-log";
 
 /// A container instance.
 pub(crate) struct ProcessInstance {
     state: Arc<Mutex<InstanceState>>,
     stop: StopRequests,
     task: AbortHandle,
-}
-
-/// A request to stop an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StopRequest {
-    /// The end of the grace period.
-    deadline: Instant,
-    /// Whether `SIGTERM` may be sent before the deadline; otherwise only the preStop hook runs.
-    terminate: bool,
-}
-
-/// The requests to stop an instance, which can only become more urgent.
-#[derive(Clone, Default)]
-struct StopRequests(watch::Sender<Option<StopRequest>>);
-
-impl StopRequests {
-    fn add(&self, request: StopRequest) {
-        self.0.send_if_modified(|current| {
-            let merged = current.map_or(request, |current| StopRequest {
-                deadline: current.deadline.min(request.deadline),
-                terminate: current.terminate || request.terminate,
-            });
-            *current != Some(merged) && {
-                *current = Some(merged);
-                true
-            }
-        });
-    }
-
-    /// Whether a grace period is left.
-    fn has_time_left(&self) -> bool {
-        let request = *self.0.borrow();
-        request.is_none_or(|request| request.deadline > Instant::now())
-    }
-
-    /// Waits for a request.
-    async fn requested(&self) {
-        self.wait_for(|_| true).await;
-    }
-
-    /// Waits until `SIGTERM` may be sent: on request, or at the end of the grace period.
-    async fn may_terminate(&self) {
-        tokio::select! {
-            () = self.wait_for(|request| request.terminate) => {}
-            () = self.grace_period_ended(None) => {}
-        }
-    }
-
-    async fn wait_for(&self, condition: impl Fn(&StopRequest) -> bool) {
-        let mut requests = self.0.subscribe();
-        // An error cannot occur: the sender is borrowed.
-        let _ = requests
-            .wait_for(|request| request.as_ref().is_some_and(&condition))
-            .await;
-    }
-
-    /// Waits for the end of the grace period, which may become shorter meanwhile.
-    async fn grace_period_ended(&self, minimum: Option<Instant>) {
-        let mut requests = self.0.subscribe();
-        loop {
-            let requested = requests.borrow_and_update().map(|request| request.deadline);
-            let end = requested.into_iter().chain(minimum).max();
-            let end = end.unwrap_or_else(Instant::now);
-            tokio::select! {
-                () = sleep_until(end) => return,
-                _ = requests.changed() => {}
-            }
-        }
-    }
 }
 
 impl Drop for ProcessInstance {
@@ -231,7 +162,13 @@ impl Run {
             finished_at: exit.finished_at,
             exit_code: exit.exit_code,
             reason: exit.reason().to_owned(),
-            message: started.termination_message(&exit).await,
+            message: termination_message(
+                &started.spec,
+                &started.message_path,
+                &started.log_path,
+                &exit,
+            )
+            .await,
         };
         self.set_state(InstanceState::Exited(exit));
     }
@@ -277,10 +214,12 @@ impl Run {
         let failed = |reason| move |message: String| self.start_failed(reason, message);
         let complete = self.pod.complete(&self.shared).await;
         let complete = complete.map_err(failed("CreateContainerError"))?;
-        let spec = container_spec(&complete, &self.name);
-        let spec = spec.ok_or_else(|| {
+        let spec = self.pod.container(&complete, &self.name);
+        let spec = &spec.ok_or_else(|| {
             self.start_failed("CreateContainerError", "the container is not in the pod")
         })?;
+        let target = self.target();
+        let target = target.map_err(failed("CreateContainerError"))?;
         let sandbox = self.pod.sandbox(&self.shared).await;
         let sandbox = sandbox.map_err(failed("CreatePodSandboxError"))?;
         self.set_up_volumes().await;
@@ -289,7 +228,7 @@ impl Run {
         let image = image.map_err(|error| self.start_failed("ErrImagePull", error))?;
         let env = self.environment(&complete, spec, image).await;
         let env = env.map_err(failed("CreateContainerConfigError"))?;
-        let mounts = volumes::mounts(&self.shared, &self.pod, spec, &env).await;
+        let mounts = mounts::mounts(&self.shared, &self.pod, spec, &env).await;
         let mounts = mounts.map_err(failed("CreateContainerConfigError"))?;
         let attempt = self.attempt;
         self.pod.add_run(&self.name, attempt).await;
@@ -315,13 +254,13 @@ impl Run {
             },
             mounts,
             log_path: self.pod.log_path(&self.name, attempt),
+            read_only_root: is_root_read_only(spec),
             limits: limits(spec),
+            target,
         };
-        if self.shared.runtime.tier() == Tier::A {
-            let files = self.pod.etc_files(&complete);
-            let files = files.map_err(|error| self.start_failed("CreateContainerError", error))?;
-            add_etc_files(&mut started.mounts, files);
-        }
+        let files = self.pod.etc_files(&complete, self.shared.runtime.tier());
+        let files = files.map_err(|error| self.start_failed("CreateContainerError", error))?;
+        add_etc_files(&mut started.mounts, files);
         started.mounts.push(
             message_mount(spec, &message_path)
                 .map_err(|error| self.start_failed("CreateContainerError", error))?,
@@ -340,6 +279,20 @@ impl Run {
             log_path,
             message_path,
         })
+    }
+
+    /// The container whose processes an ephemeral container sees (`targetContainerName`).
+    fn target(&self) -> Result<Option<TargetContainer>, String> {
+        let ephemeral = self.pod.ephemeral_container(&self.name);
+        let name = ephemeral.and_then(|container| container.target_container_name);
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
+        let record = self.pod.record(&name);
+        let running = record.and_then(|record| record.container.upgrade());
+        // Mirrors the error of the kubelet for a target without an ID.
+        let running = running.ok_or_else(|| format!("unable to find target container {name}"))?;
+        Ok(Some(running.target()))
     }
 
     fn start_error(&self, error: StartError) -> Exit {
@@ -483,7 +436,29 @@ impl Run {
         tokio::select! {
             exit = run => exit,
             () = self.probe(started, since, started_at) => container.wait().await,
+            () = self.report_wildcard_listeners(container) => container.wait().await,
         }
+    }
+
+    /// Without namespaces, records programs that listen on all addresses. Never ends.
+    async fn report_wildcard_listeners(&self, container: &Arc<Container>) {
+        let is_shared = self.shared.runtime.tier() == Tier::B;
+        let mut reported = BTreeSet::new();
+        for delay in LISTENER_CHECKS.into_iter().filter(|_| is_shared) {
+            tokio::time::sleep(delay).await;
+            let checked = container.clone();
+            let listeners = tokio::task::spawn_blocking(move || checked.wildcard_listeners());
+            // What cannot be read is not reported.
+            let Ok(Ok(ports)) = listeners.await else {
+                continue;
+            };
+            let node = self.pod.listening_node();
+            let pod_ip = node.pod_ip.as_deref().unwrap_or_default();
+            for port in ports.into_iter().filter(|port| reported.insert(*port)) {
+                self.record(events::wildcard_listener(&self.name, port, pod_ip));
+            }
+        }
+        std::future::pending().await
     }
 
     fn dialer<'a>(&'a self, started: &'a Started) -> PodDialer<'a> {
@@ -647,53 +622,10 @@ impl Run {
 /// A lifecycle hook failed, which was recorded.
 struct HookFailed;
 
-impl Started {
-    /// The termination message of a container. Mirrors `getTerminationMessage`.
-    async fn termination_message(&self, exit: &ContainerExit) -> Option<String> {
-        let mut message = read_end(&self.message_path, MESSAGE_MAX).unwrap_or_default();
-        let policy = self.spec.termination_message_policy.as_deref();
-        let falls_back = policy == Some("FallbackToLogsOnError") && exit.exit_code != 0;
-        if message.is_empty() && falls_back {
-            message = last_lines(&self.log_path).await;
-        }
-        let message = String::from_utf8_lossy(&message).into_owned();
-        Some(message).filter(|message| !message.is_empty())
-    }
-}
-
-/// The end of a log.
-async fn last_lines(path: &Path) -> Vec<u8> {
-    let options = ReadOptions {
-        tail_lines: Some(LOG_MESSAGE_LINES),
-        ..ReadOptions::default()
-    };
-    let mut text = Vec::new();
-    let Ok(mut reader) = LogReader::open(path, options) else {
-        return text;
-    };
-    while let Ok(Some(chunk)) = reader.next_chunk().await {
-        text.extend(chunk);
-        let start = text.len().saturating_sub(LOG_MESSAGE_MAX);
-        text.drain(..start);
-    }
-    text
-}
-
-/// The last bytes of a file. Mirrors `tail.ReadAtMost`.
-fn read_end(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    let mut file = fs::File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(max)))?;
-    let mut end = Vec::new();
-    file.take(max).read_to_end(&mut end)?;
-    Ok(end)
-}
-
-fn container_spec<'a>(pod: &'a Pod, name: &str) -> Option<&'a v1::Container> {
-    let spec = pod.spec.as_ref()?;
-    let init_containers = spec.init_containers.iter().flatten();
-    let mut containers = spec.containers.iter().chain(init_containers);
-    containers.find(|container| container.name == name)
+/// `readOnlyRootFilesystem`.
+fn is_root_read_only(spec: &v1::Container) -> bool {
+    let context = spec.security_context.as_ref();
+    context.and_then(|context| context.read_only_root_filesystem) == Some(true)
 }
 
 /// The program and its arguments. Mirrors `ExpandContainerCommandAndArgs`.
@@ -749,6 +681,7 @@ fn add_etc_files(mounts: &mut Vec<Mount>, files: Vec<(PathBuf, &'static str)>) {
                 target: target.into(),
                 sub_path: None,
                 read_only: false,
+                create_sub_path: false,
             });
         }
     }
@@ -771,21 +704,4 @@ fn kubeconfig(server: SocketAddr, service_account: &Path, namespace: &str) -> St
         "current-context": "pod",
     });
     config.to_string()
-}
-
-/// The mount of the file for the termination message.
-fn message_mount(spec: &v1::Container, source: &Path) -> io::Result<Mount> {
-    if let Some(dir) = source.parent() {
-        fs::create_dir_all(dir)?;
-    }
-    fs::File::create(source)?;
-    let target = spec.termination_message_path.as_deref();
-    let target = target.filter(|path| !path.is_empty());
-    Ok(Mount {
-        name: "termination-log".to_owned(),
-        source: source.to_owned(),
-        target: Path::new("/").join(target.unwrap_or(MESSAGE_PATH_DEFAULT)),
-        sub_path: None,
-        read_only: false,
-    })
 }

@@ -11,17 +11,21 @@ mod grpc; // gRPC probes
 mod hooks; // postStart and preStop
 mod http_get; // HTTP requests of probes and hooks
 mod instance; // one run of a container
+mod mounts; // mounts of containers
 mod network; // Services, and connections between pods
 mod pod; // sandbox and directory of a pod
 mod probes; // startup, readiness and liveness
 mod service_environment; // environment variables of services
+mod stop_requests; // requests to stop a container
 mod streams; // logs, exec, attach and port-forward
+mod termination_message; // termination messages
 mod tls; // TLS of probes and hooks
 mod tokens; // service account tokens
 mod volumes; // volumes of a pod
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -39,7 +43,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use tokio::time::Instant;
 
-use self::instance::ProcessInstance;
+pub(crate) use self::instance::ProcessInstance;
 use self::network::Network;
 use self::pod::ProcessPod;
 use super::kubelet::events::{self, PodEvent};
@@ -83,8 +87,13 @@ struct Shared {
 
 impl ProcessRuntime {
     /// A runtime whose volumes follow config maps and secrets.
-    pub(crate) fn new(mgr: &mut Manager, nodes: ProcessNodes, recorder: EventRecorder) -> Self {
-        let network = Network::setup(mgr, nodes.runtime.clone());
+    pub(crate) fn new(
+        mgr: &mut Manager,
+        nodes: ProcessNodes,
+        node_ips: Vec<IpAddr>,
+        recorder: EventRecorder,
+    ) -> Self {
+        let network = Network::setup(mgr, nodes.runtime.clone(), node_ips);
         let runtime = Self(Arc::new(Shared {
             runtime: nodes.runtime,
             images: nodes.images,
@@ -156,8 +165,17 @@ impl Shared {
 impl Runtime for ProcessRuntime {
     type Instance = ProcessInstance;
 
-    const SCHEME: &'static str = "process";
-    const HAS_POD_NETWORK: bool = true;
+    fn scheme(&self, _: &Pod) -> &'static str {
+        "process"
+    }
+
+    fn has_pod_network(&self, _: &Pod) -> bool {
+        true
+    }
+
+    fn runs_ephemeral_containers(&self, _: &Pod) -> bool {
+        true
+    }
 
     fn validate(&self, pod: &Pod) -> Vec<PodEvent> {
         let spec = pod.spec.as_ref();

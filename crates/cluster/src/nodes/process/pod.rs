@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bellerophon::ObjectKey;
-use bellerophon_process_runtime::{Container, Sandbox, SandboxConfig};
+use bellerophon_process_runtime::{Container, Sandbox, SandboxConfig, Tier};
 use futures_util::FutureExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{self, Pod};
 use tokio::sync::{Notify, OnceCell};
 use tokio::task::{AbortHandle, JoinHandle};
 use tracing::warn;
 
+use super::super::kubelet::{ephemeral, events};
 use super::super::runtime::PodNode;
-use super::network::{HostsInputs, Network, resolv_conf, write_in_place};
+use super::network::{Attachment, HostsInputs, Network, resolv_conf, write_in_place};
 use super::tokens::Tokens;
-use super::{Shared, volumes};
+use super::{Shared, mounts, volumes};
 
 /// A pod on its node.
 pub(super) struct ProcessPod {
@@ -92,6 +93,26 @@ impl ProcessPod {
         }
     }
 
+    /// A container, init container or ephemeral container of the pod, which was read.
+    pub(super) fn container(&self, complete: &Pod, name: &str) -> Option<v1::Container> {
+        let spec = complete.spec.as_ref()?;
+        let init_containers = spec.init_containers.iter().flatten();
+        let mut containers = spec.containers.iter().chain(init_containers);
+        let found = containers.find(|container| container.name == name);
+        found.cloned().or_else(|| {
+            self.ephemeral_container(name)
+                .map(|it| ephemeral::container(&it))
+        })
+    }
+
+    /// An ephemeral container. They are added to running pods, and informers keep all of their
+    /// fields.
+    pub(super) fn ephemeral_container(&self, name: &str) -> Option<v1::EphemeralContainer> {
+        let latest = self.latest();
+        let containers = latest.spec.as_ref()?.ephemeral_containers.as_ref()?;
+        containers.iter().find(|it| it.name == name).cloned()
+    }
+
     /// The pod of the last sync.
     pub(super) fn latest(&self) -> Arc<Pod> {
         self.lock_latest().clone()
@@ -149,13 +170,21 @@ impl ProcessPod {
         let sandbox = shared.runtime.create_sandbox(config).await;
         let sandbox = sandbox.map_err(|error| error.to_string())?;
         let pod = self.complete(shared).await?;
-        let hosts = HostsInputs::new(&pod, ip, hostname);
-        let attached = sandbox.clone();
-        let path = self.hosts_path();
-        shared
-            .network
-            .attach(self.uid.clone(), &pod, attached, hosts, path)
-            .await;
+        if shared.runtime.tier() == Tier::A {
+            mounts::mount_memory(self, &pod, &sandbox).await?;
+        }
+        let hosts = HostsInputs::new(&pod, sandbox.listen_ip(), hostname);
+        let attachment = Attachment {
+            pod: &pod,
+            node_ip: self.node.host_ip.parse().ok(),
+            sandbox: sandbox.clone(),
+            hosts,
+            hosts_path: self.hosts_path(),
+        };
+        for port in shared.network.attach(&self.uid, attachment).await {
+            let recorder = shared.recorder.with_instance(self.node.name.as_str());
+            recorder.event(pod.as_ref(), events::host_port_taken(port));
+        }
         self.lock_sandbox().current = Some(sandbox.clone());
         Ok(sandbox)
     }
@@ -215,9 +244,17 @@ impl ProcessPod {
         self.dir.join("etc-hosts")
     }
 
-    /// The files of `/etc` that a container has unless it mounts its own, with their paths.
-    pub(super) fn etc_files(&self, pod: &Pod) -> io::Result<Vec<(PathBuf, &'static str)>> {
+    /// The files of `/etc` that a container has unless it mounts its own, with their paths. In tier
+    /// B, only the hosts file, whose path is in the environment.
+    pub(super) fn etc_files(
+        &self,
+        pod: &Pod,
+        tier: Tier,
+    ) -> io::Result<Vec<(PathBuf, &'static str)>> {
         let mut files = vec![(self.hosts_path(), "/etc/hosts")];
+        if tier == Tier::B {
+            return Ok(files);
+        }
         let namespace = self.key.namespace().unwrap_or_default();
         let resolv_conf = pod
             .spec

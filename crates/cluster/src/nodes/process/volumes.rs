@@ -9,17 +9,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::time::Duration;
 
 use bellerophon::ObjectKey;
-use bellerophon_process_runtime::Mount;
 use bellerophon_process_runtime::atomic_writer::{AtomicWriter, FileProjection, Payload};
-use bellerophon_process_runtime::expansion::expand;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Container, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, PersistentVolume,
+    ConfigMap, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, PersistentVolume,
     PersistentVolumeClaim, Pod, ProjectedVolumeSource, Secret, Volume, VolumeProjection,
 };
 use tracing::warn;
@@ -65,7 +63,7 @@ pub(super) fn refers_to_secret(pod: &Pod, name: &str) -> bool {
     })
 }
 
-fn volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
+pub(super) fn volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
     pod.spec
         .iter()
         .flat_map(|spec| spec.volumes.iter().flatten())
@@ -77,7 +75,7 @@ fn projections(pod: &Pod) -> impl Iterator<Item = VolumeProjection> {
 }
 
 /// A configMap, secret, downwardAPI or projected volume as a projected one.
-fn projected(volume: &Volume) -> Option<ProjectedVolumeSource> {
+pub(super) fn projected(volume: &Volume) -> Option<ProjectedVolumeSource> {
     if let Some(source) = &volume.projected {
         return Some(source.clone());
     }
@@ -195,7 +193,7 @@ pub(super) async fn follow(
 }
 
 /// The path of a volume on the node.
-async fn source_path(
+pub(super) async fn source_path(
     shared: &Shared,
     pod: &ProcessPod,
     volume: &Volume,
@@ -244,7 +242,7 @@ async fn claim_path(shared: &Shared, pod: &ProcessPod, claim: &str) -> Result<Pa
 }
 
 /// Creates the directory of a volume that every user can write, as the kubelet does.
-fn create_writable_dir(path: &Path) -> io::Result<()> {
+pub(super) fn create_writable_dir(path: &Path) -> io::Result<()> {
     if path.exists() {
         return Ok(());
     }
@@ -399,58 +397,4 @@ fn secret_data(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
     let data = secret.data.iter().flatten();
     data.map(|(key, value)| (key.clone(), value.0.clone()))
         .collect()
-}
-
-/// The mounts of a container; the error is the message of `CreateContainerConfigError`.
-pub(super) async fn mounts(
-    shared: &Shared,
-    pod: &ProcessPod,
-    container: &Container,
-    env: &BTreeMap<String, String>,
-) -> Result<Vec<Mount>, String> {
-    let complete = pod.complete(shared).await?;
-    let mut mounts = Vec::new();
-    for mount in container.volume_mounts.iter().flatten() {
-        let volume = volumes(&complete).find(|volume| volume.name == mount.name);
-        let volume = volume.ok_or_else(|| format!("volume {:?} not found", mount.name))?;
-        let source = source_path(shared, pod, volume).await?;
-        let sub_path = match (&mount.sub_path, &mount.sub_path_expr) {
-            (_, Some(expression)) => Some(expand(expression, |name| env.get(name))),
-            (sub_path, None) => sub_path.clone(),
-        };
-        let sub_path = sub_path.filter(|path| !path.is_empty()).map(PathBuf::from);
-        if let Some(sub_path) = &sub_path {
-            create_sub_path(&source, sub_path, projected(volume).is_some())?;
-        }
-        // A relative mount path is below the root.
-        let target = Path::new("/").join(&mount.mount_path);
-        mounts.push(Mount {
-            name: mount.name.clone(),
-            source,
-            target,
-            sub_path,
-            read_only: mount.read_only == Some(true) || projected(volume).is_some(),
-        });
-    }
-    Ok(mounts)
-}
-
-/// Creates the directory of a `subPath` that does not exist, as the kubelet does.
-fn create_sub_path(source: &Path, sub_path: &Path, read_only: bool) -> Result<(), String> {
-    let is_below = sub_path
-        .components()
-        .all(|component| matches!(component, Component::Normal(_) | Component::CurDir));
-    if !is_below {
-        let sub_path = sub_path.display();
-        return Err(format!(
-            "subPath {sub_path} must be relative and without '..'"
-        ));
-    }
-    let path = source.join(sub_path);
-    // Symbolic links are resolved by the runtime, which does not leave the volume.
-    if read_only || fs::symlink_metadata(&path).is_ok() {
-        return Ok(());
-    }
-    fs::create_dir_all(&path)
-        .map_err(|error| format!("failed to create subPath directory: {error}"))
 }

@@ -1,7 +1,8 @@
 //! The hosts file of a pod, which stands in for the cluster's DNS.
 //!
 //! In: the pod and the table of Services. Out: lines of `/etc/hosts` and `/etc/resolv.conf`.
-//! Guarantees: every name of a Service that DNS would resolve for the pod is in the file.
+//! Guarantees: every name of a Service that DNS would resolve for the pod is in the file, and so are
+//! those of the pods of headless Services. The file of a running pod is updated in place.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;

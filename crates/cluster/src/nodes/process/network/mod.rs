@@ -3,47 +3,57 @@
 //! In: Services, EndpointSlices, sandboxes. Out: listeners, relayed connections, hosts files.
 //! Guarantees: a pod of tier A connects to the ClusterIP of every Service, and to every pod at the
 //! ports that a Service or a container names; in tier B each Service has an address of 127.0.0.0/8.
-//! A node port is one of 127.0.0.1. Nothing else of the host is reached.
+//! A node port or host port is one of 127.0.0.1, and of the nodes' addresses in pods of tier A.
+//! Nothing else of the host is reached.
 
+mod attached_sandbox; // hosts file and listeners of a pod
+mod host_ports; // ports of containers on their node
 mod hosts; // hosts files
 mod service_table; // endpoints of Services
+mod state; // sandboxes and listeners
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellerophon::ObjectKey;
 use bellerophon::informer::{InformerOptions, Lister};
 use bellerophon::manager::{Manager, Runnable, RunnableGroup};
-use bellerophon_process_runtime::relay::{Backends, Dialing, Relay, RelayGuard};
+use bellerophon_process_runtime::relay::{Backends, Dialing, Relay};
+use bellerophon_process_runtime::udp_relay::{UdpDialing, UdpRelay};
 use bellerophon_process_runtime::{Runtime, Sandbox, Tier};
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
+pub(super) use self::attached_sandbox::write_in_place;
+use self::attached_sandbox::{AttachedSandbox, Listening, container_ports};
 pub(super) use self::hosts::{HostsInputs, resolv_conf};
 use self::service_table::ServiceTable;
+use self::state::{LoopbackService, State};
+
+/// Where node ports and host ports are on this machine.
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// How long changes are collected.
 const SYNC_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Ports on which one pod can connect. Further ones are refused.
-const PORTS_MAX: usize = 1024;
 
 /// The network of all pods.
 pub(super) struct Network {
     runtime: Runtime,
     relay: Relay,
+    udp_relay: UdpRelay,
     services: Lister<Service>,
     slices: Lister<EndpointSlice>,
+    /// The addresses of the nodes, which pods of tier A can connect to.
+    node_ips: Vec<IpAddr>,
     changed: Notify,
     /// What connections and environment variables need.
     routes: Arc<Mutex<Routes>>,
@@ -57,47 +67,28 @@ struct Routes {
     loopback: HashMap<(ObjectKey, u16), SocketAddr>,
 }
 
-#[derive(Default)]
-struct State {
-    /// By the uid of the pod.
-    sandboxes: HashMap<String, AttachedSandbox>,
-    /// Listeners on the host, by node port.
-    node_ports: HashMap<u16, RelayGuard>,
-    /// Listeners of Services without namespaces.
-    loopback: HashMap<ObjectKey, LoopbackService>,
-    /// Addresses that could not be listened on, which was logged.
-    failed: BTreeSet<SocketAddr>,
-}
-
-/// A pod with its own network.
-struct AttachedSandbox {
-    sandbox: Sandbox,
-    /// The ports of its containers.
-    ports: BTreeSet<u16>,
-    hosts: HostsInputs,
-    hosts_path: PathBuf,
-    written_hosts: String,
-    listeners: HashMap<u16, RelayGuard>,
-}
-
-/// The listeners of a Service without namespaces.
-struct LoopbackService {
-    ip: IpAddr,
-    /// By the port of the Service.
-    ports: HashMap<u16, (SocketAddr, RelayGuard)>,
+/// A sandbox, and what its network depends on.
+pub(super) struct Attachment<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) node_ip: Option<IpAddr>,
+    pub(super) sandbox: Sandbox,
+    pub(super) hosts: HostsInputs,
+    pub(super) hosts_path: PathBuf,
 }
 
 impl Network {
     /// A network that follows Services and their endpoints.
-    pub(super) fn setup(mgr: &mut Manager, runtime: Runtime) -> Arc<Self> {
+    pub(super) fn setup(mgr: &mut Manager, runtime: Runtime, node_ips: Vec<IpAddr>) -> Arc<Self> {
         let services = mgr.informer::<Service>(InformerOptions::default());
         let slices = mgr.informer::<EndpointSlice>(InformerOptions::default());
         let routes = Arc::<Mutex<Routes>>::default();
         let network = Arc::new(Self {
             relay: relay(runtime.clone(), routes.clone()),
+            udp_relay: udp_relay(runtime.clone()),
             runtime,
             services: services.lister(),
             slices: slices.lister(),
+            node_ips,
             changed: Notify::new(),
             routes,
             state: tokio::sync::Mutex::default(),
@@ -140,25 +131,37 @@ impl Network {
         let mut state = self.state.lock().await;
         let table = ServiceTable::new(&self.services.list(), &self.slices.list());
         let mut backends: HashMap<SocketAddr, Backends> = HashMap::new();
+        let mut udp_backends: HashMap<SocketAddr, Backends> = HashMap::new();
         let mut node_ports = BTreeSet::new();
         for service in &table.services {
+            for port in &service.udp_ports {
+                let addresses = service.cluster_ips.iter();
+                let addresses = addresses.map(|ip| SocketAddr::new(*ip, port.port));
+                udp_backends.extend(addresses.map(|it| (it, port.backends.clone())));
+            }
             for port in &service.ports {
                 for ip in &service.cluster_ips {
                     let address = SocketAddr::new(*ip, port.port);
                     backends.insert(address, port.backends.clone());
                 }
                 if let Some(node_port) = port.node_port {
-                    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, node_port));
-                    backends.insert(address, port.backends.clone());
+                    let addresses = self.node_ips.iter().copied().chain([HOST]);
+                    let addresses = addresses.map(|ip| SocketAddr::new(ip, node_port));
+                    backends.extend(addresses.map(|it| (it, port.backends.clone())));
                     node_ports.insert(node_port);
                 }
             }
         }
+        state.add_host_ports(&mut backends);
+        node_ports.extend(state.host_port_owners.keys());
         let mut loopback = HashMap::new();
         if self.runtime.tier() == Tier::B {
             loopback = self.sync_loopback(&mut state, &table, &mut backends).await;
+            self.sync_udp_loopback(&mut state, &table, &mut udp_backends, &mut loopback)
+                .await;
         }
         self.relay.set_all(backends);
+        self.udp_relay.set_all(udp_backends);
         {
             let mut routes = self.lock_routes();
             routes.table = table.clone();
@@ -172,7 +175,7 @@ impl Network {
         state.node_ports.retain(|port, _| node_ports.contains(port));
         for port in node_ports {
             if !state.node_ports.contains_key(port) {
-                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+                let address = SocketAddr::new(HOST, *port);
                 if let Some(listener) = state.listen(address).await {
                     state.node_ports.insert(*port, self.relay.serve(listener));
                 }
@@ -204,11 +207,8 @@ impl Network {
             let ports: Vec<u16> = service.ports.iter().map(|port| port.port).collect();
             let mut listeners = match state.loopback.remove(&service.key) {
                 Some(listeners) => listeners,
-                None if ports.is_empty() => continue,
-                None => LoopbackService {
-                    ip: self.runtime.allocate_ip(),
-                    ports: HashMap::new(),
-                },
+                None if ports.is_empty() && service.udp_ports.is_empty() => continue,
+                None => LoopbackService::new(self.runtime.allocate_ip()),
             };
             listeners.ports.retain(|port, _| ports.contains(port));
             for port in &service.ports {
@@ -229,29 +229,104 @@ impl Network {
         addresses
     }
 
-    async fn sync_sandboxes(&self, state: &mut State, table: &ServiceTable) {
-        let ports = state.ports(table);
-        let sandboxes = state.sandboxes.values_mut();
-        join_all(sandboxes.map(|sandbox| sandbox.sync(&self.relay, &ports, table))).await;
+    /// Receives datagrams for every UDP port of a Service on its address of the host.
+    async fn sync_udp_loopback(
+        &self,
+        state: &mut State,
+        table: &ServiceTable,
+        backends: &mut HashMap<SocketAddr, Backends>,
+        addresses: &mut HashMap<(ObjectKey, u16), SocketAddr>,
+    ) {
+        for service in &table.services {
+            let Some(listeners) = state.loopback.get_mut(&service.key) else {
+                continue;
+            };
+            let ports: Vec<u16> = service.udp_ports.iter().map(|port| port.port).collect();
+            listeners.udp_ports.retain(|port, _| ports.contains(port));
+            for port in &service.udp_ports {
+                let address = SocketAddr::new(listeners.ip, port.port);
+                if !listeners.udp_ports.contains_key(&port.port)
+                    && let Ok(socket) = UdpSocket::bind(address).await
+                {
+                    let guard = self.udp_relay.serve(socket);
+                    listeners.udp_ports.insert(port.port, guard);
+                }
+                backends.insert(address, port.backends.clone());
+                let key = (service.key.clone(), port.port);
+                addresses.entry(key).or_insert(address);
+            }
+        }
     }
 
-    /// Connects a sandbox. Its containers start after this.
-    pub(super) async fn attach(
-        &self,
-        uid: String,
-        pod: &Pod,
-        sandbox: Sandbox,
-        hosts: HostsInputs,
-        hosts_path: PathBuf,
-    ) {
-        let attached = AttachedSandbox {
+    async fn sync_sandboxes(&self, state: &mut State, table: &ServiceTable) {
+        let ports = state.ports(table);
+        let names = self.names(state, table);
+        let listening = self.listening(&ports, table);
+        let sandboxes = state.sandboxes.values_mut();
+        join_all(sandboxes.map(|sandbox| sandbox.sync(&listening, &names))).await;
+    }
+
+    fn listening<'a>(&'a self, ports: &'a BTreeSet<u16>, table: &ServiceTable) -> Listening<'a> {
+        Listening {
+            relay: &self.relay,
+            udp_relay: &self.udp_relay,
+            ports,
+            udp_addresses: table.udp_addresses(),
+        }
+    }
+
+    /// The Services with the addresses that hosts files have.
+    fn names<'a>(&self, state: &State, table: &'a ServiceTable) -> Cow<'a, ServiceTable> {
+        if self.runtime.tier() == Tier::A {
+            return Cow::Borrowed(table);
+        }
+        let service_ip = |key: &ObjectKey| state.loopback.get(key).map(|service| service.ip);
+        let pod_ip = |ip| {
+            let sandbox = self.runtime.sandbox_by_ip(ip);
+            sandbox.map(|sandbox| sandbox.listen_ip())
+        };
+        Cow::Owned(table.with_addresses(service_ip, pod_ip))
+    }
+
+    /// Connects a sandbox. Its containers start after this. Returns the host ports that others have
+    /// on this machine.
+    pub(super) async fn attach(&self, uid: &str, attachment: Attachment<'_>) -> Vec<u16> {
+        let Attachment {
+            pod,
+            node_ip,
             sandbox,
+            hosts,
+            hosts_path,
+        } = attachment;
+        let host_ports = host_ports::of_pod(pod, sandbox.ip(), node_ip);
+        let published: Vec<u16> = host_ports.iter().map(|port| port.host_port).collect();
+        let attached = AttachedSandbox {
             ports: container_ports(pod),
+            sandbox,
+            host_ports,
             hosts,
             hosts_path,
             written_hosts: String::new(),
             listeners: HashMap::new(),
+            udp_listeners: HashMap::new(),
         };
+        self.attach_sandbox(uid.to_owned(), attached).await;
+        if published.is_empty() {
+            return published;
+        }
+        self.sync().await;
+        let state = self.state.lock().await;
+        let is_taken = |port: &u16| {
+            let is_own = state
+                .host_port_owners
+                .get(port)
+                .is_some_and(|owner| owner == uid);
+            !is_own || !state.node_ports.contains_key(port)
+        };
+        published.into_iter().filter(is_taken).collect()
+    }
+
+    async fn attach_sandbox(&self, uid: String, attached: AttachedSandbox) {
         let mut state = self.state.lock().await;
         let table = self.lock_routes().table.clone();
         let known = state.ports(&table);
@@ -260,8 +335,14 @@ impl Network {
         if has_new_ports {
             return self.sync_sandboxes(&mut state, &table).await;
         }
+        let names = self.names(&state, &table);
         if let Some(attached) = state.sandboxes.get_mut(&uid) {
-            attached.sync(&self.relay, &known, &table).await;
+            let listening = self.listening(&known, &table);
+            attached.sync(&listening, &names).await;
+        }
+        if self.runtime.tier() == Tier::B {
+            // A sandbox that was created again has another address, which hosts files have.
+            self.changed.notify_one();
         }
     }
 
@@ -282,83 +363,6 @@ impl Network {
         let mut services = routes.table.services.iter();
         let service = services.find(|service| service.is_api_server())?;
         service.ports.first()?.backends.endpoints.first().copied()
-    }
-}
-
-impl State {
-    /// The ports on which pods connect.
-    fn ports(&self, table: &ServiceTable) -> BTreeSet<u16> {
-        let pods = self.sandboxes.values().flat_map(|sandbox| &sandbox.ports);
-        let mut ports = table.ports();
-        ports.extend(pods);
-        if ports.len() > PORTS_MAX {
-            warn!(
-                ports = ports.len(),
-                limit = PORTS_MAX,
-                "not all ports are reachable from pods"
-            );
-        }
-        ports.into_iter().take(PORTS_MAX).collect()
-    }
-
-    /// Listens on the host. A failure is logged once.
-    async fn listen(&mut self, address: SocketAddr) -> Option<TcpListener> {
-        match TcpListener::bind(address).await {
-            Ok(listener) => {
-                self.failed.remove(&address);
-                Some(listener)
-            }
-            Err(error) => {
-                if self.failed.insert(address) {
-                    warn!(%address, %error, "cannot listen for a Service");
-                }
-                None
-            }
-        }
-    }
-
-    /// Listens on the address, or on a free port of it: ports below 1024 may be privileged.
-    async fn listen_near(&mut self, address: SocketAddr) -> Option<(SocketAddr, TcpListener)> {
-        let listener = match TcpListener::bind(address).await {
-            Ok(listener) => listener,
-            Err(_) => self.listen(SocketAddr::new(address.ip(), 0)).await?,
-        };
-        let bound = listener.local_addr().ok()?;
-        Some((bound, listener))
-    }
-}
-
-impl AttachedSandbox {
-    async fn sync(&mut self, relay: &Relay, ports: &BTreeSet<u16>, table: &ServiceTable) {
-        let hosts = self.hosts.hosts(table);
-        if hosts != self.written_hosts {
-            match write_in_place(&self.hosts_path, &hosts) {
-                Ok(()) => self.written_hosts = hosts,
-                Err(error) => {
-                    let path = self.hosts_path.display();
-                    warn!(%path, %error, "the hosts file of a pod was not written");
-                }
-            }
-        }
-        // Without namespaces, pods are reached at their addresses directly.
-        if self.sandbox.shim_pid().is_none() {
-            return;
-        }
-        self.listeners.retain(|port, _| ports.contains(port));
-        for port in ports {
-            if self.listeners.contains_key(port) {
-                continue;
-            }
-            let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port));
-            match self.sandbox.listen(address).await {
-                Ok(listener) => {
-                    self.listeners.insert(*port, relay.serve(listener));
-                }
-                Err(error) => {
-                    warn!(ip = %self.sandbox.ip(), port, %error, "cannot listen for a pod");
-                }
-            }
-        }
     }
 }
 
@@ -387,31 +391,17 @@ fn relay(runtime: Runtime, routes: Arc<Mutex<Routes>>) -> Relay {
     })
 }
 
-/// The TCP ports that containers name.
-fn container_ports(pod: &Pod) -> BTreeSet<u16> {
-    let spec = pod.spec.iter();
-    let containers = spec.flat_map(|spec| {
-        let init_containers = spec.init_containers.iter().flatten();
-        spec.containers.iter().chain(init_containers)
-    });
-    let ports = containers.flat_map(|container| container.ports.iter().flatten());
-    let tcp = ports.filter(|port| port.protocol.as_deref().is_none_or(|it| it == "TCP"));
-    tcp.filter_map(|port| u16::try_from(port.container_port).ok())
-        .filter(|port| *port > 0)
-        .collect()
-}
-
-/// Replaces the text of a file that is mounted, and therefore keeps its inode.
-pub(super) fn write_in_place(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
-    }
-    let options = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path);
-    let mut file = options?;
-    file.write_all(text.as_bytes())?;
-    file.set_len(u64::try_from(text.len()).unwrap_or_default())
+/// Sends datagrams to pods in their networks. Endpoints that are no pods are not reached.
+fn udp_relay(runtime: Runtime) -> UdpRelay {
+    UdpRelay::new(move |endpoint: SocketAddr, client: IpAddr| {
+        let sandbox = runtime.sandbox_by_ip(endpoint.ip());
+        let source = runtime.sandbox_by_ip(client).map(|_| client);
+        let dial = async move {
+            let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+            let sandbox = sandbox.ok_or_else(refused)?;
+            let socket = sandbox.dial_udp(endpoint, source).await;
+            socket.map_err(io::Error::other)
+        };
+        Box::pin(dial) as UdpDialing
+    })
 }

@@ -38,10 +38,14 @@ pub(super) struct TableService {
     pub(super) key: ObjectKey,
     /// Empty for a headless Service.
     pub(super) cluster_ips: Vec<IpAddr>,
+    /// TCP ports.
     pub(super) ports: Vec<TablePort>,
+    pub(super) udp_ports: Vec<TablePort>,
     /// The addresses of the ready endpoints of a headless Service, with the host names of their
-    /// pods.
+    /// pods. With `publishNotReadyAddresses`, all endpoints are ready.
     pub(super) headless: BTreeSet<(IpAddr, Option<String>)>,
+    /// The ports of the endpoints of a headless Service.
+    headless_ports: BTreeSet<u16>,
 }
 
 impl TableService {
@@ -90,23 +94,26 @@ impl ServiceTable {
             key: ObjectKey::from_object(service),
             cluster_ips: cluster_ips(spec),
             ports: Vec::new(),
+            udp_ports: Vec::new(),
             headless: BTreeSet::new(),
+            headless_ports: BTreeSet::new(),
         };
         let is_api_server = added.is_api_server();
         if added.cluster_ips.is_empty() {
             added.headless = headless_addresses(slices);
+            added.headless_ports = slice_ports(slices);
         } else {
-            for port in spec
-                .ports
-                .iter()
-                .flatten()
-                .filter(|port| is_tcp(&port.protocol))
-            {
+            for port in spec.ports.iter().flatten() {
+                let ports = match port.protocol.as_deref() {
+                    None | Some("TCP") => &mut added.ports,
+                    Some("UDP") => &mut added.udp_ports,
+                    Some(_) => continue,
+                };
                 let Ok(number) = u16::try_from(port.port) else {
                     continue;
                 };
                 let endpoints = self.endpoints(port, slices, is_api_server);
-                added.ports.push(TablePort {
+                ports.push(TablePort {
                     port: number,
                     node_port: port.node_port.and_then(|port| u16::try_from(port).ok()),
                     backends: Backends {
@@ -161,8 +168,49 @@ impl ServiceTable {
     pub(super) fn ports(&self) -> BTreeSet<u16> {
         let ports = self.services.iter().flat_map(|service| &service.ports);
         let own = ports.clone().map(|port| port.port);
+        let node_ports = ports.clone().filter_map(|port| port.node_port);
         let targets = ports.flat_map(|port| &port.backends.endpoints);
-        own.chain(targets.map(SocketAddr::port)).collect()
+        let headless = self.services.iter().flat_map(|it| &it.headless_ports);
+        own.chain(node_ports)
+            .chain(targets.map(SocketAddr::port))
+            .chain(headless.copied())
+            .collect()
+    }
+
+    /// The addresses of Services at which pods send datagrams.
+    pub(super) fn udp_addresses(&self) -> BTreeSet<SocketAddr> {
+        let addresses = self.services.iter().flat_map(|service| {
+            let ports = service.udp_ports.iter().map(|port| port.port);
+            ports.flat_map(|port| {
+                let ips = service.cluster_ips.iter();
+                ips.map(move |ip| SocketAddr::new(*ip, port))
+            })
+        });
+        addresses.collect()
+    }
+
+    /// The table with the addresses at which programs without namespaces reach Services and pods.
+    /// Services and endpoints without such an address are not in it.
+    pub(super) fn with_addresses(
+        &self,
+        service_ip: impl Fn(&ObjectKey) -> Option<IpAddr>,
+        pod_ip: impl Fn(IpAddr) -> Option<IpAddr>,
+    ) -> Self {
+        let services = self.services.iter().map(|service| {
+            let has_cluster_ip = !service.cluster_ips.is_empty();
+            let ip = service_ip(&service.key).filter(|_| has_cluster_ip);
+            let headless = service.headless.iter();
+            let headless = headless.filter_map(|(ip, name)| Some((pod_ip(*ip)?, name.clone())));
+            TableService {
+                cluster_ips: ip.into_iter().collect(),
+                headless: headless.collect(),
+                ..service.clone()
+            }
+        });
+        Self {
+            services: services.collect(),
+            outside: self.outside.clone(),
+        }
     }
 }
 
@@ -206,6 +254,13 @@ fn headless_addresses(slices: &[&EndpointSlice]) -> BTreeSet<(IpAddr, Option<Str
             let name = endpoint.hostname.clone();
             addresses(endpoint).map(move |ip| (ip, name.clone()))
         })
+        .collect()
+}
+
+fn slice_ports(slices: &[&EndpointSlice]) -> BTreeSet<u16> {
+    let ports = slices.iter().flat_map(|slice| slice.ports.iter().flatten());
+    let tcp = ports.filter(|port| is_tcp(&port.protocol));
+    tcp.filter_map(|port| u16::try_from(port.port?).ok())
         .collect()
 }
 
@@ -283,8 +338,25 @@ mod tests {
             },
         };
         assert_eq!(table.services[0].ports, [expected]);
-        assert_eq!(table.ports(), BTreeSet::from([80, 8080]));
+        assert_eq!(table.ports(), BTreeSet::from([80, 8080, 30080]));
         assert!(table.outside.is_empty());
+    }
+
+    #[test]
+    fn udp_ports_are_apart_from_tcp_ports() {
+        let spec = json!({"clusterIP": "10.0.0.9", "ports": [
+            {"name": "dns", "port": 53, "protocol": "UDP"},
+            {"name": "http", "port": 53, "protocol": "TCP"},
+            {"name": "sctp", "port": 54, "protocol": "SCTP"},
+        ]});
+        let endpoints = json!([pod_endpoint("10.1.0.2", json!({"ready": true}))]);
+        let table = ServiceTable::new(&[service(spec)], &[slice(8080, endpoints)]);
+        let numbers =
+            |ports: &[TablePort]| -> Vec<u16> { ports.iter().map(|port| port.port).collect() };
+        assert_eq!(numbers(&table.services[0].ports), [53]);
+        assert_eq!(numbers(&table.services[0].udp_ports), [53]);
+        let addresses = table.udp_addresses();
+        assert_eq!(addresses, BTreeSet::from([address("10.0.0.9:53")]));
     }
 
     #[test]
@@ -312,6 +384,11 @@ mod tests {
             BTreeSet::from([(ip, Some("web-0".to_owned()))])
         );
         assert!(service.ports.is_empty());
+        assert_eq!(table.ports(), BTreeSet::from([80]));
+        let listened = IpAddr::from([127, 1, 0, 2]);
+        let translated = table.with_addresses(|_| None, |it| (it == ip).then_some(listened));
+        let expected = BTreeSet::from([(listened, Some("web-0".to_owned()))]);
+        assert_eq!(translated.services[0].headless, expected);
     }
 
     #[test]
