@@ -114,10 +114,12 @@ impl EventLog {
                 self.confirmed_deletes.insert(*revision);
                 self.add(*revision, key, None)
             }
-            (Request::Get(_), Outcome::Read { state, .. }) => match state {
-                Some(state) => self.observe(key, state, operation.finished),
-                None => Ok(()),
-            },
+            (
+                Request::Get(_),
+                Outcome::Read {
+                    state: Some(state), ..
+                },
+            ) => self.observe(key, state, operation.finished),
             _ => Ok(()),
         }
     }

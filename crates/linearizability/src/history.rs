@@ -150,12 +150,12 @@ impl Operation {
     /// Whether the operation is a part of the linearizable history: failed reads, stale reads and
     /// refused writes are not.
     pub(crate) fn is_linearizable(&self) -> bool {
-        match (&self.request, &self.outcome) {
+        !matches!(
+            (&self.request, &self.outcome),
             (_, Outcome::Refused)
-            | (Request::Get(Consistency::Stale), _)
-            | (Request::Get(_), Outcome::Unknown) => false,
-            _ => true,
-        }
+                | (Request::Get(Consistency::Stale), _)
+                | (Request::Get(_), Outcome::Unknown)
+        )
     }
 }
 

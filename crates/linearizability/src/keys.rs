@@ -27,10 +27,13 @@ pub(crate) fn check(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), Violation> {
-    let knows_all = history
-        .end
-        .as_ref()
-        .is_some_and(|end| log.complete_through() >= end.revision);
+    let proof = Proof {
+        log,
+        knows_all: history
+            .end
+            .as_ref()
+            .is_some_and(|end| log.complete_through() >= end.revision),
+    };
     let mut keys: BTreeMap<&Key, Vec<&Operation>> = BTreeMap::new();
     for operation in &history.operations {
         if operation.is_linearizable() {
@@ -40,7 +43,7 @@ pub(crate) fn check(
     report.keys = keys.len();
     for (key, mut operations) in keys {
         operations.sort_by_key(|operation| operation.invoked);
-        let items = items(key, &operations, log, knows_all);
+        let items = items(&operations, &proof);
         check_key(key, &items, options, report)?;
     }
     Ok(())
@@ -72,6 +75,13 @@ fn check_key(
             ))
         }
     }
+}
+
+/// What other clients' reads and watches prove about writes of unknown outcome.
+struct Proof<'a> {
+    log: &'a EventLog,
+    /// Whether every change of the history is in the log.
+    knows_all: bool,
 }
 
 /// Numbers for the values of one key.
@@ -110,17 +120,11 @@ impl<'a> Values<'a> {
     }
 }
 
-fn items<'a>(
-    key: &Key,
-    operations: &[&'a Operation],
-    log: &EventLog,
-    knows_all: bool,
-) -> Vec<Item<'a>> {
+fn items<'a>(operations: &[&'a Operation], proof: &Proof<'_>) -> Vec<Item<'a>> {
     let values = Values::of(operations);
-    let may_delete = !knows_all || log.has_unconfirmed_delete(key);
     let intervals = operations.iter().map(|operation| {
         if operation.is_open_write() {
-            open_write(operation, &values, log, knows_all, may_delete)
+            proof.open_write(operation, &values)
         } else {
             Some(Interval {
                 call: call(operation, &values),
@@ -135,36 +139,35 @@ fn items<'a>(
         .collect()
 }
 
-/// The interval of a write of unknown outcome; none if it never happened.
-fn open_write(
-    operation: &Operation,
-    values: &Values<'_>,
-    log: &EventLog,
-    knows_all: bool,
-    may_delete: bool,
-) -> Option<Interval> {
-    let mut interval = Interval {
-        call: call(operation, values),
-        start: operation.invoked,
-        end: None,
-    };
-    match &operation.request {
-        Request::Put { value, if_revision } if values.is_unique(value) => {
-            match log.observation(&operation.key, value) {
-                Some((revision, seen)) => {
-                    interval.end = Some(seen);
-                    interval.call = Call::Put {
-                        value: values.ids[value],
-                        condition: *if_revision,
-                        revision: Some(revision),
-                    };
-                    Some(interval)
+impl Proof<'_> {
+    /// The interval of a write of unknown outcome; none if it never happened.
+    fn open_write(&self, operation: &Operation, values: &Values<'_>) -> Option<Interval> {
+        let mut interval = Interval {
+            call: call(operation, values),
+            start: operation.invoked,
+            end: None,
+        };
+        match &operation.request {
+            Request::Put { value, if_revision } if values.is_unique(value) => {
+                match self.log.observation(&operation.key, value) {
+                    Some((revision, seen)) => {
+                        interval.end = Some(seen);
+                        interval.call = Call::Put {
+                            value: values.ids[value],
+                            condition: *if_revision,
+                            revision: Some(revision),
+                        };
+                        Some(interval)
+                    }
+                    None => (!self.knows_all).then_some(interval),
                 }
-                None => (!knows_all).then_some(interval),
             }
+            Request::Delete { .. } => {
+                let may_delete = !self.knows_all || self.log.has_unconfirmed_delete(&operation.key);
+                may_delete.then_some(interval)
+            }
+            _ => Some(interval),
         }
-        Request::Delete { .. } => may_delete.then_some(interval),
-        _ => Some(interval),
     }
 }
 

@@ -138,10 +138,6 @@ impl Client {
         &self.inner.options.endpoints
     }
 
-    pub(crate) fn options(&self) -> &ClientOptions {
-        &self.inner.options
-    }
-
     /// Sends a request until an endpoint answers it, or the time is over.
     pub(crate) async fn call(&self, call: &Call) -> Result<Answer, ClientError> {
         let deadline = Instant::now() + self.inner.options.request_timeout;

@@ -13,7 +13,12 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 const KEYS: [&str; 2] = ["a", "b"];
 
 /// An operation on a key within a time.
-pub fn operation(times: [Time; 2], key: &str, request: Request, outcome: Outcome) -> Operation {
+pub(crate) fn operation(
+    times: [Time; 2],
+    key: &str,
+    request: Request,
+    outcome: Outcome,
+) -> Operation {
     Operation {
         key: key.into(),
         request,
@@ -24,7 +29,7 @@ pub fn operation(times: [Time; 2], key: &str, request: Request, outcome: Outcome
 }
 
 /// The request to write a value.
-pub fn put_request(value: &str, if_revision: Option<Revision>) -> Request {
+pub(crate) fn put_request(value: &str, if_revision: Option<Revision>) -> Request {
     Request::Put {
         value: Arc::from(value.as_bytes()),
         if_revision,
@@ -32,7 +37,7 @@ pub fn put_request(value: &str, if_revision: Option<Revision>) -> Request {
 }
 
 /// A key that exists: value, created, modified, version.
-pub fn state(value: &str, created: Revision, modified: Revision, version: u64) -> KeyState {
+pub(crate) fn state(value: &str, created: Revision, modified: Revision, version: u64) -> KeyState {
     KeyState {
         value: Arc::from(value.as_bytes()),
         create_revision: created,
@@ -42,7 +47,7 @@ pub fn state(value: &str, created: Revision, modified: Revision, version: u64) -
 }
 
 /// A random legal history of `count` operations, of which some are concurrent.
-pub fn random_history(seed: u64, count: usize) -> Vec<Operation> {
+pub(crate) fn random_history(seed: u64, count: usize) -> Vec<Operation> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut store = SimulatedStore::default();
     let mut operations = Vec::new();
@@ -86,7 +91,7 @@ fn random_request(random: &mut StdRng, store: &SimulatedStore, key: &str, index:
 }
 
 /// Changes one operation so that the history may be illegal.
-pub fn mutate(operations: &mut [Operation], seed: u64) {
+pub(crate) fn mutate(operations: &mut [Operation], seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let outcomes: Vec<Outcome> = operations.iter().map(|o| o.outcome.clone()).collect();
     let index = random.random_range(0..operations.len());

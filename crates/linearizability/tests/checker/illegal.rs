@@ -271,7 +271,7 @@ fn watches() -> Vec<(&'static str, Violated, History)> {
         ),
         case(
             "event after its progress",
-            WatchOrder,
+            WatchGap,
             "",
             &[started(2), progress(3), third()],
         ),

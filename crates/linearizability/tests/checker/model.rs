@@ -9,7 +9,7 @@ use bellerophon_linearizability::{Key, Operation, Outcome, Request, Revision, Va
 
 /// A state of a key. A revision that nobody saw is a range.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct State {
+pub(crate) struct State {
     /// Value, creation and version, if the key exists.
     entry: Option<(Value, [Revision; 2], u64)>,
     /// The last change was not before the first and not after the second revision.
@@ -17,7 +17,7 @@ pub struct State {
 }
 
 /// The state of a key that never existed.
-pub fn initial() -> BTreeSet<State> {
+pub(crate) fn initial() -> BTreeSet<State> {
     BTreeSet::from([State {
         entry: None,
         last: [0, 0],
@@ -25,7 +25,7 @@ pub fn initial() -> BTreeSet<State> {
 }
 
 /// All states after an operation. Empty if the operation cannot have its outcome.
-pub fn step(states: &BTreeSet<State>, operation: &Operation) -> BTreeSet<State> {
+pub(crate) fn step(states: &BTreeSet<State>, operation: &Operation) -> BTreeSet<State> {
     let mut after = BTreeSet::new();
     for state in states {
         if operation.outcome == Outcome::Unknown {
@@ -125,7 +125,7 @@ impl State {
 }
 
 /// The operations of one key that a checker of linearizability sees.
-pub fn operations_of(operations: &[Operation], key: &Key) -> Vec<Operation> {
+pub(crate) fn operations_of(operations: &[Operation], key: &Key) -> Vec<Operation> {
     let of_key = operations.iter().filter(|operation| operation.key == *key);
     of_key
         .filter(|operation| {
@@ -138,7 +138,7 @@ pub fn operations_of(operations: &[Operation], key: &Key) -> Vec<Operation> {
 }
 
 /// Whether any order of the operations of one key is legal. Tries all of them.
-pub fn has_order(operations: &[Operation]) -> bool {
+pub(crate) fn has_order(operations: &[Operation]) -> bool {
     order_exists(&initial(), &operations.iter().collect::<Vec<_>>())
 }
 
