@@ -79,11 +79,10 @@ impl Connection {
 
     /// The open connection, or a new one.
     async fn sender(&self, options: &ClientOptions) -> Result<SendRequest<RequestBody>, String> {
-        let open = self.open();
-        if let Some(mut sender) = open {
-            if sender.ready().await.is_ok() {
-                return Ok(sender);
-            }
+        if let Some(mut sender) = self.open()
+            && sender.ready().await.is_ok()
+        {
+            return Ok(sender);
         }
         let sender = timeout(options.dial_timeout, self.connect(options))
             .await

@@ -3,8 +3,9 @@
 //! In: an endpoint. Out: a byte stream, over TCP or over whatever an implementation has, such as a
 //! port-forward.
 
-use std::{future::Future, io, pin::Pin};
+use std::io;
 
+use futures_util::future::BoxFuture;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -20,10 +21,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 /// Opens byte streams. TLS, if any, is added by the client.
 pub trait Dial: Send + Sync {
     /// Opens a byte stream to an endpoint. The client bounds the time.
-    fn dial<'a>(
-        &'a self,
-        endpoint: &'a Endpoint,
-    ) -> Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send + 'a>>;
+    fn dial<'a>(&'a self, endpoint: &'a Endpoint)
+    -> BoxFuture<'a, io::Result<Box<dyn ByteStream>>>;
 }
 
 /// Dials by TCP.
@@ -34,7 +33,7 @@ impl Dial for TcpDialer {
     fn dial<'a>(
         &'a self,
         endpoint: &'a Endpoint,
-    ) -> Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send + 'a>> {
+    ) -> BoxFuture<'a, io::Result<Box<dyn ByteStream>>> {
         Box::pin(async move {
             let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
             // Requests are small: waiting for more to send only delays them.
