@@ -145,10 +145,11 @@ impl Member {
     /// Hands leadership over, stops and makes everything durable. Takes at most a few election
     /// timeouts.
     pub async fn shut_down(&self) {
-        let phase = std::mem::replace(&mut *self.phase(), Phase::Stopped);
-        if let Phase::Formatted(node) = phase {
+        // The node serves its peers until it has handed over: a new leader needs their messages.
+        if let Ok(node) = self.node() {
             node.shut_down().await;
         }
+        *self.phase() = Phase::Stopped;
     }
 
     fn node(&self) -> Result<Arc<Node>, StoreError> {

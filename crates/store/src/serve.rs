@@ -7,6 +7,7 @@
 
 use std::{future::Future, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use rand::{Rng as _, rngs::StdRng};
 use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval, timeout},
@@ -18,6 +19,7 @@ use crate::{
     Member, MemberConfig, OpenError,
     api::{Identity, StoreError},
     disk::FileDisk,
+    disk_metrics::MeteredDisk,
     http::{
         Api, HealthApi, HttpTransport, Limits, Listener, Metrics, PeerApi, PeerProof, TlsSource,
         TokenError, TokenFiles, Tokens,
@@ -28,6 +30,9 @@ use crate::{
 /// How often certificate and token files are read again. Kubernetes updates a mounted Secret within
 /// about a minute.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often it is checked whether an unformatted member has been formatted.
+const FAILURE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The end of a member: hand-over, flush and close.
 const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,7 +66,9 @@ pub struct ServeOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// An address is not loopback, and TLS or tokens are missing.
-    #[error("{address} is not a loopback address, and {missing} missing; configure it, or set --insecure")]
+    #[error(
+        "{address} is not a loopback address, and {missing} missing; configure it, or set --insecure"
+    )]
     Insecure {
         /// The address.
         address: SocketAddr,
@@ -89,7 +96,9 @@ pub enum ServeError {
     #[error("cannot format the data directory: {0}")]
     Format(StoreError),
     /// An address cannot be bound.
-    #[error("cannot listen on {address}: {cause}; choose another address or stop the other process")]
+    #[error(
+        "cannot listen on {address}: {cause}; choose another address or stop the other process"
+    )]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -135,7 +144,12 @@ impl Server {
     /// See [`ServeError`].
     pub async fn start(options: ServeOptions) -> Result<Self, ServeError> {
         require_security(&options)?;
-        let tls = options.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
+        let tls = options
+            .tls
+            .clone()
+            .map(Tls::load)
+            .transpose()?
+            .map(Arc::new);
         let tokens = Arc::new(Tokens::load(options.tokens.clone())?);
         let disk = FileDisk::open(&options.data).map_err(|cause| ServeError::Directory {
             path: options.data.clone(),
@@ -144,6 +158,8 @@ impl Server {
         let listeners = Listeners::bind(&options, tls.as_ref()).await?;
         let addresses = listeners.addresses()?;
         let transport = HttpTransport::new(tls.clone());
+        let mut metrics = Metrics::new();
+        let disk = MeteredDisk::new(disk, &mut metrics);
         let member = Member::open(config(&options), Arc::new(disk), transport).await?;
         if let Some(identity) = options.format_if_empty {
             format_if_empty(&member, identity).await?;
@@ -152,7 +168,7 @@ impl Server {
             member,
             tls,
             tokens,
-            metrics: Arc::new(Metrics::new()),
+            metrics: Arc::new(metrics),
             listeners,
             addresses,
         })
@@ -180,7 +196,14 @@ impl Server {
             Some(_) => PeerProof::Certificate,
             None => PeerProof::None,
         };
-        let api = Arc::new(Api::new(member.clone(), tokens.clone(), metrics.clone()));
+        let stopping = CancellationToken::new();
+        let api = Api::new(
+            member.clone(),
+            tokens.clone(),
+            metrics.clone(),
+            stopping.clone(),
+        );
+        let api = Arc::new(api);
         let peer_api = Arc::new(PeerApi::new(member.clone(), proof));
         let health_api = Arc::new(HealthApi::new(member.clone(), metrics));
         let close = CancellationToken::new();
@@ -191,10 +214,14 @@ impl Server {
         tasks.spawn(reload(tls, tokens, close.clone()));
         let failure = tokio::select! {
             () = stop => None,
-            failure = member.failed() => Some(failure),
+            failure = failed(&member) => Some(failure),
         };
         info!("stopping the member");
-        if timeout(SHUT_DOWN_TIMEOUT, member.shut_down()).await.is_err() {
+        stopping.cancel();
+        if timeout(SHUT_DOWN_TIMEOUT, member.shut_down())
+            .await
+            .is_err()
+        {
             warn!("the member did not stop within {SHUT_DOWN_TIMEOUT:?}");
         }
         close.cancel();
@@ -252,11 +279,43 @@ fn require_security(options: &ServeOptions) -> Result<(), ServeError> {
         return Ok(());
     };
     let addresses = [options.client_listen, options.peer_listen];
-    let exposed = addresses.into_iter().find(|address| !address.ip().is_loopback());
+    let exposed = addresses
+        .into_iter()
+        .find(|address| !address.ip().is_loopback());
     match exposed {
         Some(address) if !options.insecure => Err(ServeError::Insecure { address, missing }),
         _ => Ok(()),
     }
+}
+
+/// Returns when the storage of the member failed.
+async fn failed(member: &Member) -> String {
+    loop {
+        // An unformatted member cannot fail; it may be formatted at any time.
+        if let Ok(failure) = timeout(FAILURE_POLL_INTERVAL, member.failed()).await {
+            return failure;
+        }
+    }
+}
+
+/// Formats an empty data directory. One with this identity stays as it is.
+async fn format_if_empty(member: &Member, identity: Identity) -> Result<(), ServeError> {
+    match member.format(identity).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(ServeError::Format(error)),
+    }
+}
+
+/// The settings of the member.
+fn config(options: &ServeOptions) -> MemberConfig {
+    let mut config = MemberConfig::new(rand::make_rng::<StdRng>().next_u64());
+    if let Some(bytes) = options.snapshot_log_bytes {
+        config.snapshot_log_bytes = bytes;
+    }
+    if let Some(revisions) = options.history_revisions {
+        config.history_revisions = revisions;
+    }
+    config
 }
 
 /// Reads certificates and tokens again until the member stops.

@@ -110,7 +110,13 @@ impl Tls {
     /// Reads the files again.
     pub(crate) fn reload(&self) -> Result<Reloaded, TlsError> {
         let contents = Contents::read(&self.files)?;
-        if self.current.read().unwrap_or_else(PoisonError::into_inner).0 == contents {
+        if self
+            .current
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            == contents
+        {
             return Ok(Reloaded::Unchanged);
         }
         let configs = Arc::new(contents.configs(&self.files)?);
@@ -154,13 +160,12 @@ impl Contents {
         };
         let roots = Arc::new(self.roots(files)?);
         let provider = Arc::new(ring::default_provider());
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
-                .build()
-                .map_err(|error| TlsError::Pem {
-                    path: files.ca.clone(),
-                    cause: error.to_string(),
-                })?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .build()
+            .map_err(|error| TlsError::Pem {
+                path: files.ca.clone(),
+                cause: error.to_string(),
+            })?;
         let mut client_listener = server_builder(&provider)
             .with_no_client_auth()
             .with_single_cert(chain.clone(), key()?)

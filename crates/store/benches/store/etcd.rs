@@ -48,10 +48,25 @@ impl EtcdCluster {
                 .args(["--name", &format!("m{index}")])
                 .arg("--data-dir")
                 .arg(directory.path().join(index.to_string()))
-                .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+                .args([
+                    "--listen-client-urls",
+                    &client,
+                    "--advertise-client-urls",
+                    &client,
+                ])
+                .args([
+                    "--listen-peer-urls",
+                    &peer,
+                    "--initial-advertise-peer-urls",
+                    &peer,
+                ])
                 .args(["--initial-cluster", &urls.join(",")])
-                .args(["--quota-backend-bytes", "8589934592", "--log-level", "error"])
+                .args([
+                    "--quota-backend-bytes",
+                    "8589934592",
+                    "--log-level",
+                    "error",
+                ])
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .kill_on_drop(true)

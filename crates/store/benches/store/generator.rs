@@ -92,7 +92,9 @@ pub(crate) async fn run(target: &impl Target, load: &Load) -> Result<Measured, B
     total.seconds.sort_by(f32::total_cmp);
     let percentile = |share: f64| {
         let index = (total.seconds.len() as f64 * share) as usize;
-        let sample = total.seconds.get(index.min(total.seconds.len().saturating_sub(1)));
+        let sample = total
+            .seconds
+            .get(index.min(total.seconds.len().saturating_sub(1)));
         f64::from(sample.copied().unwrap_or(f32::NAN)) * 1000.0
     };
     Ok(Measured {
@@ -123,7 +125,11 @@ async fn run_client(
         if sent >= end {
             return samples;
         }
-        let result = timeout(REQUEST_TIMEOUT, exchange(&mut sender, requests[next].clone())).await;
+        let result = timeout(
+            REQUEST_TIMEOUT,
+            exchange(&mut sender, requests[next].clone()),
+        )
+        .await;
         if !matches!(result, Ok(Ok(()))) {
             samples.errors += 1;
             continue;
@@ -145,7 +151,9 @@ async fn exchange(
     let response = sender.send_request(request).await?;
     let is_success = response.status().is_success();
     let body = response.into_body().collect().await?;
-    let grpc_status = body.trailers().and_then(|trailers| trailers.get("grpc-status"));
+    let grpc_status = body
+        .trailers()
+        .and_then(|trailers| trailers.get("grpc-status"));
     if !is_success || grpc_status.is_some_and(|status| status != "0") {
         return Err("the request failed".into());
     }

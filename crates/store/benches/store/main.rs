@@ -87,7 +87,10 @@ async fn measure(members: usize, options: &Options) -> Result<(), BenchError> {
             Some(etcd) => measure_one(etcd, &load).await?,
             None => "—".to_owned(),
         };
-        print(&format!("| {} | {ours} | {theirs} |\n", row_name(&load, members)));
+        print(&format!(
+            "| {} | {ours} | {theirs} |\n",
+            row_name(&load, members)
+        ));
     }
     Ok(())
 }

@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use tokio::{task::JoinSet, time::Instant};
 
-use crate::{
-    store::StoreCluster,
-    target::BenchError,
-};
+use crate::{store::StoreCluster, target::BenchError};
 
 /// Values of 100 KB, 10,000 of them.
 const VALUE_BYTES: usize = 100_000;

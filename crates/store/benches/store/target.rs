@@ -41,12 +41,18 @@ pub(crate) async fn connect(address: SocketAddr) -> Result<Connection, BenchErro
 /// The sum of the samples of a counter in a metrics page.
 pub(crate) async fn counter(address: SocketAddr, name: &str) -> Result<u64, BenchError> {
     let stream = TcpStream::connect(address).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let request = Request::get("/metrics")
         .header("host", address.to_string())
         .body(Full::<Bytes>::default())?;
-    let body = sender.send_request(request).await?.into_body().collect().await?;
+    let body = sender
+        .send_request(request)
+        .await?
+        .into_body()
+        .collect()
+        .await?;
     let text = String::from_utf8(body.to_bytes().to_vec())?;
     let samples = text.lines().filter(|line| line.starts_with(name));
     let mut sum = 0.0;

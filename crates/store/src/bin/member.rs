@@ -50,7 +50,11 @@ fn options() -> Result<ServeOptions, Box<dyn Error>> {
     let mut take = |name: &str| values.remove(name);
     let any = || "127.0.0.1:0".to_owned();
     let path = |value: Option<String>| value.map(PathBuf::from);
-    let tls = match (path(take("tls-cert")), path(take("tls-key")), path(take("tls-ca"))) {
+    let tls = match (
+        path(take("tls-cert")),
+        path(take("tls-key")),
+        path(take("tls-ca")),
+    ) {
         (Some(certificate), Some(key), Some(ca)) => Some(TlsFiles {
             certificate,
             key,
@@ -68,8 +72,12 @@ fn options() -> Result<ServeOptions, Box<dyn Error>> {
             admin: path(take("admin-token-file")),
             client: path(take("client-token-file")),
         },
-        snapshot_log_bytes: take("snapshot-log-bytes").map(|text| text.parse()).transpose()?,
-        history_revisions: take("history-revisions").map(|text| text.parse()).transpose()?,
+        snapshot_log_bytes: take("snapshot-log-bytes")
+            .map(|text| text.parse())
+            .transpose()?,
+        history_revisions: take("history-revisions")
+            .map(|text| text.parse())
+            .transpose()?,
         format_if_empty: None,
         insecure: false,
     };

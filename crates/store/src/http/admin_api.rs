@@ -6,28 +6,24 @@
 
 use std::{future::Future, io, sync::Arc, time::Duration};
 
-use bytes::{Bytes, BytesMut};
-use futures_util::{TryStreamExt as _, stream};
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt as _, stream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Frame;
 use http_body_util::BodyDataStream;
 use hyper::body::Incoming;
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _},
-    time::timeout,
-};
-use tokio_util::io::StreamReader;
+use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{
-    Api,
     body::{self, Body},
+    client_api::Api,
     query::{Query, invalid},
     respond,
 };
 use crate::{
-    RestoreOptions,
+    RestoreOptions, SnapshotReader,
     api::{
         AddLearnerRequest, AllocateResponse, ChangeMembershipRequest, FormatRequest, Identity,
         InitializeRequest, RaiseFormatLevelRequest, Reason, StoreError, TransferLeaderRequest,
@@ -43,9 +39,6 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Restoring a snapshot: 10 GB at 10 MB/s.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(1000);
-
-/// Bytes of a snapshot that are read and sent together.
-const PART_BYTES: usize = 256 << 10;
 
 /// The admin API.
 pub(crate) struct AdminApi {
@@ -129,14 +122,14 @@ impl AdminApi {
         };
         query.end()?;
         let data = BodyDataStream::new(request.into_body()).map_err(io::Error::other);
-        let restored = self
-            .api
-            .member
-            .restore(identity, address, options, StreamReader::new(data));
+        let member = &self.api.member;
+        let restored = member.restore(identity, address, options, Box::pin(data));
         let restored = timeout(RESTORE_TIMEOUT, restored).await.map_err(|_| {
             StoreError::new(
                 Reason::Unknown,
-                format!("the snapshot was not restored within {RESTORE_TIMEOUT:?}; read the status"),
+                format!(
+                    "the snapshot was not restored within {RESTORE_TIMEOUT:?}; read the status"
+                ),
             )
         })??;
         Ok(respond::json(&restored))
@@ -145,23 +138,25 @@ impl AdminApi {
 
 /// The bytes of a snapshot, and their checksum as a trailer.
 fn with_checksum(
-    reader: impl AsyncRead + Send + 'static,
-) -> impl stream::Stream<Item = io::Result<Frame<Bytes>>> + Send {
-    let start = Some((Box::pin(reader), Sha256::new()));
+    reader: SnapshotReader,
+) -> impl Stream<Item = io::Result<Frame<Bytes>>> + Send + 'static {
+    let start = Some((reader, Sha256::new()));
     stream::try_unfold(start, async |rest| {
         let Some((mut reader, mut hash)) = rest else {
             return Ok(None);
         };
-        let mut part = BytesMut::with_capacity(PART_BYTES);
-        if reader.read_buf(&mut part).await? == 0 {
+        // Reading blocks on the disk.
+        let read = spawn_blocking(move || (reader.next_chunk(), reader));
+        let (chunk, reader) = read.await.map_err(io::Error::other)?;
+        let Some(chunk) = chunk? else {
             let mut trailers = HeaderMap::new();
             let checksum = HeaderValue::from_str(&Checksum::of(hash).0)
                 .expect("hexadecimal digits are valid in headers");
             trailers.insert(CHECKSUM_TRAILER, checksum);
             return Ok(Some((Frame::trailers(trailers), None)));
-        }
-        hash.update(&part);
-        Ok(Some((Frame::data(part.freeze()), Some((reader, hash)))))
+        };
+        hash.update(&chunk);
+        Ok(Some((Frame::data(chunk), Some((reader, hash)))))
     })
 }
 
@@ -181,9 +176,7 @@ async fn done(
     Ok(respond::json(&Done {}))
 }
 
-async fn bounded<T>(
-    change: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
+async fn bounded<T>(change: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     timeout(CHANGE_TIMEOUT, change).await.unwrap_or_else(|_| {
         Err(StoreError::new(
             Reason::Unknown,

@@ -114,7 +114,10 @@ impl Tokens {
         let Some(expected) = expected else {
             return false;
         };
-        let tag = hmac::sign(&self.key, digest::digest(&digest::SHA256, expected).as_ref());
+        let tag = hmac::sign(
+            &self.key,
+            digest::digest(&digest::SHA256, expected).as_ref(),
+        );
         let message = digest::digest(&digest::SHA256, token);
         hmac::verify(&self.key, message.as_ref(), tag.as_ref()).is_ok()
     }
@@ -122,7 +125,9 @@ impl Tokens {
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokens").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("Tokens")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
     }
 }
 
@@ -180,10 +185,22 @@ mod tests {
             (Some("Bearer a-token"), Scope::Admin, None),
             (Some("bearer a-token"), Scope::Client, None),
             (Some("Bearer c-token"), Scope::Client, None),
-            (Some("Bearer c-token"), Scope::Admin, Some(Reason::Forbidden)),
-            (Some("Bearer c-token "), Scope::Client, Some(Reason::Unauthorized)),
+            (
+                Some("Bearer c-token"),
+                Scope::Admin,
+                Some(Reason::Forbidden),
+            ),
+            (
+                Some("Bearer c-token "),
+                Scope::Client,
+                Some(Reason::Unauthorized),
+            ),
             (Some("Bearer x"), Scope::Admin, Some(Reason::Unauthorized)),
-            (Some("Basic a-token"), Scope::Admin, Some(Reason::Unauthorized)),
+            (
+                Some("Basic a-token"),
+                Scope::Admin,
+                Some(Reason::Unauthorized),
+            ),
             (Some("Bearer "), Scope::Client, Some(Reason::Unauthorized)),
             (None, Scope::Client, Some(Reason::Unauthorized)),
         ];
@@ -199,7 +216,12 @@ mod tests {
         fs::write(directory.path().join("client"), "new").unwrap();
         tokens.reload().unwrap();
         check(&tokens, Some("Bearer new"), Scope::Client, None);
-        check(&tokens, Some("Bearer c-token"), Scope::Client, Some(Reason::Unauthorized));
+        check(
+            &tokens,
+            Some("Bearer c-token"),
+            Scope::Client,
+            Some(Reason::Unauthorized),
+        );
         fs::write(directory.path().join("client"), "\n").unwrap();
         tokens.reload().unwrap_err();
         check(&tokens, Some("Bearer new"), Scope::Client, None);

@@ -12,9 +12,10 @@ use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::{Instant, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    AdminApi,
+    admin_api::AdminApi,
     auth::{Scope, Tokens},
     body::{self, Body},
     listener::{Handler, PeerCertificate},
@@ -43,16 +44,24 @@ pub(crate) struct Api {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) watches: watch::Watches,
     requests: Semaphore,
+    stop: CancellationToken,
 }
 
 impl Api {
-    pub(crate) fn new(member: Member, tokens: Arc<Tokens>, metrics: Arc<Metrics>) -> Self {
+    /// The API of a member. After `stop`, requests are refused and watches end.
+    pub(crate) fn new(
+        member: Member,
+        tokens: Arc<Tokens>,
+        metrics: Arc<Metrics>,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
             member,
             tokens,
-            watches: watch::Watches::new(metrics.clone()),
+            watches: watch::Watches::new(metrics.clone(), stop.clone()),
             metrics,
             requests: Semaphore::new(REQUESTS_MAX),
+            stop,
         }
     }
 
@@ -70,6 +79,12 @@ impl Api {
         operation: Operation,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, StoreError> {
+        if self.stop.is_cancelled() {
+            return Err(StoreError::new(
+                Reason::NotReady,
+                "the member is stopping; use another member",
+            ));
+        }
         if operation == Operation::Admin {
             self.tokens.authorize(request.headers(), Scope::Admin)?;
             return AdminApi::new(self.clone()).serve(request).await;
@@ -119,7 +134,7 @@ impl Api {
         let mut query = Query::of(request.uri())?;
         let range = Range {
             prefix: query.text("prefix").unwrap_or_default(),
-            start: query.text("start"),
+            start: query.text("start").unwrap_or_default(),
             limit: query.parsed("limit")?.unwrap_or(LIST_LIMIT_DEFAULT),
         };
         let consistency = query.consistency()?;
@@ -146,7 +161,8 @@ impl Handler for Api {
             return respond::error(&error);
         };
         let response = respond::result(self.serve(operation, request).await);
-        self.metrics.observe(operation, response.status().as_u16(), started);
+        self.metrics
+            .observe(operation, response.status().as_u16(), started);
         response
     }
 }
@@ -155,7 +171,9 @@ fn operation(method: &Method, path: &str) -> Option<Operation> {
     if path.starts_with("/admin/v1/") {
         return Some(Operation::Admin);
     }
-    let is_key = path.strip_prefix(KEYS).is_some_and(|rest| rest.starts_with('/'));
+    let is_key = path
+        .strip_prefix(KEYS)
+        .is_some_and(|rest| rest.starts_with('/'));
     match (method, path) {
         (&Method::GET, "/v1/watch") => Some(Operation::Watch),
         (&Method::GET, KEYS) => Some(Operation::List),
@@ -212,7 +230,9 @@ fn item_response(key: &crate::api::Key, found: ReadResult) -> Response<Body> {
 
 fn set_number(response: &mut Response<Body>, name: &'static str, value: u64) {
     let name = HeaderName::from_static(name);
-    response.headers_mut().insert(name, HeaderValue::from(value));
+    response
+        .headers_mut()
+        .insert(name, HeaderValue::from(value));
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 //! Guarantees: the number of connections and streams, the time of handshakes and of headers, and
 //! the size of headers are bounded. All tasks end before `serve` returns.
 
-use std::{convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, service::service_fn};
@@ -147,7 +149,10 @@ impl Listener {
         drop(tcp);
         tasks.close();
         if timeout(drain_timeout, tasks.wait()).await.is_err() {
-            debug!(connections = tasks.len(), "closing connections after the drain timeout");
+            debug!(
+                connections = tasks.len(),
+                "closing connections after the drain timeout"
+            );
             abort.cancel();
             tasks.wait().await;
         }

@@ -97,9 +97,10 @@ impl Metrics {
             "Requests of the client API and the admin API, by operation and status code",
             requests.clone(),
         );
-        let durations = Family::<OperationLabel, Histogram, fn() -> Histogram>::new_with_constructor(
-            || Histogram::new(DURATION_BUCKETS),
-        );
+        let durations =
+            Family::<OperationLabel, Histogram, fn() -> Histogram>::new_with_constructor(|| {
+                Histogram::new(DURATION_BUCKETS)
+            });
         registry.register_with_unit(
             "request_duration",
             "From the headers of a request to those of its response",
@@ -152,21 +153,53 @@ impl StatusGauges {
         let mut gauge = |name: &str, help: &str, gauge: &Number| {
             registry.register(name, help, gauge.clone());
         };
-        gauge("member_running", "1 if the member is part of the membership", &self.is_running);
-        gauge("raft_is_leader", "1 if the member is the leader", &self.is_leader);
-        gauge("raft_has_leader", "1 if the member knows a leader", &self.has_leader);
+        gauge(
+            "member_running",
+            "1 if the member is part of the membership",
+            &self.is_running,
+        );
+        gauge(
+            "raft_is_leader",
+            "1 if the member is the leader",
+            &self.is_leader,
+        );
+        gauge(
+            "raft_has_leader",
+            "1 if the member knows a leader",
+            &self.has_leader,
+        );
         gauge("raft_term", "The current term", &self.term);
-        gauge("raft_last_log_index", "The last entry in the log", &self.last_log_index);
-        gauge("raft_committed_index", "The last committed entry", &self.committed_index);
-        gauge("raft_applied_index", "The last entry in the state", &self.applied_index);
+        gauge(
+            "raft_last_log_index",
+            "The last entry in the log",
+            &self.last_log_index,
+        );
+        gauge(
+            "raft_committed_index",
+            "The last committed entry",
+            &self.committed_index,
+        );
+        gauge(
+            "raft_applied_index",
+            "The last entry in the state",
+            &self.applied_index,
+        );
         gauge("revision", "The revision of the state", &self.revision);
         gauge(
             "compacted_revision",
             "Watches can begin after this revision",
             &self.compacted_revision,
         );
-        gauge("db_size_bytes", "Bytes of keys and values", &self.data_bytes);
-        gauge("log_size_bytes", "Bytes of the log on disk", &self.log_bytes);
+        gauge(
+            "db_size_bytes",
+            "Bytes of keys and values",
+            &self.data_bytes,
+        );
+        gauge(
+            "log_size_bytes",
+            "Bytes of the log on disk",
+            &self.log_bytes,
+        );
         registry.register(
             "raft_lag_entries",
             "Entries that a member does not have yet; on the leader only",
@@ -175,8 +208,10 @@ impl StatusGauges {
     }
 
     fn set(&self, status: &Status) {
-        self.is_running.set(u64::from(status.state == MemberState::Running));
-        self.is_leader.set(u64::from(status.role == Some(Role::Leader)));
+        self.is_running
+            .set(u64::from(status.state == MemberState::Running));
+        self.is_leader
+            .set(u64::from(status.role == Some(Role::Leader)));
         self.has_leader.set(u64::from(status.leader.is_some()));
         self.term.set(status.term);
         self.last_log_index.set(status.last_log_index);

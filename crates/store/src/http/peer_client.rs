@@ -109,7 +109,10 @@ impl HttpTransport {
 
     /// Opens a connection in a task, which ends with the handshake or its timeout.
     fn connect(&self, key: &ConnectionKey, cluster: &ClusterId) -> Connecting {
-        let tls = self.tls.as_ref().map(|tls| tls.configs().peer_client.clone());
+        let tls = self
+            .tls
+            .as_ref()
+            .map(|tls| tls.configs().peer_client.clone());
         let name = member_name(key.member, cluster);
         let address = key.address.clone();
         let connect = async move {
@@ -138,13 +141,16 @@ impl HttpTransport {
         request: Request<Body>,
     ) -> Result<PeerResponse, TransportError> {
         let mut sender = connecting.await.map_err(TransportError::Unreachable)?;
-        let response = sender.try_send_request(request).await.map_err(|mut error| {
-            let cause = error.error().to_string();
-            match error.take_message() {
-                Some(_) => TransportError::Unreachable(cause),
-                None => TransportError::Lost(cause),
-            }
-        })?;
+        let response = sender
+            .try_send_request(request)
+            .await
+            .map_err(|mut error| {
+                let cause = error.error().to_string();
+                match error.take_message() {
+                    Some(_) => TransportError::Unreachable(cause),
+                    None => TransportError::Lost(cause),
+                }
+            })?;
         receive(response).await
     }
 }

@@ -71,7 +71,10 @@ impl PeerApi {
         certificate: PeerCertificate,
     ) -> Result<Response<Body>, StoreError> {
         if request.method() != Method::POST || request.uri().path() != PATH {
-            return Err(respond::unknown_path(request.method(), request.uri().path()));
+            return Err(respond::unknown_path(
+                request.method(),
+                request.uri().path(),
+            ));
         }
         let head = Head::of(request.headers())?;
         self.prove(&head, certificate)?;
@@ -113,7 +116,9 @@ impl PeerApi {
         warn!(sender = head.from, cluster = %head.cluster, "peer without the certificate of its name");
         Err(StoreError::new(
             Reason::Forbidden,
-            format!("the certificate of the peer does not have the name {name}; issue it with that name"),
+            format!(
+                "the certificate of the peer does not have the name {name}; issue it with that name"
+            ),
         ))
     }
 }
@@ -194,7 +199,8 @@ impl Parts {
         let mut message = BytesMut::new();
         while message.len() < length {
             let part = self.next().await;
-            let part = part.map_err(|error| invalid(format!("the message is incomplete: {error}")))?;
+            let part =
+                part.map_err(|error| invalid(format!("the message is incomplete: {error}")))?;
             let Some(mut part) = part else {
                 return Err(invalid("the message is incomplete".to_owned()));
             };

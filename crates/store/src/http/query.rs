@@ -111,10 +111,22 @@ mod tests {
     #[test]
     fn queries_are_parsed_strictly() {
         check("/a", Ok((None, Consistency::Linearizable)));
-        check("/a?if-revision=0&consistency=stale", Ok((Some(0), Consistency::Stale)));
-        check("/a?if-revision=-1", Err("parameter if-revision has an invalid value \"-1\""));
-        check("/a?if_revision=1", Err("parameter if_revision is unknown; remove it"));
-        check("/a?if-revision=1&if-revision=1", Err("parameter if-revision is repeated"));
+        check(
+            "/a?if-revision=0&consistency=stale",
+            Ok((Some(0), Consistency::Stale)),
+        );
+        check(
+            "/a?if-revision=-1",
+            Err("parameter if-revision has an invalid value \"-1\""),
+        );
+        check(
+            "/a?if_revision=1",
+            Err("parameter if_revision is unknown; remove it"),
+        );
+        check(
+            "/a?if-revision=1&if-revision=1",
+            Err("parameter if-revision is repeated"),
+        );
         check(
             "/a?consistency=x",
             Err("parameter consistency has an invalid value \"x\"; use linearizable or stale"),
@@ -126,6 +138,9 @@ mod tests {
         assert_eq!(key("a/%C3%BC%2F+").unwrap().as_str(), "a/ü/+");
         assert_eq!(key("").unwrap_err().reason(), Reason::Invalid);
         assert_eq!(key("%FF").unwrap_err().reason(), Reason::Invalid);
-        assert_eq!(key(&"a".repeat(1025)).unwrap_err().reason(), Reason::TooLarge);
+        assert_eq!(
+            key(&"a".repeat(1025)).unwrap_err().reason(),
+            Reason::TooLarge
+        );
     }
 }

@@ -16,7 +16,9 @@ pub(crate) fn json(body: &impl Serialize) -> Response<Body> {
 pub(crate) fn bytes(content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(full(body));
     let content_type = HeaderValue::from_static(content_type);
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, content_type);
     response
 }
 
@@ -27,7 +29,9 @@ pub(crate) fn error(error: &StoreError) -> Response<Body> {
     let mut response = json_with_status(status, &*error.0);
     if error.reason() == Reason::Unauthorized {
         let challenge = HeaderValue::from_static("Bearer");
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, challenge);
     }
     response
 }

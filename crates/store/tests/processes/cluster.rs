@@ -94,7 +94,10 @@ impl Cluster {
         let addresses = process.addresses;
         let joining = self.admin_of(addresses);
         joining.format(self.id.clone(), id).await.unwrap();
-        admin.add_learner(id, &addresses.peer.to_string()).await.unwrap();
+        admin
+            .add_learner(id, &addresses.peer.to_string())
+            .await
+            .unwrap();
         self.members.push(ClusterMember {
             id,
             setup,
@@ -102,7 +105,10 @@ impl Cluster {
         });
         let applied = self.wait_for_leader().await.applied_index;
         eventually("the learner catches up", async || {
-            joining.status().await.is_ok_and(|status| status.applied_index >= applied)
+            joining
+                .status()
+                .await
+                .is_ok_and(|status| status.applied_index >= applied)
         })
         .await;
         self.promote(id).await;
@@ -142,7 +148,10 @@ impl Cluster {
     }
 
     fn endpoints(&self) -> Vec<Endpoint> {
-        let addresses = self.members.iter().filter_map(|member| member.setup.addresses);
+        let addresses = self
+            .members
+            .iter()
+            .filter_map(|member| member.setup.addresses);
         addresses.map(Self::endpoint).collect()
     }
 
@@ -173,7 +182,10 @@ impl Cluster {
 
     /// The status of a member that runs.
     pub(crate) async fn status_of(&self, index: usize) -> Result<Status, ClientError> {
-        let addresses = self.members[index].setup.addresses.expect("the member was started");
+        let addresses = self.members[index]
+            .setup
+            .addresses
+            .expect("the member was started");
         let mut options = self.options(vec![Self::endpoint(addresses)], ADMIN_TOKEN);
         options.request_timeout = Duration::from_secs(2);
         Client::new(options).status().await
@@ -188,7 +200,9 @@ impl Cluster {
             }
             if let Ok(status) = self.status_of(index).await
                 && status.role == Some(Role::Leader)
-                && newest.as_ref().is_none_or(|newest| newest.term < status.term)
+                && newest
+                    .as_ref()
+                    .is_none_or(|newest| newest.term < status.term)
             {
                 newest = Some(status);
             }

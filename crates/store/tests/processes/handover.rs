@@ -16,7 +16,8 @@ const TRANSFERS: usize = 20;
 fn transfers() -> usize {
     let text = env::var("BELLEROPHON_STORE_TRANSFERS").ok();
     text.map_or(TRANSFERS, |text| {
-        text.parse().expect("BELLEROPHON_STORE_TRANSFERS is a number")
+        text.parse()
+            .expect("BELLEROPHON_STORE_TRANSFERS is a number")
     })
 }
 

@@ -27,7 +27,9 @@ const HISTORY_REVISIONS: &str = "1000000";
 
 fn kills() -> u64 {
     let text = env::var("BELLEROPHON_STORE_KILLS").ok();
-    text.map_or(KILLS, |text| text.parse().expect("BELLEROPHON_STORE_KILLS is a number"))
+    text.map_or(KILLS, |text| {
+        text.parse().expect("BELLEROPHON_STORE_KILLS is a number")
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,7 +56,10 @@ async fn run(kills: u64, seed: u64) {
     let load = Load::start(cluster.client_options(), CLIENTS, seed);
     for _ in 0..kills {
         let writes = load.acknowledged() + random.random_range(20..200);
-        eventually("writes are acknowledged", async || load.acknowledged() >= writes).await;
+        eventually("writes are acknowledged", async || {
+            load.acknowledged() >= writes
+        })
+        .await;
         let victims = victims(&cluster, &mut random).await;
         for index in &victims {
             let process = cluster.members[*index].process.take();

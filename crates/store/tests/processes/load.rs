@@ -16,9 +16,7 @@ use bellerophon_linearizability::{
     Watch, WatchRecord,
 };
 use bellerophon_store::api::{self, Reason};
-use bellerophon_store_client::{
-    Client, ClientError, ClientOptions, Found, ListOptions, WatchItem,
-};
+use bellerophon_store_client::{Client, ClientError, ClientOptions, Found, ListOptions, WatchItem};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tokio::{sync::watch, task::JoinSet};
 
@@ -72,7 +70,8 @@ impl Load {
         for prefix in ["", "load/1"] {
             let client = Client::new(load.rotated(1));
             let recorder = load.recorder.clone();
-            load.watchers.spawn(watch_all(client, prefix, recorder, stopped.clone()));
+            load.watchers
+                .spawn(watch_all(client, prefix, recorder, stopped.clone()));
         }
         load
     }
@@ -167,9 +166,7 @@ impl LoadClient {
             Request::Put { value, if_revision } => {
                 written(self.client.put(&key, value.to_vec(), if_revision).await)
             }
-            Request::Delete { if_revision } => {
-                written(self.client.delete(&key, if_revision).await)
-            }
+            Request::Delete { if_revision } => written(self.client.delete(&key, if_revision).await),
         };
         if matches!(outcome, Outcome::Written { .. }) {
             self.shared.acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -261,7 +258,10 @@ async fn end_state(client: &Client) -> EndState {
     let mut end = EndState::default();
     let mut options = ListOptions::default();
     loop {
-        let page = client.list(&options).await.expect("the store serves at the end");
+        let page = client
+            .list(&options)
+            .await
+            .expect("the store serves at the end");
         end.revision = page.revision;
         end.keys.extend(page.items.into_iter().map(item));
         match page.continue_from {

@@ -21,7 +21,11 @@ async fn wrong_tokens_are_refused() {
     let cases = [
         (ADMIN_TOKEN, None, None),
         (CLIENT_TOKEN, None, Some(Reason::Forbidden)),
-        ("wrong", Some(Reason::Unauthorized), Some(Reason::Unauthorized)),
+        (
+            "wrong",
+            Some(Reason::Unauthorized),
+            Some(Reason::Unauthorized),
+        ),
         ("", Some(Reason::Unauthorized), Some(Reason::Unauthorized)),
     ];
     for (token, expected, expected_admin) in cases {
@@ -46,7 +50,10 @@ async fn changed_token_is_accepted_without_restart() {
     })
     .await;
     let old = cluster.client_with(addresses, CLIENT_TOKEN);
-    let refused = old.get(&key(), Consistency::Linearizable).await.unwrap_err();
+    let refused = old
+        .get(&key(), Consistency::Linearizable)
+        .await
+        .unwrap_err();
     assert_eq!(refused.reason(), Some(Reason::Unauthorized));
 }
 
@@ -57,7 +64,9 @@ async fn client_refuses_server_of_another_authority() {
     let mut options = cluster.client_options();
     options.tls = Some(ClientTls::with_ca(other.ca_pem().as_bytes()).unwrap());
     options.request_timeout = std::time::Duration::from_secs(1);
-    let error = Client::new(options).get(&key(), Consistency::Linearizable).await;
+    let error = Client::new(options)
+        .get(&key(), Consistency::Linearizable)
+        .await;
     let error = error.unwrap_err();
     assert!(matches!(error, ClientError::Unavailable { .. }), "{error}");
     assert!(error.to_string().contains("certificate"), "{error}");
@@ -92,7 +101,10 @@ async fn member_without_its_certificate_cannot_join() {
     let _process = setup.start().await;
     let applied = cluster.wait_for_leader().await.applied_index;
     eventually("the member joins", async || {
-        joining.status().await.is_ok_and(|status| status.applied_index >= applied)
+        joining
+            .status()
+            .await
+            .is_ok_and(|status| status.applied_index >= applied)
     })
     .await;
     cluster.members.clear();
@@ -104,11 +116,17 @@ async fn unformatted_member_serves_nothing_but_its_status() {
     let mut setup = cluster.setup("empty", 7, &[]);
     let process = setup.start().await;
     let admin = cluster.admin_of(process.addresses);
-    assert_eq!(admin.status().await.unwrap().state, MemberState::Unformatted);
+    assert_eq!(
+        admin.status().await.unwrap().state,
+        MemberState::Unformatted
+    );
     let mut options = cluster.client_options();
     options.endpoints = vec![Cluster::endpoint(process.addresses)];
     options.request_timeout = std::time::Duration::from_millis(200);
-    let error = Client::new(options).put(&key(), "x", None).await.unwrap_err();
+    let error = Client::new(options)
+        .put(&key(), "x", None)
+        .await
+        .unwrap_err();
     assert_eq!(error.reason(), Some(Reason::Unformatted), "{error}");
 }
 

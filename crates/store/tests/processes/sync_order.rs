@@ -23,8 +23,12 @@ async fn can_trace() -> bool {
 /// The times of syncs of log segments, in order, from a trace.
 fn syncs(trace: &Path) -> usize {
     let text = fs::read_to_string(trace).unwrap();
-    let calls = text.lines().filter(|line| line.contains("sync(") || line.contains("sync resumed"));
-    calls.filter(|line| line.trim_end().ends_with("= 0")).count()
+    let calls = text
+        .lines()
+        .filter(|line| line.contains("sync(") || line.contains("sync resumed"));
+    calls
+        .filter(|line| line.trim_end().ends_with("= 0"))
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,7 +39,10 @@ async fn each_write_waits_for_its_own_sync() {
     }
     let cluster = Cluster::start(1, &[]).await;
     let trace = cluster.directory.path().join("trace");
-    let process = cluster.members[0].process.as_ref().expect("the member runs");
+    let process = cluster.members[0]
+        .process
+        .as_ref()
+        .expect("the member runs");
     let mut strace = Command::new("strace")
         .args(["-f", "-e", "trace=fdatasync,fsync", "-p"])
         .arg(process.id().to_string())
@@ -58,7 +65,10 @@ async fn each_write_waits_for_its_own_sync() {
         let before = syncs(&trace);
         client.put(&key, number.to_string(), None).await.unwrap();
         let after = syncs(&trace);
-        assert!(after > before, "write {number} was acknowledged without a sync");
+        assert!(
+            after > before,
+            "write {number} was acknowledged without a sync"
+        );
     }
     strace.kill().await.unwrap();
 }
