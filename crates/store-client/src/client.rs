@@ -140,20 +140,19 @@ impl Client {
 
     /// Sends a request until an endpoint answers it, or the time is over.
     pub(crate) async fn call(&self, call: &Call) -> Result<Answer, ClientError> {
-        let deadline = Instant::now() + self.inner.options.request_timeout;
-        self.retry(call, deadline, async |connection| {
-            let limit = self.inner.options.attempt_timeout;
-            let limit = limit.min(deadline.saturating_duration_since(Instant::now()));
-            match timeout(limit, self.attempt(&connection, call)).await {
-                Ok(result) => result,
-                Err(_) => Err(sent(
-                    &connection,
-                    call,
-                    format!("no response within {limit:?}"),
-                )),
+        let mut attempts = self.attempts(call);
+        loop {
+            let connection = attempts.connection();
+            let limit = attempts.limit();
+            let result = timeout(limit, self.attempt(&connection, call)).await;
+            match result.unwrap_or_else(|_| Err(too_late(&connection, call, limit))) {
+                Ok(answer) => {
+                    self.prefer(&connection);
+                    return Ok(answer);
+                }
+                Err(failed) => attempts.next(failed).await?,
             }
-        })
-        .await
+        }
     }
 
     /// Sends a request until an endpoint begins to answer it. The body is the caller's to bound.
@@ -161,30 +160,29 @@ impl Client {
         &self,
         call: &Call,
     ) -> Result<(Endpoint, Response<Incoming>), ClientError> {
-        let deadline = Instant::now() + self.inner.options.request_timeout;
-        self.retry(call, deadline, async |connection| {
-            let limit = self.inner.options.attempt_timeout;
-            let head = timeout(limit, self.head(&connection, call)).await;
-            let response = match head {
-                Ok(response) => response?,
-                Err(_) => {
-                    return Err(sent(
-                        &connection,
-                        call,
-                        format!("no response within {limit:?}"),
-                    ));
+        let mut attempts = self.attempts(call);
+        loop {
+            let connection = attempts.connection();
+            let limit = attempts.limit();
+            let result = timeout(limit, self.successful_head(&connection, call)).await;
+            match result.unwrap_or_else(|_| Err(too_late(&connection, call, limit))) {
+                Ok(response) => {
+                    self.prefer(&connection);
+                    return Ok((connection.endpoint.clone(), response));
                 }
-            };
-            if response.status().is_success() {
-                return Ok((connection.endpoint.clone(), response));
+                Err(failed) => attempts.next(failed).await?,
             }
-            let answer = timeout(limit, self.collect(&connection, call, response)).await;
-            match answer {
-                Ok(answer) => Err(refused(&connection, call, answer?)),
-                Err(_) => Err(sent(&connection, call, "incomplete response".to_owned())),
-            }
-        })
-        .await
+        }
+    }
+
+    fn attempts<'a>(&'a self, call: &'a Call) -> Attempts<'a> {
+        Attempts {
+            client: self,
+            call,
+            deadline: Instant::now() + self.inner.options.request_timeout,
+            offset: 0,
+            backoff: BACKOFF_FIRST,
+        }
     }
 
     /// Sends a request with a streamed body to the preferred endpoint, once.
@@ -209,48 +207,9 @@ impl Client {
                 Err(refused(&connection, &call, answer))
             }
         };
-        let result = timeout(limit, attempt).await.unwrap_or_else(|_| {
-            Err(sent(
-                &connection,
-                &call,
-                format!("no response within {limit:?}"),
-            ))
-        });
+        let result = timeout(limit, attempt).await;
+        let result = result.unwrap_or_else(|_| Err(too_late(&connection, &call, limit)));
         result.map_err(Failed::into_error)
-    }
-
-    /// Tries one endpoint after another, from the preferred one on.
-    async fn retry<T>(
-        &self,
-        call: &Call,
-        deadline: Instant,
-        attempt: impl AsyncFn(Arc<Connection>) -> Result<T, Failed>,
-    ) -> Result<T, ClientError> {
-        let mut backoff = BACKOFF_FIRST;
-        loop {
-            let mut last = None;
-            for offset in 0..self.inner.connections.len() {
-                let connection = self.connection(offset);
-                match attempt(connection.clone()).await {
-                    Ok(value) => {
-                        self.prefer(&connection);
-                        return Ok(value);
-                    }
-                    Err(Failed::Final(error)) => return Err(error),
-                    Err(Failed::Retry(error)) => last = Some(error),
-                }
-                if Instant::now() >= deadline {
-                    break;
-                }
-            }
-            let error = last.expect("a client has an endpoint");
-            if Instant::now() + backoff >= deadline {
-                return Err(error);
-            }
-            tracing::debug!(request = call.description(), %error, "retrying");
-            sleep(backoff).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
-        }
     }
 
     async fn attempt(&self, connection: &Connection, call: &Call) -> Result<Answer, Failed> {
@@ -259,6 +218,19 @@ impl Client {
         if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND {
             return Ok(answer);
         }
+        Err(refused(connection, call, answer))
+    }
+
+    async fn successful_head(
+        &self,
+        connection: &Connection,
+        call: &Call,
+    ) -> Result<Response<Incoming>, Failed> {
+        let response = self.head(connection, call).await?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let answer = self.collect(connection, call, response).await?;
         Err(refused(connection, call, answer))
     }
 
@@ -321,6 +293,51 @@ impl Client {
     }
 }
 
+/// The attempts of one request: one endpoint after another, from the preferred one on.
+struct Attempts<'a> {
+    client: &'a Client,
+    call: &'a Call,
+    deadline: Instant,
+    offset: usize,
+    backoff: Duration,
+}
+
+impl Attempts<'_> {
+    fn connection(&self) -> Arc<Connection> {
+        self.client.connection(self.offset)
+    }
+
+    /// The time for the next attempt.
+    fn limit(&self) -> Duration {
+        let rest = self.deadline.saturating_duration_since(Instant::now());
+        self.client.inner.options.attempt_timeout.min(rest)
+    }
+
+    /// Waits until the next attempt, or returns the error of the last one.
+    async fn next(&mut self, failed: Failed) -> Result<(), ClientError> {
+        let error = match failed {
+            Failed::Final(error) => return Err(error),
+            Failed::Retry(error) => error,
+        };
+        self.offset += 1;
+        let is_round_over = self.offset % self.client.inner.connections.len() == 0;
+        let pause = if is_round_over {
+            self.backoff
+        } else {
+            Duration::ZERO
+        };
+        if Instant::now() + pause >= self.deadline {
+            return Err(error);
+        }
+        tracing::debug!(request = self.call.description(), %error, "retrying");
+        if is_round_over {
+            sleep(pause).await;
+            self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+        }
+        Ok(())
+    }
+}
+
 impl Failed {
     fn into_error(self) -> ClientError {
         match self {
@@ -351,6 +368,11 @@ fn sent(connection: &Connection, call: &Call, cause: String) -> Failed {
             cause,
         }),
     }
+}
+
+/// A request without a response in time.
+fn too_late(connection: &Connection, call: &Call, limit: Duration) -> Failed {
+    sent(connection, call, format!("no response within {limit:?}"))
 }
 
 /// A response with an error.
