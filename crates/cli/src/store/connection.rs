@@ -59,10 +59,10 @@ impl Connection {
             options.tls = Some(tls.map_err(CliError::context(&step))?);
         }
         if options.tls.is_none() && options.endpoints.iter().any(|endpoint| endpoint.is_https) {
-            return Err(
-                CliError::Usage("an https endpoint needs a certificate authority".to_owned())
-                    .with_hint("set --ca, or use http://… for a member that is started --insecure"),
-            );
+            return Err(CliError::Usage(
+                "an https endpoint needs a certificate authority".to_owned(),
+            )
+            .with_hint("set --ca, or use http://… for a member that is started --insecure"));
         }
         Ok(Client::new(options))
     }
@@ -80,7 +80,8 @@ impl Connection {
 }
 
 fn or_environment(flag: &Option<PathBuf>, name: &str) -> Option<PathBuf> {
-    flag.clone().or_else(|| env::var_os(name).map(PathBuf::from))
+    flag.clone()
+        .or_else(|| env::var_os(name).map(PathBuf::from))
 }
 
 /// The error of a file that cannot be read.

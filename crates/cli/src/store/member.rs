@@ -192,7 +192,10 @@ fn list(status: &Status, output: OutputFormat, out: &mut impl Write) -> Result<(
             id: *id,
             address: &member.address,
             role,
-            lag: status.replication.get(id).map(|replication| replication.lag),
+            lag: status
+                .replication
+                .get(id)
+                .map(|replication| replication.lag),
         };
         match output {
             OutputFormat::Json => print_json(out, &row)?,
@@ -211,7 +214,10 @@ async fn promote(client: &Client, id: MemberId, out: &mut impl Write) -> Result<
         return Err(CliError::Failed(format!("member {id} is no learner"))
             .with_hint("add it with `bellerophon store member add`"));
     }
-    let lag = status.replication.get(&id).map(|replication| replication.lag);
+    let lag = status
+        .replication
+        .get(&id)
+        .map(|replication| replication.lag);
     if lag.is_none_or(|lag| lag > PROMOTE_LAG_MAX) {
         let lag = lag.map_or("all".to_owned(), |lag| lag.to_string());
         return Err(
@@ -228,15 +234,20 @@ async fn promote(client: &Client, id: MemberId, out: &mut impl Write) -> Result<
 async fn remove(client: &Client, id: MemberId, out: &mut impl Write) -> Result<(), CliError> {
     let status = leader_status(client).await?;
     if !status.membership.members.contains_key(&id) {
-        return Err(CliError::Failed(format!("member {id} is not in the cluster"))
-            .with_hint("`bellerophon store member list` prints the members"));
+        return Err(
+            CliError::Failed(format!("member {id} is not in the cluster"))
+                .with_hint("`bellerophon store member list` prints the members"),
+        );
     }
     let mut voters = status.membership.voters.clone();
     voters.remove(&id);
     let mut remaining = status.clone();
     remaining.membership.learners.remove(&id);
     change(client, &remaining, voters).await?;
-    print_line(out, &format!("member {id} is removed; stop it, and never use its data again"))
+    print_line(
+        out,
+        &format!("member {id} is removed; stop it, and never use its data again"),
+    )
 }
 
 /// Sets the voters; the learners of the status that are no voters stay.
@@ -251,5 +262,8 @@ async fn change(
         voters,
         expected_membership_index: status.membership.index,
     };
-    client.change_membership(&request).await.map_err(CliError::new)
+    client
+        .change_membership(&request)
+        .await
+        .map_err(CliError::new)
 }

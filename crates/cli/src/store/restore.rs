@@ -74,7 +74,9 @@ pub(super) async fn restore(
 
 async fn run(arguments: &RestoreArguments) -> Result<RestoreResult, CliError> {
     let path: &Path = &arguments.file;
-    let file = tokio::fs::File::open(path).await.map_err(cannot_read(path))?;
+    let file = tokio::fs::File::open(path)
+        .await
+        .map_err(cannot_read(path))?;
     let identity = Identity {
         cluster_id: arguments.cluster_id.clone(),
         member_id: arguments.member_id,
@@ -83,8 +85,18 @@ async fn run(arguments: &RestoreArguments) -> Result<RestoreResult, CliError> {
         checksum: arguments.checksum.clone(),
         min_revision: arguments.min_revision,
     };
-    let step = format!("cannot restore {} to {}", path.display(), arguments.data.display());
-    restore_directory(&arguments.data, identity, arguments.address.clone(), options, file)
-        .await
-        .map_err(CliError::context(&step))
+    let step = format!(
+        "cannot restore {} to {}",
+        path.display(),
+        arguments.data.display()
+    );
+    restore_directory(
+        &arguments.data,
+        identity,
+        arguments.address.clone(),
+        options,
+        file,
+    )
+    .await
+    .map_err(CliError::context(&step))
 }

@@ -98,13 +98,12 @@ struct Ready {
     health_address: SocketAddr,
 }
 
-pub(super) async fn serve(
-    arguments: ServeArguments,
-    out: &mut impl Write,
-) -> Result<(), CliError> {
+pub(super) async fn serve(arguments: ServeArguments, out: &mut impl Write) -> Result<(), CliError> {
     let mut signals = Signals::listen().map_err(CliError::context("cannot listen for signals"))?;
     let output = arguments.output;
-    let server = Server::start(options(arguments)).await.map_err(CliError::new)?;
+    let server = Server::start(options(arguments))
+        .await
+        .map_err(CliError::new)?;
     let addresses = server.addresses();
     let ready = Ready {
         event: "serving",
@@ -122,7 +121,8 @@ pub(super) async fn serve(
             ),
         )?,
     }
-    out.flush().map_err(CliError::context("cannot write to stdout"))?;
+    out.flush()
+        .map_err(CliError::context("cannot write to stdout"))?;
     let stop = async {
         // Without signals, only the end of the process stops the member.
         if signals.next().await.is_err() {

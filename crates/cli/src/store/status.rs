@@ -73,8 +73,15 @@ fn text(row: &Row) -> String {
         return format!("{}\t{error}", row.endpoint);
     };
     let member = status.member_id.map_or("-".to_owned(), |id| id.to_string());
-    let role = status.role.map_or("-".to_owned(), |role| format!("{role:?}"));
-    let voters: Vec<String> = status.membership.voters.iter().map(u64::to_string).collect();
+    let role = status
+        .role
+        .map_or("-".to_owned(), |role| format!("{role:?}"));
+    let voters: Vec<String> = status
+        .membership
+        .voters
+        .iter()
+        .map(u64::to_string)
+        .collect();
     let voters = if voters.is_empty() {
         "-".to_owned()
     } else {
