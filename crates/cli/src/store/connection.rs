@@ -1,6 +1,10 @@
 //! Endpoints and credentials of a store, from flags and environment variables.
 
-use std::{env, fs, path::PathBuf, time::Duration};
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bellerophon_store_client::{Client, ClientOptions, ClientTls, Endpoint, Token};
 use clap::Args;
@@ -85,6 +89,7 @@ fn or_environment(flag: &Option<PathBuf>, name: &str) -> Option<PathBuf> {
 }
 
 /// The error of a file that cannot be read.
-pub(super) fn cannot_read(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> CliError {
-    CliError::context(&format!("cannot read {}", path.display()))
+pub(super) fn cannot_read(path: &Path) -> impl FnOnce(io::Error) -> CliError {
+    let step = format!("cannot read {}", path.display());
+    move |cause| CliError::context(&step)(cause)
 }
