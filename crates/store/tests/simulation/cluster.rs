@@ -146,6 +146,7 @@ impl Cluster {
         if let Some(process) = machine.process.take() {
             machine.disk.crash();
             drop(process);
+            self.network.reset(slot);
             self.trace.record(format_args!("crashed {slot}"));
         }
     }
@@ -156,6 +157,7 @@ impl Cluster {
         if let Some(process) = machine.process.take() {
             machine.disk.detach();
             drop(process);
+            self.network.reset(slot);
             self.trace.record(format_args!("killed {slot}"));
         }
     }
@@ -269,9 +271,10 @@ impl Cluster {
                     network.refuse(link, answer);
                     return;
                 }
+                let number = network.accept(link, answer);
                 self.spawn(parcel.to_slot, |member| async move {
                     let result = member.handle_peer(parcel.into_request()).await;
-                    network.respond(link, result, answer);
+                    network.respond(number, result);
                 });
             }
         }
@@ -302,6 +305,7 @@ pub(crate) fn config(seed: u64) -> MemberConfig {
             election_min: Duration::from_millis(150),
             election_max: Duration::from_millis(300),
             request: Duration::from_millis(800),
+            snapshot: Duration::from_millis(1000),
         },
         segment_bytes: 2048,
         snapshot_log_bytes: 1200,

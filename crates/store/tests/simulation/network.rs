@@ -59,6 +59,9 @@ struct Inner {
     next: u64,
     /// Of lost messages: their senders wait until the deadline.
     waiting: Vec<Answer>,
+    /// Requests that a process works on. Kept here, so that the end of a process resets its
+    /// connections in a fixed order: a runtime drops its tasks in any order.
+    accepted: BTreeMap<u64, (Slot, Slot, Answer)>,
 }
 
 pub(crate) enum Packet {
@@ -117,6 +120,7 @@ impl Network {
                 queue: BTreeMap::new(),
                 next: 0,
                 waiting: Vec::new(),
+                accepted: BTreeMap::new(),
             }),
             trace,
         })
@@ -163,23 +167,44 @@ impl Network {
         packets
     }
 
-    /// Sends the response to a request back.
-    pub(crate) fn respond(
-        &self,
-        parcel: (Slot, Slot),
-        result: Result<PeerResponse, StoreError>,
-        answer: Option<Answer>,
-    ) {
-        let (from, to) = parcel;
-        let result = result.map_err(TransportError::Refused);
-        let length = result.as_ref().map_or(0, |response| response.message.len());
-        self.trace
-            .record(format_args!("response {to}->{from} {length}"));
+    /// A process begins to work on a request.
+    pub(crate) fn accept(&self, link: (Slot, Slot), answer: Option<Answer>) -> u64 {
+        let mut inner = self.lock();
+        let number = inner.next;
+        inner.next += 1;
         if let Some(answer) = answer {
+            inner.accepted.insert(number, (link.0, link.1, answer));
+        }
+        number
+    }
+
+    /// Sends the response to a request back.
+    pub(crate) fn respond(&self, number: u64, result: Result<PeerResponse, StoreError>) {
+        let accepted = self.lock().accepted.remove(&number);
+        if let Some((from, to, answer)) = accepted {
+            let length = result.as_ref().map_or(0, |response| response.message.len());
+            self.trace
+                .record(format_args!("response {to}->{from} {length}"));
             self.send(Packet::Response {
                 from: to,
                 to: from,
-                result,
+                result: result.map_err(TransportError::Refused),
+                answer,
+            });
+        }
+    }
+
+    /// A process ended: its connections are reset.
+    pub(crate) fn reset(&self, slot: Slot) {
+        let accepted = std::mem::take(&mut self.lock().accepted);
+        let (ended, rest) = accepted.into_iter().partition(|(_, link)| link.1 == slot);
+        self.lock().accepted = rest;
+        let ended: BTreeMap<u64, (Slot, Slot, Answer)> = ended;
+        for (from, to, answer) in ended.into_values() {
+            self.send(Packet::Response {
+                from: to,
+                to: from,
+                result: Err(TransportError::Lost("connection reset".to_owned())),
                 answer,
             });
         }
@@ -212,6 +237,7 @@ impl Network {
         }
         if let Packet::Request(parcel, _) = &packet
             && inner.rng.random_range(0..1000) < quality.repeated
+            && PeerRequest::is_repeatable(&parcel.message)
         {
             let copy = Packet::Request(parcel.clone(), None);
             inner.push(copy);

@@ -311,19 +311,19 @@ impl Scenario {
     }
 
     fn is_healed(&self, answered: &BTreeSet<Slot>) -> bool {
-        let statuses = self.statuses();
+        let members = self.members();
+        !members.is_empty() && members.is_subset(answered)
+    }
+
+    /// The machines of the membership of the newest leader.
+    fn members(&self) -> BTreeSet<Slot> {
+        let statuses = self.statuses().into_iter().map(|(_, status)| status);
         let leader = statuses
-            .iter()
-            .filter(|(_, status)| status.role == Some(Role::Leader))
-            .max_by_key(|(_, status)| status.term);
-        let Some((_, leader)) = leader else {
-            return false;
-        };
-        let mut members = leader.membership.members.keys();
-        members.all(|id| {
-            let slot = self.cluster.slot_of(*id);
-            slot.is_some_and(|slot| answered.contains(&slot))
-        })
+            .filter(|status| status.role == Some(Role::Leader))
+            .max_by_key(|status| status.term);
+        let ids = leader.map(|status| status.membership.members);
+        let ids = ids.unwrap_or_default().into_keys();
+        ids.filter_map(|id| self.cluster.slot_of(id)).collect()
     }
 
     fn probe(&self, answered: &Arc<Mutex<BTreeSet<Slot>>>) {
@@ -379,15 +379,13 @@ impl Scenario {
 
     /// The whole state of every member of the cluster.
     fn final_pages(&self) -> Result<Vec<(Slot, ListPage)>, String> {
-        let statuses = self.statuses().into_iter();
-        let members = statuses.filter(|(_, status)| status.state == MemberState::Running);
-        let list = |(slot, _)| {
+        let list = |slot| {
             let page = self.cluster.block_on(slot, |member| async move {
                 member.list(Range::default(), Consistency::Stale).await
             });
             let page = page.map_err(|error| error.to_string())?;
             Ok((slot, page))
         };
-        members.map(list).collect()
+        self.members().into_iter().map(list).collect()
     }
 }
