@@ -6,7 +6,12 @@
 //! did; its disk then loses what was not synced. A paused process makes no step, and its clock
 //! jumps when it goes on. Clocks run at different rates.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bellerophon_store::{
     Disk, Member, MemberConfig, PeerTransport, Timing,
@@ -214,6 +219,43 @@ impl Cluster {
     ) -> F::Output {
         let process = self.machines[&slot].process.as_ref().unwrap();
         process.runtime.block_on(work(process.member.clone()))
+    }
+
+    /// Makes a request of a member and lets the time of all members go on until its response.
+    ///
+    /// # Panics
+    ///
+    /// If there is none in ten seconds: every request has a shorter deadline.
+    pub(crate) fn call<F>(&mut self, slot: Slot, request: impl FnOnce(Member) -> F) -> F::Output
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let response = Arc::new(Mutex::new(None));
+        let received = Arc::clone(&response);
+        self.spawn(slot, |member| {
+            let request = request(member);
+            async move {
+                let result = request.await;
+                *response.lock().unwrap() = Some(result);
+            }
+        });
+        let end = self.now + 10_000;
+        while self.now < end {
+            self.tick();
+            if let Some(result) = received.lock().unwrap().take() {
+                return result;
+            }
+        }
+        panic!("no response in ten seconds");
+    }
+
+    /// Replaces a disk by an empty one and starts its process.
+    pub(crate) fn replace_disk(&mut self, slot: Slot) {
+        self.crash(slot);
+        self.starts += 1;
+        let disk = SimulatedDisk::new(self.seed ^ self.starts << 48);
+        self.machines.get_mut(&slot).unwrap().disk = disk;
+        self.start(slot);
     }
 
     /// The identity of a member of this cluster.

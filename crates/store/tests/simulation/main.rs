@@ -2,8 +2,11 @@
 
 mod clients;
 mod cluster;
+mod faults;
 mod histories;
+mod members;
 mod network;
 mod operator;
+mod planted;
 mod scenario;
 mod trace;

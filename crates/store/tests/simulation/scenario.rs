@@ -109,14 +109,20 @@ impl Scenario {
         let slot = self.cluster.add_machine(1000);
         self.cluster.initialize(slot);
         let end = self.cluster.now + SETUP_MS;
-        while self.voters() < 3 || !self.operator.is_idle() {
+        let mut next = 0;
+        loop {
+            if self.cluster.now >= next && self.operator.is_idle() {
+                next = self.cluster.now + DECISION_MS;
+                if self.voters() >= 3 {
+                    return Ok(());
+                }
+                self.operator.grow();
+            }
             if self.cluster.now > end {
                 return Err("the cluster did not grow to three members".to_owned());
             }
-            self.operator.grow();
             self.tick()?;
         }
-        Ok(())
     }
 
     fn status(&self, slot: Slot) -> Option<Status> {
@@ -360,6 +366,7 @@ impl Scenario {
             .iter()
             .max_by_key(|(_, page)| page.revision)
             .ok_or("no member runs")?;
+        self.check_memberships()?;
         for (slot, page) in &pages {
             if page != newest {
                 return Err(format!(
@@ -375,6 +382,24 @@ impl Scenario {
                 .collect(),
         });
         Ok(history)
+    }
+
+    /// Every member knows the membership that the leader knows.
+    fn check_memberships(&self) -> Result<(), String> {
+        let members = self.members();
+        let statuses = self.statuses().into_iter();
+        let memberships: Vec<_> = statuses
+            .filter(|(slot, _)| members.contains(slot))
+            .map(|(slot, status)| (slot, status.membership))
+            .collect();
+        let first = memberships.first();
+        let differs = |pair: &&(Slot, _)| Some(&pair.1) != first.map(|(_, membership)| membership);
+        match memberships.iter().find(differs) {
+            None => Ok(()),
+            Some((slot, membership)) => Err(format!(
+                "the membership at {slot} is {membership:?}, another one is {first:?}"
+            )),
+        }
     }
 
     /// The whole state of every member of the cluster.
