@@ -53,6 +53,9 @@ struct Inner {
     calls: u64,
     fault: Option<(u64, Fault)>,
     is_cut: bool,
+    seed: u64,
+    /// Of latencies and torn calls. Crashes have their own: how many writes they meet depends on
+    /// redb.
     rng: StdRng,
 }
 
@@ -89,6 +92,7 @@ impl SimulatedDisk {
                 calls: 0,
                 fault: None,
                 is_cut: false,
+                seed,
                 rng: StdRng::seed_from_u64(seed),
             }),
         })
@@ -115,7 +119,8 @@ impl SimulatedDisk {
         inner.generation += 1;
         inner.is_cut = false;
         inner.fault = None;
-        let kept = inner.rng.random_range(0..=inner.pending.len());
+        let mut rng = StdRng::seed_from_u64(inner.seed.wrapping_add(inner.generation));
+        let kept = rng.random_range(0..=inner.pending.len());
         for change in inner.pending.drain(..).take(kept) {
             change.apply(&mut inner.durable_names);
         }
@@ -125,7 +130,7 @@ impl SimulatedDisk {
             .files
             .retain(|id, _| names.values().any(|named| named == id));
         for file in inner.files.values_mut() {
-            file.crash(&mut inner.rng);
+            file.crash(&mut rng);
         }
     }
 

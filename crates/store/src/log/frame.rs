@@ -1,8 +1,10 @@
 //! Frames: what one sync of the log covers, with a checksum.
 //!
-//! A frame is a magic number, the length and the CRC-32 of its payload, and the payload: a version
-//! byte and operations. A frame is written and synced as a whole before the next one is written, so
-//! only the last frame of the last segment can be torn.
+//! A frame is a magic number, the length of its payload, the complement of the length, the CRC-32
+//! of the payload, the payload (a version byte and operations), and a last byte. A frame is written
+//! and synced as a whole before the next one is written, so only the last frame of the last segment
+//! can be torn. What was not written reads as zeros, so a frame that is damaged but has no zeros
+//! where there must be none was complete once: that is damage, as in etcd's WAL.
 
 use bytes::Bytes;
 
@@ -13,7 +15,10 @@ use crate::{
 
 const MAGIC: u32 = 0xbe11_10f1;
 const VERSION: u8 = 1;
-pub(super) const FRAME_HEADER_BYTES: usize = 12;
+const HEADER_BYTES: usize = 16;
+
+/// The last byte: not zero, so that it shows that a frame was written to its end.
+const LAST_BYTE: u8 = 0xa5;
 
 /// What a disk writes as a whole.
 const SECTOR_BYTES: usize = 512;
@@ -102,15 +107,17 @@ impl Operation {
 /// A frame of encoded operations.
 pub(super) fn encode_frame(operations: &[u8]) -> Vec<u8> {
     let length = u32::try_from(operations.len() + 1).expect("a batch is below 4 GiB");
-    let mut payload = Vec::with_capacity(FRAME_HEADER_BYTES + operations.len() + 1);
-    payload.extend_from_slice(&MAGIC.to_le_bytes());
-    payload.extend_from_slice(&length.to_le_bytes());
-    payload.extend_from_slice(&[0; 4]);
-    payload.push(VERSION);
-    payload.extend_from_slice(operations);
-    let crc = crc32fast::hash(&payload[FRAME_HEADER_BYTES..]);
-    payload[8..FRAME_HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
-    payload
+    let mut frame = Vec::with_capacity(HEADER_BYTES + operations.len() + 2);
+    frame.extend_from_slice(&MAGIC.to_le_bytes());
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.extend_from_slice(&(!length).to_le_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.push(VERSION);
+    frame.extend_from_slice(operations);
+    let crc = crc32fast::hash(&frame[HEADER_BYTES..]);
+    frame[12..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+    frame.push(LAST_BYTE);
+    frame
 }
 
 /// What stands at an offset of a segment.
@@ -134,32 +141,56 @@ pub(super) fn scan(segment: &Bytes, offset: usize) -> Scanned {
     if rest.iter().all(|byte| *byte == 0) {
         return Scanned::End;
     }
-    if rest.len() < FRAME_HEADER_BYTES {
+    if rest.len() < HEADER_BYTES || is_zero(&rest[HEADER_BYTES..]) {
         return Scanned::Torn;
     }
-    let word = |at: usize| {
-        let bytes: [u8; 4] = rest[at..at + 4].try_into().expect("the header is there");
-        u32::from_le_bytes(bytes)
+    let Some(header) = Header::decode(rest) else {
+        return torn_header_or_corrupt(rest, offset);
     };
-    let length = word(4) as usize;
-    let end = FRAME_HEADER_BYTES + length;
-    if word(0) != MAGIC || length == 0 || end > rest.len() {
-        return torn_or_corrupt(rest, offset, rest.len(), "has no frame header");
+    let end = HEADER_BYTES + header.length + 1;
+    if end > rest.len() {
+        return torn_or_corrupt(rest, offset, rest.len() + 1, "is longer than its file");
     }
-    if crc32fast::hash(&rest[FRAME_HEADER_BYTES..end]) != word(8) {
+    let payload = &rest[HEADER_BYTES..end - 1];
+    if crc32fast::hash(payload) != header.crc || rest[end - 1] != LAST_BYTE {
         return torn_or_corrupt(rest, offset, end, "has a wrong checksum");
     }
-    if rest[FRAME_HEADER_BYTES] != VERSION {
+    if payload[0] != VERSION {
         return Scanned::Corrupt("has an unknown version; use a newer program");
     }
-    let payload = segment.slice(offset + FRAME_HEADER_BYTES + 1..offset + end);
-    match decode_operations(payload) {
+    let operations = segment.slice(offset + HEADER_BYTES + 1..offset + end - 1);
+    match decode_operations(operations) {
         Ok(operations) => Scanned::Frame {
             operations,
             end: offset + end,
         },
         Err(_) => Scanned::Corrupt("has a malformed operation"),
     }
+}
+
+struct Header {
+    length: usize,
+    crc: u32,
+}
+
+impl Header {
+    /// The header at the beginning, if it is consistent.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| {
+            let word = bytes.get(at..at + 4)?;
+            Some(u32::from_le_bytes(word.try_into().ok()?))
+        };
+        let length = word(4)?;
+        let is_consistent = word(0)? == MAGIC && word(8)? == !length && length > 0;
+        is_consistent.then_some(Self {
+            length: length as usize,
+            crc: word(12)?,
+        })
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }
 
 fn decode_operations(payload: Bytes) -> Result<Vec<Operation>, Malformed> {
@@ -171,20 +202,30 @@ fn decode_operations(payload: Bytes) -> Result<Vec<Operation>, Malformed> {
     Ok(operations)
 }
 
-/// A torn write leaves a sector that was never written, which reads as zeros or is beyond the end
-/// of the file. Anything else is damage to a frame that was complete, as in etcd's WAL.
+/// Whether a damaged header is in two sectors, of which one was never written.
+fn torn_header_or_corrupt(rest: &[u8], offset: usize) -> Scanned {
+    let first = (SECTOR_BYTES - offset % SECTOR_BYTES).min(HEADER_BYTES);
+    let (head, tail) = rest[..HEADER_BYTES].split_at(first);
+    let is_torn = is_zero(head) || !tail.is_empty() && is_zero(tail);
+    if is_torn && !has_frame_after(rest) {
+        Scanned::Torn
+    } else {
+        Scanned::Corrupt("has no frame header")
+    }
+}
+
+/// Whether a damaged frame with this end was never complete: it ends after the file, its last byte
+/// is missing, or one of its sectors was never written.
 fn torn_or_corrupt(rest: &[u8], offset: usize, end: usize, problem: &'static str) -> Scanned {
-    if has_valid_frame_after(rest) {
+    if has_frame_after(rest) {
         return Scanned::Corrupt(problem);
     }
-    let claimed =
-        FRAME_HEADER_BYTES + u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]) as usize;
-    let is_cut_by_end_of_file = claimed > rest.len();
-    let first = SECTOR_BYTES - offset % SECTOR_BYTES;
-    let body = &rest[..end.min(rest.len())];
-    let (head, tail) = body.split_at(first.min(body.len()));
-    let is_zero = |sector: &[u8]| !sector.is_empty() && sector.iter().all(|byte| *byte == 0);
-    if is_cut_by_end_of_file || is_zero(head) || tail.chunks(SECTOR_BYTES).any(is_zero) {
+    let Some(frame) = rest.get(..end) else {
+        return Scanned::Torn;
+    };
+    let first = (SECTOR_BYTES - offset % SECTOR_BYTES).min(end);
+    let (head, tail) = frame.split_at(first);
+    if frame.ends_with(&[0]) || is_zero(head) || tail.chunks(SECTOR_BYTES).any(is_zero) {
         Scanned::Torn
     } else {
         Scanned::Corrupt(problem)
@@ -193,16 +234,13 @@ fn torn_or_corrupt(rest: &[u8], offset: usize, end: usize, problem: &'static str
 
 /// Whether a complete frame begins somewhere after the first byte: then what stands before it was
 /// synced once.
-fn has_valid_frame_after(rest: &[u8]) -> bool {
-    let magic = MAGIC.to_le_bytes();
-    (1..rest.len().saturating_sub(FRAME_HEADER_BYTES)).any(|at| {
+fn has_frame_after(rest: &[u8]) -> bool {
+    (1..rest.len()).any(|at| {
         let rest = &rest[at..];
-        if rest[..4] != magic {
+        let Some(header) = Header::decode(rest) else {
             return false;
-        }
-        let length = u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]) as usize;
-        let crc = u32::from_le_bytes([rest[8], rest[9], rest[10], rest[11]]);
-        let body = rest.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length);
-        body.is_some_and(|body| crc32fast::hash(body) == crc)
+        };
+        let payload = rest.get(HEADER_BYTES..HEADER_BYTES + header.length);
+        payload.is_some_and(|payload| crc32fast::hash(payload) == header.crc)
     })
 }

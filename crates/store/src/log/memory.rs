@@ -100,7 +100,7 @@ impl Memory {
             Operation::Append(entry) => self.append(entry, length)?,
             Operation::Vote(vote) => self.vote = Some(vote),
             Operation::Committed(id) => self.committed = Some(id),
-            Operation::Truncate(after) => self.truncate(after)?,
+            Operation::Truncate(after) => self.truncate(after),
             Operation::Purge(id) => self.purge(id),
         }
         debug_assert!(self.is_consistent());
@@ -142,12 +142,12 @@ impl Memory {
         Ok(())
     }
 
-    fn truncate(&mut self, after: Option<LogId>) -> io::Result<()> {
+    fn truncate(&mut self, after: Option<LogId>) {
         let after_index = after.map(|id| id.index);
         if self.entries.is_empty() && after_index < self.unread {
             self.purged = after;
             self.unread = after_index;
-            return Ok(());
+            return;
         }
         while let Some(entry) = self.entries.back() {
             if Some(entry.log_id.index) <= after_index {
@@ -155,13 +155,6 @@ impl Memory {
             }
             self.entries.pop_back();
             self.bytes -= self.lengths.pop_back().expect("every entry has a length");
-        }
-        if self.last() == after {
-            Ok(())
-        } else {
-            Err(invalid(
-                "a truncation keeps an entry that is not in the log",
-            ))
         }
     }
 

@@ -15,6 +15,9 @@ pub struct Timing {
     pub election_max: Duration,
     /// How long a request of a client may take.
     pub request: Duration,
+    /// How long sending and installing a snapshot may take. A transfer whose connection is lost
+    /// silently is repeated only after this time.
+    pub snapshot: Duration,
 }
 
 impl Default for Timing {
@@ -25,6 +28,8 @@ impl Default for Timing {
             election_min: Duration::from_millis(700),
             election_max: Duration::from_millis(1400),
             request: Duration::from_secs(5),
+            // A state of gigabytes on a slow network.
+            snapshot: Duration::from_secs(300),
         }
     }
 }
@@ -93,6 +98,7 @@ impl MemberConfig {
             election_min: self.timing.election_min,
             election_max: self.timing.election_max,
             request_timeout: self.timing.request,
+            snapshot_timeout: self.timing.snapshot,
             snapshot_log_bytes: self.snapshot_log_bytes,
             keep_log_bytes: self.keep_log_bytes,
             promotion_lag_max: self.promotion_lag_max,

@@ -89,6 +89,11 @@ const SNAPSHOT: u8 = 5;
 const FORWARD: u8 = 6;
 const FORMAT_LEVELS: u8 = 7;
 
+/// Whether an encoded message is a request of a client.
+pub(super) fn is_forward(message: &[u8]) -> bool {
+    message.get(1) == Some(&FORWARD)
+}
+
 pub(super) fn write_vote(to: &mut Writer, raft: &RaftVote) {
     vote(raft).encode(to);
 }

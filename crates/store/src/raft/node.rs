@@ -22,7 +22,7 @@ use super::{
 use crate::{
     api::{Identity, MemberId, Membership, MembershipMember, Replication, Role},
     data_dir::Formatted,
-    disk::{Disk, Lane, on_lane},
+    disk::Disk,
     entry::LogId,
     log::Log,
     state::{Meta, State},
@@ -30,9 +30,6 @@ use crate::{
 
 /// Entries in one message at most; the bytes are limited too.
 const MESSAGE_ENTRIES_MAX: u64 = 4096;
-
-/// How long sending and installing a snapshot may take: a state of gigabytes on a slow network.
-const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Settings of a node.
 #[derive(Clone, Debug)]
@@ -42,6 +39,8 @@ pub(crate) struct NodeOptions {
     pub(crate) election_max: Duration,
     /// How long a request of a client may take.
     pub(crate) request_timeout: Duration,
+    /// How long sending and installing a snapshot may take.
+    pub(crate) snapshot_timeout: Duration,
     /// A snapshot is taken after this many bytes of entries.
     pub(crate) snapshot_log_bytes: u64,
     /// Bytes of entries that are kept before a snapshot, for members that lag.
@@ -71,6 +70,7 @@ pub(crate) struct Node {
     pub(super) options: NodeOptions,
     /// Held while a snapshot is received and installed.
     pub(super) incoming: Arc<Mutex<()>>,
+    machine: StateMachine,
     maintenance: JoinHandle<()>,
 }
 
@@ -108,13 +108,14 @@ impl Node {
             log: parts.log.clone(),
             disk: Arc::clone(&parts.disk),
             formatted: parts.formatted.clone(),
+            changing: Arc::default(),
         };
         let store = LogStore {
             log: parts.log.clone(),
         };
         let id = parts.formatted.identity.member_id;
         let config = Arc::new(config(&options)?);
-        let start = Raft::new(id, config, peers.clone(), store, machine);
+        let start = Raft::new(id, config, peers.clone(), store, machine.clone());
         let raft = runtime::with_seed(options.seed, start).await;
         let raft = raft.map_err(|error| io::Error::other(format!("cannot start: {error}")))?;
         let state = Arc::clone(&parts.state);
@@ -128,6 +129,7 @@ impl Node {
             peers,
             options,
             incoming: Arc::default(),
+            machine,
             maintenance: tokio::spawn(maintenance),
         })
     }
@@ -208,15 +210,10 @@ impl Node {
             tracing::warn!(%error, "raft did not stop in order");
         }
         self.maintenance.abort();
-        let flushed = self.log.flush().await;
-        self.log.close().await;
-        if flushed.is_err() {
-            return;
-        }
-        let state = Arc::clone(&self.state);
-        if let Err(error) = on_lane(&self.disk, Lane::State, move |_| state.sync()).await {
+        if let Err(error) = self.machine.sync_all().await {
             tracing::warn!(%error, "cannot sync the state; it is recovered from the log");
         }
+        self.log.close().await;
     }
 
     async fn hand_over(&self) {
@@ -301,7 +298,7 @@ fn config(options: &NodeOptions) -> io::Result<Config> {
         heartbeat_interval: milliseconds(options.heartbeat),
         election_timeout_min: milliseconds(options.election_min),
         election_timeout_max: milliseconds(options.election_max),
-        install_snapshot_timeout: milliseconds(SNAPSHOT_TIMEOUT),
+        install_snapshot_timeout: milliseconds(options.snapshot_timeout),
         max_payload_entries: MESSAGE_ENTRIES_MAX,
         // Snapshots and purges are decided by bytes, see `maintain`.
         snapshot_policy: SnapshotPolicy::Never,

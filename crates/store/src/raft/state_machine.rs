@@ -13,7 +13,7 @@ use openraft::{
     OptionalSend, RaftSnapshotBuilder, Snapshot,
     storage::{ApplyResponder, EntryResponder, RaftStateMachine},
 };
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::types::{
     LeaderId, RaftLogId, RaftSnapshotMeta, RaftStoredMembership, Types, entry, log_id, raft_log_id,
@@ -51,6 +51,9 @@ pub(super) struct StateMachine {
     pub(super) log: Log,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) formatted: Formatted,
+    /// Held while the state changes, and while log and state are made durable: a sync of the state
+    /// covers everything that was applied, and none of it may be missing in the log.
+    pub(super) changing: Arc<Mutex<()>>,
 }
 
 impl StateMachine {
@@ -64,7 +67,10 @@ impl StateMachine {
                 self.record_format_level(*level).await?;
             }
         }
-        let outcomes = self.state.apply(entries)?;
+        let outcomes = {
+            let _changing = self.changing.lock().await;
+            self.state.apply(entries)?
+        };
         entries.clear();
         for (responder, outcome) in responders.drain(..).zip(outcomes) {
             if let Some(responder) = responder {
@@ -86,7 +92,24 @@ impl StateMachine {
         Ok(())
     }
 
-    fn view(&self) -> io::Result<RaftSnapshot> {
+    /// Makes log and state durable.
+    pub(super) async fn sync_all(&self) -> io::Result<()> {
+        let _changing = self.changing.lock().await;
+        self.sync().await
+    }
+
+    async fn sync(&self) -> io::Result<()> {
+        // The log first: its entries and commit position are never behind a durable state.
+        self.log.flush().await?;
+        let state = Arc::clone(&self.state);
+        on_lane(&self.disk, Lane::State, move |_| state.sync()).await
+    }
+
+    /// A view of the state, after it was made durable: openraft purges the log up to any snapshot
+    /// that it has seen.
+    async fn durable_view(&self) -> io::Result<RaftSnapshot> {
+        let _changing = self.changing.lock().await;
+        self.sync().await?;
         let reader = SnapshotReader::new(self.state.view()?)?;
         Ok(RaftSnapshot {
             meta: snapshot_meta(reader.meta()),
@@ -106,12 +129,7 @@ impl RaftSnapshotBuilder<Types> for StateMachine {
     type SnapshotData = SnapshotData;
 
     async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
-        let snapshot = self.view()?;
-        // The log first: its entries and commit position are never behind a durable state.
-        self.log.flush().await?;
-        let state = Arc::clone(&self.state);
-        on_lane(&self.disk, Lane::State, move |_| state.sync()).await?;
-        Ok(snapshot)
+        self.durable_view().await
     }
 }
 
@@ -175,13 +193,17 @@ impl RaftStateMachine<Types> for StateMachine {
             state.replace(meta, decoder)?;
             Ok(level)
         };
+        let changing = self.changing.lock().await;
         let level = on_lane(&self.disk, Lane::State, install).await?;
+        drop(changing);
         self.record_format_level(level).await
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<RaftSnapshot>> {
-        let snapshot = self.view()?;
-        Ok(snapshot.meta.last_log_id.is_some().then_some(snapshot))
+        if self.state.meta().last_applied.is_none() {
+            return Ok(None);
+        }
+        self.durable_view().await.map(Some)
     }
 }
 

@@ -44,6 +44,7 @@ async fn build(disk: Arc<dyn Disk>) -> (LogStore, StateMachine) {
             identity,
             format_level: 1,
         },
+        changing: Arc::default(),
     };
     (LogStore { log }, machine)
 }

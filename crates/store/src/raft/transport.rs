@@ -38,6 +38,12 @@ pub struct PeerRequest {
 impl PeerRequest {
     /// The longest message: one MiB of entries, or one entry with the largest value.
     pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+    /// Whether a transport may deliver a message more than once. Messages of Raft may be repeated;
+    /// a forwarded request of a client may not, as it would have its effect twice.
+    pub fn is_repeatable(message: &[u8]) -> bool {
+        !super::message::is_forward(message)
+    }
 }
 
 /// The response to a [`PeerRequest`].
@@ -63,9 +69,10 @@ pub enum TransportError {
 
 /// Sends messages to other members.
 ///
-/// A transport may lose, delay, repeat and reorder messages; it must not change them, and it must
-/// deliver them to the addressed member or not at all. The caller sets the deadline and drops the
-/// future when it passes.
+/// A transport may lose, delay and reorder messages, and repeat those that are
+/// [repeatable](PeerRequest::is_repeatable); it must not change them, and it must deliver them to
+/// the addressed member or not at all. The caller sets the deadline and drops the future when it
+/// passes.
 pub trait PeerTransport: Send + Sync + 'static {
     /// Sends a request and returns the response.
     fn send(
