@@ -320,7 +320,8 @@ impl Attempts<'_> {
             Failed::Retry(error) => error,
         };
         self.offset += 1;
-        let is_round_over = self.offset % self.client.inner.connections.len() == 0;
+        let endpoints = self.client.inner.connections.len();
+        let is_round_over = self.offset.is_multiple_of(endpoints);
         let pause = if is_round_over {
             self.backoff
         } else {

@@ -3,6 +3,11 @@
 //! `BELLEROPHON_STORE_KILLS` and `BELLEROPHON_STORE_TRANSFERS` set how often members are killed and
 //! leadership is transferred; the defaults are for a quick run.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failed expectation in a test is the failure of the test"
+)]
+
 mod certificates; // a certificate authority and the certificates of members
 mod cluster; // several members
 mod handover; // leadership transfers and SIGTERM
