@@ -1,0 +1,5 @@
+//! Tests of the Bellerophon operator.
+
+mod scenarios; // the plan in memory: install, scale, upgrade, failures
+mod simulation; // a store, its Pods and claims in memory
+mod store_model; // a model of the replicated store
