@@ -29,6 +29,7 @@ mod view; // health of members, leader, quorum
 
 use std::time::Duration;
 
+use bellerophon_store_client::api::Status;
 use kube::ResourceExt as _;
 
 use crate::{
@@ -70,11 +71,14 @@ struct Planner<'a> {
     phase: Phase,
     /// Why no upgrade is possible, if one is requested.
     refusal: Option<String>,
+    /// The leader that a quorum acknowledged lately.
+    leader: Option<&'a Status>,
 }
 
 impl<'a> Planner<'a> {
     fn new(observed: &'a Observed, status: BellerophonStatus) -> Self {
         let mut planner = Self {
+            leader: view::leader(observed, &status),
             observed,
             status,
             phase: Phase::Running,

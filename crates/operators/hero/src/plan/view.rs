@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Planner;
 use crate::{
-    crd::{MemberPhase, MemberRole, MemberStatus},
-    observed::{ClaimState, PodState},
+    crd::{BellerophonStatus, MemberPhase, MemberRole, MemberStatus},
+    observed::{ClaimState, Observed, PodState},
 };
 
 /// How long ago a quorum may have acknowledged a leader: several election timeouts.
@@ -20,6 +20,24 @@ const QUORUM_CONTACT_MS_MAX: u64 = 10_000;
 /// The number of voters that is a majority.
 pub fn quorum(voters: usize) -> usize {
     voters / 2 + 1
+}
+
+/// The report of the leader, if a quorum acknowledged it lately: that of the highest term.
+pub(super) fn leader<'a>(observed: &'a Observed, status: &BellerophonStatus) -> Option<&'a Status> {
+    let own = status.members.iter().filter_map(|entry| {
+        let report = observed.reports.get(&entry.name)?.as_ref().ok()?;
+        is_identity(status, entry, report).then_some(&**report)
+    });
+    let newest = own
+        .filter(|report| report.role == Some(Role::Leader))
+        .max_by_key(|report| report.term)?;
+    let contact = newest.last_quorum_contact_ms?;
+    (contact <= QUORUM_CONTACT_MS_MAX).then_some(newest)
+}
+
+fn is_identity(status: &BellerophonStatus, entry: &MemberStatus, report: &Status) -> bool {
+    let cluster = report.cluster_id.as_ref().map(|id| id.as_str());
+    cluster == status.cluster_id.as_deref() && report.member_id == Some(entry.id)
 }
 
 /// A member with everything that is known about it.
@@ -99,8 +117,7 @@ impl<'a> Planner<'a> {
 
     /// Whether a report is of this very member.
     pub(super) fn is_identity(&self, entry: &MemberStatus, status: &Status) -> bool {
-        let cluster = status.cluster_id.as_ref().map(|id| id.as_str());
-        cluster == self.status.cluster_id.as_deref() && status.member_id == Some(entry.id)
+        is_identity(&self.status, entry, status)
     }
 
     fn health(&self, entry: &MemberStatus) -> Health {
@@ -179,15 +196,7 @@ impl<'a> Planner<'a> {
 
     /// The report of the leader, if a quorum acknowledged it lately.
     pub(super) fn leader(&self) -> Option<&'a Status> {
-        let own = self.status.members.iter().filter_map(|entry| {
-            let status = self.report(&entry.name)?;
-            self.is_identity(entry, status).then_some(status)
-        });
-        let newest = own
-            .filter(|status| status.role == Some(Role::Leader))
-            .max_by_key(|status| status.term)?;
-        let contact = newest.last_quorum_contact_ms?;
-        (contact <= QUORUM_CONTACT_MS_MAX).then_some(newest)
+        self.leader
     }
 
     pub(super) fn leader_name(&self) -> Option<String> {
@@ -200,6 +209,22 @@ impl<'a> Planner<'a> {
     pub(super) fn membership(&self) -> Option<&'a Membership> {
         let leader = self.leader()?;
         (leader.membership.index <= leader.committed_index).then_some(&leader.membership)
+    }
+
+    /// The uniform membership with the highest index that any member reports. Without a leader it
+    /// may not be committed; more voters are then assumed rather than fewer.
+    fn newest_membership(&self) -> Option<&'a Membership> {
+        if self.leader.is_some() {
+            return self.membership().filter(|membership| !membership.is_joint);
+        }
+        let reports = self.status.members.iter().filter_map(|entry| {
+            let report = self.report(&entry.name)?;
+            self.is_identity(entry, report)
+                .then_some(&report.membership)
+        });
+        let newest = reports.max_by_key(|membership| membership.index)?;
+        let is_larger = newest.voters.len() >= self.status.voters.len();
+        (!newest.is_joint && is_larger).then_some(newest)
     }
 
     /// The members of a role and phase.
@@ -283,7 +308,7 @@ impl<'a> Planner<'a> {
             }
         }
         self.status.leader = self.leader_name();
-        if let Some(membership) = self.membership().filter(|membership| !membership.is_joint) {
+        if let Some(membership) = self.newest_membership() {
             self.status.voters = membership.voters.iter().copied().collect();
         }
         if let Some(leader) = self.leader() {

@@ -1,5 +1,6 @@
 //! Tests of the Bellerophon operator.
 
+mod histories; // random histories in memory
 mod scenarios; // the plan in memory: install, scale, upgrade, failures
 mod simulation; // a store, its Pods and claims in memory
 mod store_model; // a model of the replicated store

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use bellerophon_hero::{
     PodPhase, Step,
-    crd::{
-        Bootstrap, ClaimPolicy, MemberPhase, MemberRole, Phase, RestorePhase, RestoreSource,
-    },
+    crd::{Bootstrap, ClaimPolicy, MemberPhase, MemberRole, Phase, RestorePhase, RestoreSource},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -31,7 +29,10 @@ fn assert_voters(simulation: &Simulation, count: usize) {
     assert_eq!(status.phase, Phase::Running, "{status:#?}");
     assert_eq!(status.members.len(), count, "{status:#?}");
     assert_eq!(status.voters.len(), count, "{status:#?}");
-    assert!(status.members.iter().all(|member| member.healthy), "{status:#?}");
+    assert!(
+        status.members.iter().all(|member| member.healthy),
+        "{status:#?}"
+    );
     assert_eq!(simulation.pods.len(), count);
     assert_eq!(condition(&status.conditions, "Ready").status, "True");
 }
@@ -40,7 +41,13 @@ fn assert_voters(simulation: &Simulation, count: usize) {
 fn store_is_installed_one_member_at_a_time() {
     let simulation = running(3);
     assert_voters(&simulation, 3);
-    let count = |name: &str| simulation.mutations.iter().filter(|step| **step == name).count();
+    let count = |name: &str| {
+        simulation
+            .mutations
+            .iter()
+            .filter(|step| **step == name)
+            .count()
+    };
     assert_eq!(count("Initialize"), 1);
     assert_eq!(count("Format"), 2);
     assert_eq!(count("Allocate"), 2);
@@ -55,7 +62,11 @@ fn store_is_scaled_up_and_down() {
         simulation.settle();
         assert_voters(&simulation, usize::try_from(replicas).unwrap());
     }
-    let retired = simulation.claims.values().filter(|claim| claim.is_retired).count();
+    let retired = simulation
+        .claims
+        .values()
+        .filter(|claim| claim.is_retired)
+        .count();
     assert_eq!(retired, 4);
 }
 
@@ -104,7 +115,10 @@ fn scale_down_waits_without_a_quorum() {
     let before = simulation.mutations.len();
     let status = simulation.settle();
     assert_eq!(status.phase, Phase::Unavailable);
-    assert_eq!(condition(&status.conditions, "QuorumLost").reason, "VotersUnavailable");
+    assert_eq!(
+        condition(&status.conditions, "QuorumLost").reason,
+        "VotersUnavailable"
+    );
     assert_eq!(simulation.mutations.len(), before);
     simulation.store.unreachable.clear();
     simulation.settle();
@@ -128,7 +142,12 @@ fn lost_disk_is_replaced_by_a_new_member() {
         }
         simulation.settle();
         assert_voters(&simulation, 3);
-        let ids: Vec<u64> = simulation.status().members.iter().map(|member| member.id).collect();
+        let ids: Vec<u64> = simulation
+            .status()
+            .members
+            .iter()
+            .map(|member| member.id)
+            .collect();
         assert!(!ids.contains(&old.id), "{how}: {ids:?}");
     }
 }
@@ -188,7 +207,10 @@ fn nothing_is_changed_after_the_data_of_a_majority_is_lost() {
     assert!(simulation.now.duration_since(lost_at).as_secs() < 30);
     let before = simulation.mutations.len();
     let status = simulation.settle();
-    assert_eq!(condition(&status.conditions, "QuorumLost").reason, "DataLost");
+    assert_eq!(
+        condition(&status.conditions, "QuorumLost").reason,
+        "DataLost"
+    );
     simulation.edit(|spec| spec.replicas = 5);
     simulation.settle();
     assert_eq!(simulation.mutations.len(), before);
@@ -231,7 +253,9 @@ fn upgrade_rolls_the_leader_last_after_a_hand_over() {
     assert_voters(&simulation, 3);
     assert_eq!(rolled.len(), 3);
     assert_eq!(rolled[2], leader);
-    let transfers = simulation.mutations[before..].iter().filter(|step| **step == "TransferLeader");
+    let transfers = simulation.mutations[before..]
+        .iter()
+        .filter(|step| **step == "TransferLeader");
     assert_eq!(transfers.count(), 1);
     assert_eq!(simulation.status().format_level, Some(2));
 }
@@ -245,13 +269,20 @@ fn downgrade_and_skipped_version_are_refused() {
         simulation.edit(|spec| spec.image = image.into());
         let before = simulation.mutations.len();
         let status = simulation.settle();
-        assert_eq!(condition(&status.conditions, "UpgradeRefused").status, "True", "{image}");
+        assert_eq!(
+            condition(&status.conditions, "UpgradeRefused").status,
+            "True",
+            "{image}"
+        );
         assert_eq!(simulation.mutations.len(), before, "{image}");
         assert_eq!(status.image.as_deref(), Some("store:1.1.0"));
     }
     simulation.edit(|spec| spec.image = "store:1.2.0".into());
     let status = simulation.settle();
-    assert_eq!(condition(&status.conditions, "UpgradeRefused").status, "False");
+    assert_eq!(
+        condition(&status.conditions, "UpgradeRefused").status,
+        "False"
+    );
     assert_eq!(status.version.as_deref(), Some("1.2.0"));
 }
 
@@ -292,7 +323,11 @@ fn broken_image_stops_after_one_member() {
     let claim = simulation.claim_uid(&pod);
     simulation.store.unreachable.insert(claim);
     let deleted = |simulation: &Simulation| {
-        simulation.mutations.iter().filter(|step| **step == "DeletePod").count()
+        simulation
+            .mutations
+            .iter()
+            .filter(|step| **step == "DeletePod")
+            .count()
     };
     let before = deleted(&simulation);
     for _ in 0..500 {
@@ -318,8 +353,15 @@ fn stuck_member_is_restarted_then_replaced() {
     let mut simulation = running(3);
     let leader = simulation.status().leader;
     let members = simulation.status().members;
-    let stuck = members.iter().find(|member| Some(&member.name) != leader.as_ref()).expect("a follower").clone();
-    simulation.store.stalled.insert(simulation.claim_uid(&stuck.name));
+    let stuck = members
+        .iter()
+        .find(|member| Some(&member.name) != leader.as_ref())
+        .expect("a follower")
+        .clone();
+    simulation
+        .store
+        .stalled
+        .insert(simulation.claim_uid(&stuck.name));
     simulation.store.write(10_000);
     let began = simulation.now;
     let restart = loop {
@@ -337,7 +379,11 @@ fn stuck_member_is_restarted_then_replaced() {
     assert!((1800..1900).contains(&seconds), "{seconds}");
     simulation.settle();
     assert_voters(&simulation, 3);
-    let restarts = simulation.mutations.iter().filter(|step| **step == "DeletePod").count();
+    let restarts = simulation
+        .mutations
+        .iter()
+        .filter(|step| **step == "DeletePod")
+        .count();
     // Once to restart, once after it has left the membership.
     assert_eq!(restarts, 2);
 }
@@ -347,12 +393,19 @@ fn member_on_a_lost_node_is_replaced() {
     let mut simulation = running(3);
     let lost = simulation.status().members[2].clone();
     simulation.delete_pod(&lost.name);
-    simulation.pods.get_mut(&lost.name).expect("its Pod").is_stranded = true;
+    simulation
+        .pods
+        .get_mut(&lost.name)
+        .expect("its Pod")
+        .is_stranded = true;
     let voters = |simulation: &Simulation| simulation.status().voters;
     while voters(&simulation).contains(&lost.id) || voters(&simulation).len() < 3 {
         simulation.reconcile();
     }
-    assert!(simulation.pods.contains_key(&lost.name), "the Pod is never forced away");
+    assert!(
+        simulation.pods.contains_key(&lost.name),
+        "the Pod is never forced away"
+    );
     simulation.pods.remove(&lost.name);
     simulation.settle();
     assert_voters(&simulation, 3);
@@ -394,10 +447,24 @@ fn readers_follow_the_rate_of_reads_with_a_cool_down() {
     });
     let readers = |simulation: &Simulation| {
         let status = simulation.status();
-        let readers = status.members.iter().filter(|member| member.role == MemberRole::Reader);
-        readers.filter(|member| member.phase == MemberPhase::Active).count()
+        let readers = status
+            .members
+            .iter()
+            .filter(|member| member.role == MemberRole::Reader);
+        readers
+            .filter(|member| member.phase == MemberPhase::Active)
+            .count()
     };
-    for (rate, expected) in [(100.0, 0), (450.0, 2), (5000.0, 4), (450.0, 3), (450.0, 3), (0.0, 2), (0.0, 1), (0.0, 0)] {
+    for (rate, expected) in [
+        (100.0, 0),
+        (450.0, 2),
+        (5000.0, 4),
+        (450.0, 3),
+        (450.0, 3),
+        (0.0, 2),
+        (0.0, 1),
+        (0.0, 0),
+    ] {
         simulation.reads_per_second = Some(rate);
         simulation.advance(Duration::from_secs(300));
         let changed = simulation.now;
@@ -416,7 +483,11 @@ fn large_log_is_compacted_once() {
     simulation.store.write(1_000);
     simulation.settle();
     let count = |simulation: &Simulation| {
-        simulation.mutations.iter().filter(|step| **step == "Compact").count()
+        simulation
+            .mutations
+            .iter()
+            .filter(|step| **step == "Compact")
+            .count()
     };
     assert_eq!(count(&simulation), 0);
     simulation.store.write(5_000);
@@ -446,7 +517,14 @@ fn restored_store_begins_beyond_the_old_revision() {
     let restore = simulation.status().restore.expect("a restore");
     assert_eq!(restore.phase, RestorePhase::Completed);
     assert_eq!(restore.min_revision, 1_000_000_500);
-    assert_eq!(simulation.mutations.iter().filter(|step| **step == "Initialize").count(), 0);
+    assert_eq!(
+        simulation
+            .mutations
+            .iter()
+            .filter(|step| **step == "Initialize")
+            .count(),
+        0
+    );
 }
 
 #[test]
@@ -464,7 +542,11 @@ fn failed_restore_is_tried_again_on_a_new_claim() {
     let mut failures = 0;
     while simulation.status().phase != Phase::Blocked && failures < 10 {
         simulation.reconcile();
-        let pod = simulation.pods.keys().find(|name| name.ends_with("-restore")).cloned();
+        let pod = simulation
+            .pods
+            .keys()
+            .find(|name| name.ends_with("-restore"))
+            .cloned();
         if let Some(pod) = pod
             && simulation.pods[&pod].state.phase == PodPhase::Pending
         {
@@ -490,7 +572,11 @@ fn deletion_retires_or_deletes_all_claims() {
         assert!(simulation.is_deleted);
         simulation.advance(Duration::from_secs(60));
         assert!(simulation.pods.is_empty());
-        let retired = simulation.claims.values().filter(|claim| claim.is_retired).count();
+        let retired = simulation
+            .claims
+            .values()
+            .filter(|claim| claim.is_retired)
+            .count();
         assert_eq!(retired, left, "{policy:?}");
         assert_eq!(simulation.claims.len(), left, "{policy:?}");
     }
@@ -500,7 +586,11 @@ fn deletion_retires_or_deletes_all_claims() {
 fn certificates_are_renewed_before_they_expire() {
     let mut simulation = running(1);
     let issued = |simulation: &Simulation| {
-        simulation.mutations.iter().filter(|step| **step == "IssueCertificate").count()
+        simulation
+            .mutations
+            .iter()
+            .filter(|step| **step == "IssueCertificate")
+            .count()
     };
     assert_eq!(issued(&simulation), 1);
     simulation.advance(Duration::from_secs(59 * 24 * 3600));

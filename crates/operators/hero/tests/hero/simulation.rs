@@ -14,7 +14,10 @@ use bellerophon_hero::{
     Bellerophon, ClaimState, Observed, PodPhase, PodState, SharedObject, Step,
     crd::{BellerophonSpec, BellerophonStatus, MemberPhase, MemberRole, MemberStatus, Phase},
     member_api::{AdminRequest, AdminResponse},
-    names, plan::plan, revision, sampler::Sampler,
+    names,
+    plan::plan,
+    revision,
+    sampler::Sampler,
 };
 use bellerophon_store_client::api::{
     AddLearnerRequest, ChangeMembershipRequest, FormatRequest, InitializeRequest,
@@ -125,7 +128,14 @@ impl Simulation {
                 let version = pod.image.rsplit(':').next().unwrap_or_default().to_owned();
                 let level_max = if version.starts_with("1.0") { 1 } else { 2 };
                 let claim = pod.claim.clone();
-                (name.clone(), Process { claim, version, level_max })
+                (
+                    name.clone(),
+                    Process {
+                        claim,
+                        version,
+                        level_max,
+                    },
+                )
             })
             .collect()
     }
@@ -133,15 +143,10 @@ impl Simulation {
     pub(crate) fn observe(&mut self) -> Observed {
         let processes = self.processes();
         self.store.tick(&processes);
-        let healthy: Vec<u64> = self
-            .down_by_us
-            .iter()
-            .copied()
-            .filter(|id| self.store.is_healthy(&self.cluster_id(), *id, &processes))
-            .collect();
-        for id in healthy {
-            self.down_by_us.remove(&id);
-        }
+        let cluster = self.cluster_id();
+        let voters = self.store.voters(&cluster);
+        self.down_by_us
+            .retain(|id| voters.contains(id) && !self.store.is_healthy(&cluster, *id, &processes));
         let reports = processes
             .iter()
             .map(|(name, process)| (name.clone(), self.store.status(process).map(Box::new)))
@@ -159,7 +164,11 @@ impl Simulation {
             shared: self.shared.clone(),
             budget: self.budget,
             certificates: self.certificates.clone(),
-            pods: self.pods.iter().map(|(name, pod)| (name.clone(), pod.state.clone())).collect(),
+            pods: self
+                .pods
+                .iter()
+                .map(|(name, pod)| (name.clone(), pod.state.clone()))
+                .collect(),
             claims: self.claims.clone(),
             reports,
             backup: None,
@@ -202,17 +211,24 @@ impl Simulation {
         self.now = self.now.saturating_add(time).expect("the time is in range");
         let now = self.now;
         let due = |pod: &SimPod| pod.due.is_some_and(|due| due <= now) && !pod.is_stranded;
-        let names: Vec<String> =
-            self.pods.iter().filter(|(_, pod)| due(pod)).map(|(name, _)| name.clone()).collect();
+        let names: Vec<String> = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| due(pod))
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in names {
             self.change_pod(&name);
         }
         let in_use: BTreeSet<String> = self.pods.values().map(|pod| pod.claim.clone()).collect();
-        self.claims.retain(|_, claim| !claim.is_terminating || in_use.contains(&claim.uid));
+        self.claims
+            .retain(|_, claim| !claim.is_terminating || in_use.contains(&claim.uid));
     }
 
     fn change_pod(&mut self, name: &str) {
-        let Some(pod) = self.pods.get_mut(name) else { return };
+        let Some(pod) = self.pods.get_mut(name) else {
+            return;
+        };
         pod.due = None;
         if pod.state.is_terminating {
             self.pods.remove(name);
@@ -225,7 +241,8 @@ impl Simulation {
             let status = self.status();
             let restore = status.restore.clone().expect("a restore");
             let cluster = self.cluster_id();
-            self.store.restore(&claim, &cluster, 1, "a", restore.min_revision);
+            self.store
+                .restore(&claim, &cluster, 1, "a", restore.min_revision);
         }
     }
 
@@ -270,7 +287,10 @@ impl Simulation {
     }
 
     fn entry(&self, member: &str) -> MemberStatus {
-        self.status().member(member).cloned().expect("a step names a member of the status")
+        self.status()
+            .member(member)
+            .cloned()
+            .expect("a step names a member of the status")
     }
 
     fn apply(&mut self, step: &Step) -> Result<(), String> {
@@ -295,7 +315,8 @@ impl Simulation {
             }
             Step::DeleteCertificate { member } => _ = self.certificates.remove(member),
             Step::Allocate { name, role } => {
-                let AdminResponse::Allocated(id) = self.send_to_leader(&AdminRequest::Allocate)? else {
+                let AdminResponse::Allocated(id) = self.send_to_leader(&AdminRequest::Allocate)?
+                else {
                     return Err("no id".to_owned());
                 };
                 let mut status = self.status();
@@ -316,7 +337,9 @@ impl Simulation {
             }
             Step::DeleteClaim { member } => self.delete_claim(member),
             Step::CreatePod { member } => self.create_pod(member, member.clone())?,
-            Step::CreateRestorePod { member } => self.create_pod(member, names::restore_pod(member))?,
+            Step::CreateRestorePod { member } => {
+                self.create_pod(member, names::restore_pod(member))?
+            }
             Step::DeletePod { pod, .. } => self.delete_pod(pod),
             Step::LabelPod { member, role } => {
                 if let Some(pod) = self.pods.get_mut(member) {
@@ -345,7 +368,11 @@ impl Simulation {
                 });
                 self.send_to_leader(&request)?;
             }
-            Step::ChangeMembership { voters, learners, expected_index } => {
+            Step::ChangeMembership {
+                voters,
+                learners,
+                expected_index,
+            } => {
                 let request = AdminRequest::ChangeMembership(ChangeMembershipRequest {
                     voters: voters.clone(),
                     learners: learners.clone(),
@@ -392,14 +419,24 @@ impl Simulation {
         if self.pods.contains_key(&name) {
             return Err("AlreadyExists".to_owned());
         }
-        let claim = self.claims.get(member).cloned().ok_or("the claim does not exist")?;
+        let claim = self
+            .claims
+            .get(member)
+            .cloned()
+            .ok_or("the claim does not exist")?;
         if self.retired.contains(&claim.uid) {
-            self.store.violations.push(format!("the retired claim {member} is mounted"));
+            self.store
+                .violations
+                .push(format!("the retired claim {member} is mounted"));
         }
         let status = self.status();
         let entry = self.entry(member);
         let is_voter = status.voters.contains(&entry.id);
-        let role = if is_voter { entry.role } else { MemberRole::Reader };
+        let role = if is_voter {
+            entry.role
+        } else {
+            MemberRole::Reader
+        };
         let pod = SimPod {
             state: PodState {
                 uid: self.uid("pod"),
@@ -461,7 +498,9 @@ impl Simulation {
             self.store.violations.push(text);
         }
         if voters.len() > 2 && healthy < quorum(voters.len()) {
-            self.store.violations.push(format!("voter {id} is stopped, and the quorum is lost"));
+            self.store
+                .violations
+                .push(format!("voter {id} is stopped, and the quorum is lost"));
         }
         self.down_by_us.insert(id);
         if self.down_by_us.len() > 1 {
@@ -472,10 +511,18 @@ impl Simulation {
 
     fn check_after(&mut self, step: &Step) {
         let violations = &self.store.violations;
-        assert!(violations.is_empty(), "after {step:?}: {violations:#?}\n{:#?}", self.hero.status);
+        assert!(
+            violations.is_empty(),
+            "after {step:?}: {violations:#?}\n{}",
+            self.describe()
+        );
         let status = self.status();
         let ids: BTreeSet<u64> = status.members.iter().map(|member| member.id).collect();
-        assert_eq!(ids.len(), status.members.len(), "two members have one id: {status:#?}");
+        assert_eq!(
+            ids.len(),
+            status.members.len(),
+            "two members have one id: {status:#?}"
+        );
     }
 
     /// Reconciles until nothing is to be done for a minute.
@@ -497,14 +544,66 @@ impl Simulation {
                 return self.status();
             }
         }
-        panic!("not settled after {STEPS_MAX} steps: {:#?}", self.hero.status)
+        panic!("not settled after {STEPS_MAX} steps: {}", self.describe())
+    }
+
+    /// The state of members and Pods, a line each.
+    pub(crate) fn describe(&self) -> String {
+        let status = self.status();
+        let mut text = format!(
+            "{:?} at {}, wanted {} {}, image {:?}, version {:?}, leader {:?}, voters {:?}\n",
+            status.phase,
+            self.now,
+            self.hero.spec.replicas,
+            self.hero.spec.image,
+            status.image,
+            status.version,
+            status.leader,
+            status.voters
+        );
+        for member in &status.members {
+            let pod = self.pods.get(&member.name).map(|pod| {
+                (
+                    &pod.state.phase,
+                    pod.state.is_terminating,
+                    pod.is_stranded,
+                    &pod.image,
+                )
+            });
+            let claim = self.claims.get(&member.name);
+            text += &format!(
+                "{} {} {:?} {:?} healthy {} {:?} lag {:?} since {:?} pod {pod:?} claim {:?} removal {:?}\n",
+                member.name,
+                member.id,
+                member.role,
+                member.phase,
+                member.healthy,
+                member.state,
+                member.lag,
+                member.unhealthy_since.as_ref().map(|time| time.0),
+                claim.map(|claim| (&claim.uid, claim.is_terminating)),
+                member.removal_reason
+            );
+        }
+        for condition in &status.conditions {
+            text += &format!(
+                "{}={} {} {}\n",
+                condition.type_, condition.status, condition.reason, condition.message
+            );
+        }
+        text + &format!(
+            "last steps {:?}",
+            &self.mutations[self.mutations.len().saturating_sub(12)..]
+        )
     }
 
     fn is_quiet(&self) -> bool {
-        self.pods.values().all(|pod| pod.due.is_none() || pod.is_stranded)
+        self.pods
+            .values()
+            .all(|pod| pod.due.is_none() || pod.is_stranded)
             && matches!(
                 self.status().phase,
-                Phase::Running | Phase::QuorumLost | Phase::Blocked | Phase::Unavailable | Phase::Healing
+                Phase::Running | Phase::QuorumLost | Phase::Blocked | Phase::Unavailable
             )
     }
 
@@ -517,7 +616,10 @@ impl Simulation {
 
     /// The UID of a member's claim.
     pub(crate) fn claim_uid(&self, member: &str) -> String {
-        self.claims.get(member).map(|claim| claim.uid.clone()).unwrap_or_default()
+        self.claims
+            .get(member)
+            .map(|claim| claim.uid.clone())
+            .unwrap_or_default()
     }
 
     /// Changes the spec, as a user does.

@@ -91,7 +91,14 @@ impl StoreModel {
     }
 
     /// A data directory that was restored offline, as the only voter of a new cluster.
-    pub(crate) fn restore(&mut self, claim: &str, cluster: &str, id: u64, address: &str, revision: u64) {
+    pub(crate) fn restore(
+        &mut self,
+        claim: &str,
+        cluster: &str,
+        id: u64,
+        address: &str,
+        revision: u64,
+    ) {
         self.format(claim, cluster, id);
         self.begin_cluster(claim, cluster, id, address, revision);
     }
@@ -120,13 +127,18 @@ impl StoreModel {
     }
 
     /// Whether a member runs and has all committed entries up to the lag bound.
-    pub(crate) fn is_healthy(&self, cluster: &str, id: u64, processes: &BTreeMap<String, Process>) -> bool {
+    pub(crate) fn is_healthy(
+        &self,
+        cluster: &str,
+        id: u64,
+        processes: &BTreeMap<String, Process>,
+    ) -> bool {
         let Some(state) = self.clusters.get(cluster) else {
             return false;
         };
-        self.live(cluster, processes)
-            .get(&id)
-            .is_some_and(|claim| state.committed.saturating_sub(self.disks[claim].matched) <= self.lag_max)
+        self.live(cluster, processes).get(&id).is_some_and(|claim| {
+            state.committed.saturating_sub(self.disks[claim].matched) <= self.lag_max
+        })
     }
 
     /// Lets a cluster accept writes, if a leader has a quorum.
@@ -172,8 +184,12 @@ impl StoreModel {
 
     fn elect(&mut self, name: &str, processes: &BTreeMap<String, Process>) {
         let live = self.live(name, processes);
-        let disks = self.disks.clone();
-        let matched = |id: &u64| live.get(id).map(|claim| disks[claim].matched).unwrap_or_default();
+        let disks = &self.disks;
+        let matched = |id: &u64| {
+            live.get(id)
+                .map(|claim| disks[claim].matched)
+                .unwrap_or_default()
+        };
         let Some(state) = self.clusters.get_mut(name) else {
             return;
         };
@@ -231,7 +247,11 @@ impl StoreModel {
                 self.set_matched(claim, next);
             }
         }
-        let matched = |id: &u64| live.get(id).map(|claim| self.disks[claim].matched).unwrap_or_default();
+        let matched = |id: &u64| {
+            live.get(id)
+                .map(|claim| self.disks[claim].matched)
+                .unwrap_or_default()
+        };
         let committed = |voters: &BTreeSet<u64>| {
             let mut indexes: Vec<u64> = voters.iter().map(matched).collect();
             indexes.sort_unstable_by(|a, b| b.cmp(a));
@@ -250,11 +270,14 @@ impl StoreModel {
         let key = (cluster.to_owned(), id);
         let former = self.formatted.insert(key.clone(), claim.to_owned());
         if former.as_ref().is_some_and(|former| former != claim) {
-            self.violations.push(format!("{cluster}: id {id} was formatted on two claims"));
+            self.violations
+                .push(format!("{cluster}: id {id} was formatted on two claims"));
         }
         let is_voter = self.voters(cluster).contains(&id);
         if is_voter {
-            self.violations.push(format!("{cluster}: voter {id} was formatted on an empty disk"));
+            self.violations.push(format!(
+                "{cluster}: voter {id} was formatted on an empty disk"
+            ));
         }
         self.disks.insert(
             claim.to_owned(),
@@ -270,7 +293,8 @@ impl StoreModel {
             address: address.to_owned(),
         };
         if self.clusters.contains_key(cluster) {
-            self.violations.push(format!("{cluster}: initialized twice"));
+            self.violations
+                .push(format!("{cluster}: initialized twice"));
         }
         self.clusters.insert(
             cluster.to_owned(),
@@ -343,7 +367,11 @@ impl StoreModel {
     }
 
     fn replication(&self, cluster: &str, state: &Cluster) -> BTreeMap<u64, Replication> {
-        let others = state.membership.members.keys().filter(|id| state.leader != Some(**id));
+        let others = state
+            .membership
+            .members
+            .keys()
+            .filter(|id| state.leader != Some(**id));
         others
             .map(|id| {
                 let claim = self.formatted.get(&(cluster.to_owned(), *id));
@@ -369,7 +397,10 @@ impl StoreModel {
         if self.unreachable.contains(&process.claim) {
             return Err("connection refused".to_owned());
         }
-        let identity = self.disks.get(&process.claim).and_then(|disk| disk.identity.clone());
+        let identity = self
+            .disks
+            .get(&process.claim)
+            .and_then(|disk| disk.identity.clone());
         match request {
             AdminRequest::Initialize(request) => {
                 let wanted = (request.cluster_id.to_string(), request.member_id);
@@ -378,7 +409,13 @@ impl StoreModel {
                     Some(_) => return Err("AlreadyFormatted".to_owned()),
                     None => {
                         self.format(&process.claim, &wanted.0, wanted.1);
-                        self.begin_cluster(&process.claim, &wanted.0, wanted.1, &request.address, 0);
+                        self.begin_cluster(
+                            &process.claim,
+                            &wanted.0,
+                            wanted.1,
+                            &request.address,
+                            0,
+                        );
                     }
                 }
                 return Ok(AdminResponse::Done);
@@ -432,7 +469,12 @@ impl StoreModel {
                 let member = MembershipMember {
                     address: request.address.clone(),
                 };
-                if state.membership.members.insert(request.id, member).is_none() {
+                if state
+                    .membership
+                    .members
+                    .insert(request.id, member)
+                    .is_none()
+                {
                     state.membership.learners.insert(request.id);
                     state.last += 1;
                     state.membership.index = state.last;
@@ -459,7 +501,9 @@ impl StoreModel {
                 self.set_matched(&claim, last);
             }
             AdminRequest::RaiseFormatLevel(request) => {
-                let is_supported = processes.values().all(|process| process.level_max >= request.level);
+                let is_supported = processes
+                    .values()
+                    .all(|process| process.level_max >= request.level);
                 let state = self.clusters.get_mut(cluster).ok_or("Unformatted")?;
                 if !is_supported {
                     return Err("a member does not support it".to_owned());
@@ -498,10 +542,16 @@ impl StoreModel {
             }
         }
         let living: BTreeSet<u64> = live.keys().copied().collect();
-        let old = state.old_voters.clone().unwrap_or_else(|| state.membership.voters.clone());
+        let old = state
+            .old_voters
+            .clone()
+            .unwrap_or_else(|| state.membership.voters.clone());
         let after = request.voters.intersection(&living).count();
         if request.voters != old && after < quorum(request.voters.len()) {
-            let text = format!("{cluster}: {:?} of {:?} are no quorum", living, request.voters);
+            let text = format!(
+                "{cluster}: {:?} of {:?} are no quorum",
+                living, request.voters
+            );
             self.violations.push(text);
         }
         let state = self.clusters.get_mut(cluster).ok_or("Unformatted")?;
@@ -509,7 +559,12 @@ impl StoreModel {
             self.interrupts_change = false;
             state.last += 1;
             state.membership.index = state.last;
-            state.membership.voters = state.membership.voters.union(&request.voters).copied().collect();
+            state.membership.voters = state
+                .membership
+                .voters
+                .union(&request.voters)
+                .copied()
+                .collect();
             let voters = &state.membership.voters;
             state.membership.learners.retain(|id| !voters.contains(id));
             state.membership.is_joint = true;
@@ -527,7 +582,10 @@ impl StoreModel {
         state.old_voters = None;
         let all: BTreeSet<u64> = request.voters.union(&request.learners).copied().collect();
         state.membership.members.retain(|id, _| all.contains(id));
-        if state.leader.is_some_and(|leader| !request.voters.contains(&leader)) {
+        if state
+            .leader
+            .is_some_and(|leader| !request.voters.contains(&leader))
+        {
             state.leader = None;
         }
         Ok(())
