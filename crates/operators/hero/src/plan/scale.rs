@@ -2,7 +2,10 @@
 
 use std::cmp::Reverse;
 
-use super::{PROGRESS_INTERVAL, Planner, view::Member};
+use super::{
+    PROGRESS_INTERVAL, Planner,
+    view::{Member, quorum},
+};
 use crate::{
     crd::{MemberPhase, MemberRole, Phase},
     step::Step,
@@ -26,7 +29,12 @@ impl Planner<'_> {
             .filter(|member| member.entry.phase == MemberPhase::Removing)
             .map(|member| member.entry.id)
             .collect();
-        Some(self.change_membership(|voters| voters.retain(|id| !leaving.contains(id))))
+        let mut voters = membership.voters.clone();
+        voters.retain(|id| !leaving.contains(id));
+        let healthy = self.healthy_voters();
+        // A change that cannot be committed waits for the repair of its voters.
+        (healthy.intersection(&voters).count() >= quorum(voters.len()))
+            .then(|| self.change_membership(|current| *current = voters))
     }
 
     /// Removes a member if there are more than desired: a joining one first, then unhealthy ones,

@@ -66,14 +66,13 @@ impl Planner<'_> {
             }
             return Some(step);
         }
-        self.members().into_iter().find_map(|member| {
+        let (member, role) = self.members().into_iter().find_map(|member| {
             let pod = member.pod.filter(|pod| !pod.is_terminating)?;
             let role = pod_role(&member);
-            (pod.role != Some(role)).then(|| Step::LabelPod {
-                member: member.entry.name,
-                role,
-            })
-        })
+            (pod.role != Some(role)).then_some((member.entry.name, role))
+        })?;
+        self.phase = Phase::Scaling;
+        Some(Step::LabelPod { member, role })
     }
 
     /// Creates the Pod of a member, or deletes it if it has ended. `None` if there is a live one.
