@@ -14,7 +14,7 @@ use bellerophon_operator::Operator;
 
 use crate::{
     doctor::DoctorOptions, error::CliError, hello::HelloOptions, kubeconfig::KubeconfigOptions,
-    operators, reboot::RebootArguments,
+    operators, reboot::RebootArguments, store::StoreArguments,
 };
 
 /// Run a local Kubernetes cluster in one process, and run operators on any cluster.
@@ -61,6 +61,9 @@ pub(crate) enum Command {
 
     /// Show and control reboots of nodes
     Reboot(RebootArguments),
+
+    /// Run, use and administrate a replicated key-value store
+    Store(StoreArguments),
 
     /// Print the timeline of an object: watch events, enqueued controllers and their writes
     #[command(

@@ -19,6 +19,7 @@ mod ready; // the message of a ready cluster
 mod reboot; // `bellerophon reboot`
 mod run; // `bellerophon run`
 mod signals; // SIGINT and SIGTERM
+mod store; // `bellerophon store`
 mod timeline; // the entries of `bellerophon trace`
 mod trace; // `bellerophon trace`
 mod up; // `bellerophon up`
@@ -70,6 +71,9 @@ fn run(arguments: Arguments, started: Instant) -> Result<(), CliError> {
         }
         Command::Doctor(options) => {
             runtime.block_on(doctor::doctor(&options, &mut std::io::stdout().lock()))
+        }
+        Command::Store(arguments) => {
+            runtime.block_on(store::store(arguments, &mut std::io::stdout().lock()))
         }
         Command::Hello(options) => runtime.block_on(hello::hello(options)),
         Command::Trace(options) => runtime.block_on(trace::trace(&options)),

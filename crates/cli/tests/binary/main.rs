@@ -9,4 +9,5 @@ mod process_nodes; // pods as local processes
 #[cfg(target_os = "linux")]
 mod process_streams; // logs, exec, attach and port-forward of kube-rs
 mod running; // a `bellerophon up` process for one test
+mod store; // members, keys, backup and restore of a store
 mod up; // output, files, signals and exit codes

@@ -35,7 +35,8 @@ impl FromStr for ClusterId {
     type Err = InvalidClusterId;
 
     fn from_str(text: &str) -> Result<Self, InvalidClusterId> {
-        let is_label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_label =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let is_valid = (1..=Self::BYTES_MAX).contains(&text.len())
             && text.bytes().all(is_label)
             && !text.starts_with('-')

@@ -143,7 +143,11 @@ pub struct ListPage {
 
 /// A change of a key, as watches deliver it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "UPPERCASE", rename_all_fields = "camelCase")]
+#[serde(
+    tag = "type",
+    rename_all = "UPPERCASE",
+    rename_all_fields = "camelCase"
+)]
 pub enum Event {
     /// The key was written.
     Put {

@@ -1,0 +1,210 @@
+//! The peer transport as openraft's network.
+//!
+//! Guarantee: every request has a deadline.
+
+use std::{future::Future, io::Read, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::stream;
+use openraft::{
+    BasicNode, OptionalSend, RaftNetworkFactory, RaftNetworkV2, Snapshot,
+    errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable},
+    network::RPCOption,
+    raft::{
+        AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+        TransferLeaderResponse, VoteRequest, VoteResponse,
+    },
+};
+use tokio::time::timeout;
+
+use super::{
+    message::{Message, Reply, SnapshotOffer},
+    state_machine::SnapshotData,
+    transport::{PeerAddress, PeerRequest, PeerTransport, SnapshotStream, TransportError},
+    types::{LeaderId, RaftVote, Types, log_id, stored_members, vote},
+};
+use crate::{
+    api::Identity,
+    disk::{Disk, Lane, on_lane},
+};
+
+/// Bytes of a snapshot that are read and sent at a time.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// Sends messages of this member.
+#[derive(Clone)]
+pub(super) struct Peers {
+    pub(super) identity: Identity,
+    pub(super) transport: Arc<dyn PeerTransport>,
+    pub(super) disk: Arc<dyn Disk>,
+    /// How long a message with entries may take: the sync of a slow disk, not only the network.
+    pub(super) append_timeout: Duration,
+}
+
+impl Peers {
+    /// Sends a message and waits for the response until the deadline.
+    pub(super) async fn call(
+        &self,
+        to: &PeerAddress,
+        message: Message,
+        snapshot: Option<SnapshotStream>,
+        deadline: Duration,
+    ) -> Result<Reply, TransportError> {
+        let request = PeerRequest {
+            cluster: self.identity.cluster_id.clone(),
+            from: self.identity.member_id,
+            to: to.member,
+            message: message.encode(),
+            snapshot,
+        };
+        let response = timeout(deadline, self.transport.send(to.clone(), request)).await;
+        let lost = |cause: String| TransportError::Lost(cause);
+        let response = response.map_err(|_| lost(format!("no response in {deadline:?}")))??;
+        Reply::decode(response.message).map_err(|error| lost(error.to_string()))
+    }
+}
+
+impl RaftNetworkFactory<Types> for Peers {
+    type Network = Peer;
+
+    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Peer {
+        Peer {
+            peers: self.clone(),
+            to: PeerAddress {
+                member: target,
+                address: node.addr.clone(),
+            },
+        }
+    }
+}
+
+/// Sends messages to one member.
+pub(super) struct Peer {
+    peers: Peers,
+    to: PeerAddress,
+}
+
+impl Peer {
+    async fn call(&self, message: Message, deadline: Duration) -> Result<Reply, RPCError<Types>> {
+        let reply = self.peers.call(&self.to, message, None, deadline).await;
+        reply.map_err(|error| rpc_error(&error))
+    }
+}
+
+fn rpc_error(error: &TransportError) -> RPCError<Types> {
+    match error {
+        TransportError::Lost(_) => RPCError::Network(NetworkError::new(error)),
+        TransportError::Unreachable(_) | TransportError::Refused(_) => {
+            RPCError::Unreachable(Unreachable::new(error))
+        }
+    }
+}
+
+fn unexpected<T>() -> Result<T, RPCError<Types>> {
+    let error = TransportError::Lost("the response is for another request".to_owned());
+    Err(rpc_error(&error))
+}
+
+impl RaftNetworkV2<Types> for Peer {
+    type SnapshotData = SnapshotData;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<Types>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
+        let deadline = if request.entries.is_empty() {
+            option.soft_ttl()
+        } else {
+            self.peers.append_timeout
+        };
+        match self.call(Message::Append(request), deadline).await? {
+            Reply::Append(response) => Ok(response),
+            _ => unexpected(),
+        }
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<Types>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        match self.call(Message::Vote(request), option.soft_ttl()).await? {
+            Reply::Vote(response) => Ok(response),
+            _ => unexpected(),
+        }
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<Types>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        match self
+            .call(Message::PreVote(request), option.soft_ttl())
+            .await?
+        {
+            Reply::Vote(response) => Ok(response),
+            _ => unexpected(),
+        }
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        leader: RaftVote,
+        snapshot: Snapshot<LeaderId, u64, BasicNode, SnapshotData>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+        let offer = Message::Snapshot(SnapshotOffer {
+            vote: vote(&leader),
+            last: snapshot.meta.last_log_id.as_ref().map(log_id),
+            members: stored_members(&snapshot.meta.last_membership),
+        });
+        let chunks = chunks(Arc::clone(&self.peers.disk), snapshot.snapshot);
+        let deadline = option.hard_ttl();
+        let send = self.peers.call(&self.to, offer, Some(chunks), deadline);
+        let reply = tokio::select! {
+            biased;
+            closed = cancel => return Err(closed.into()),
+            reply = send => reply.map_err(|error| rpc_error(&error))?,
+        };
+        match reply {
+            Reply::Snapshot(vote) => Ok(SnapshotResponse::new(vote)),
+            _ => unexpected().map_err(Into::into),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<Types>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
+        match self
+            .call(Message::Transfer(request), option.soft_ttl())
+            .await?
+        {
+            Reply::Transfer(response) => Ok(response),
+            _ => unexpected(),
+        }
+    }
+}
+
+/// The chunks of a snapshot, read one at a time where reading may block.
+fn chunks(disk: Arc<dyn Disk>, snapshot: SnapshotData) -> SnapshotStream {
+    let source = Some((disk, snapshot));
+    Box::pin(stream::unfold(source, |source| async move {
+        let (disk, mut snapshot) = source?;
+        let read = move |_: &dyn Disk| {
+            let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+            let mut limited = (&mut snapshot).take(CHUNK_BYTES as u64);
+            limited.read_to_end(&mut chunk)?;
+            Ok((Bytes::from(chunk), snapshot))
+        };
+        match on_lane(&disk, Lane::State, read).await {
+            Err(error) => Some((Err(error), None)),
+            Ok((chunk, _)) if chunk.is_empty() => None,
+            Ok((chunk, snapshot)) => Some((Ok(chunk), Some((disk, snapshot)))),
+        }
+    }))
+}
