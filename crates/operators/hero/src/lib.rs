@@ -24,6 +24,7 @@ mod quantity; // sizes of volumes
 mod reconciler; // one step per reconcile
 pub mod sampler; // rates
 mod step; // what a reconcile does
+mod store_members; // members over the network
 mod tls; // certificates and tokens
 mod version; // supported upgrades
 
@@ -33,6 +34,7 @@ pub use objects::revision;
 pub use observe::{Objects, Observer};
 pub use observed::{BackupState, ClaimState, Observed, PodPhase, PodState, Report, SharedObject};
 pub use step::Step;
+pub use store_members::{Route, StoreMembers};
 pub use tls::TlsError;
 
 use std::sync::Arc;
@@ -69,6 +71,9 @@ pub const OPERATOR: Operator = Operator {
                 "",
                 "pods",
             ),
+            // Members are reached through the API server if the operator runs outside of the
+            // cluster.
+            allow(&["get", "create"], "", "pods/portforward"),
             allow(
                 &["get", "list", "watch", "create", "patch", "delete"],
                 "",
@@ -87,7 +92,10 @@ pub const OPERATOR: Operator = Operator {
     role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
-    setup: |mgr, _switches: &Switches| setup(mgr, Arc::new(Unreachable)),
+    setup: |mgr, _switches: &Switches| {
+        let route = Route::of_environment(mgr.client());
+        setup(mgr, Arc::new(StoreMembers::new(route)));
+    },
 };
 
 /// Adds the controllers to a Manager.
@@ -136,30 +144,4 @@ fn hero_of(claim: &PersistentVolumeClaim) -> Vec<ObjectKey> {
     hero.map(|hero| ObjectKey::in_namespace_of(claim, hero))
         .into_iter()
         .collect()
-}
-
-/// No client of the store is compiled in yet.
-struct Unreachable;
-
-impl MemberApi for Unreachable {
-    fn status<'a>(
-        &'a self,
-        target: &'a member_api::Target,
-    ) -> futures_util::future::BoxFuture<
-        'a,
-        Result<bellerophon_store_client::api::Status, member_api::MemberError>,
-    > {
-        Box::pin(async { Err(member_api::MemberError::new(target, "unreachable")) })
-    }
-
-    fn send<'a>(
-        &'a self,
-        target: &'a member_api::Target,
-        _: member_api::AdminRequest,
-    ) -> futures_util::future::BoxFuture<
-        'a,
-        Result<member_api::AdminResponse, member_api::MemberError>,
-    > {
-        Box::pin(async { Err(member_api::MemberError::new(target, "unreachable")) })
-    }
 }

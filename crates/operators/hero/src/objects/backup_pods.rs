@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use bellerophon::owner::{OwnerError, set_controller_reference};
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume, VolumeMount};
+use k8s_openapi::{
+    api::core::v1::{Container, Pod, PodSpec, Volume, VolumeMount},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::ResourceExt as _;
 
 use super::{
@@ -24,6 +27,9 @@ const BACKUPS: &str = "/backups";
 /// Where certificates and tokens are mounted.
 const CREDENTIALS: &str = "/etc/bellerophon";
 
+/// The longest `--timeout` of the command.
+const COMMAND_SECONDS_MAX: i64 = 3600;
+
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackupFile {
@@ -41,20 +47,17 @@ pub(crate) fn backup_pod(
     seconds_max: i64,
 ) -> Result<Pod, OwnerError> {
     let name = hero.name_any();
-    let endpoint = format!(
-        "https://{name}.{}.svc:{}",
-        hero.namespace().unwrap_or_default(),
-        names::CLIENT_PORT
-    );
     let arguments = [
         "store",
         "backup",
-        "--endpoint",
-        &endpoint,
-        "--tls-ca",
+        "--endpoints",
+        &endpoints(hero),
+        "--ca",
         &format!("{CREDENTIALS}/client/ca.crt"),
         "--token-file",
         &format!("{CREDENTIALS}/admin/token"),
+        "--timeout",
+        &seconds_max.clamp(1, COMMAND_SECONDS_MAX).to_string(),
         "--output",
         &format!("{BACKUPS}/{}", file.name),
         "--result",
@@ -81,6 +84,21 @@ pub(crate) fn backup_pod(
     let mut pod = task.into_pod(hero);
     set_controller_reference(backup, &mut pod)?;
     Ok(pod)
+}
+
+/// All members, so that the command finds the leader.
+fn endpoints(hero: &Bellerophon) -> String {
+    let members = hero.status.iter().flat_map(|status| &status.members);
+    let urls: Vec<String> = members
+        .map(|member| {
+            format!(
+                "https://{}:{}",
+                names::host(hero, &member.name),
+                names::CLIENT_PORT
+            )
+        })
+        .collect();
+    urls.join(",")
 }
 
 /// The Pod that deletes the file of a backup.
@@ -183,8 +201,12 @@ impl Task {
     fn into_pod_of(self, hero: &str, namespace: Option<String>) -> Pod {
         let mut labels: BTreeMap<String, String> = names::labels(hero);
         labels.insert(names::COMPONENT_LABEL.to_owned(), self.component.to_owned());
-        let mut metadata = metadata_in(namespace, self.name);
-        metadata.labels = Some(labels);
+        let metadata = ObjectMeta {
+            name: Some(self.name),
+            namespace,
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        };
         let container = Container {
             name: BACKUP_CONTAINER.to_owned(),
             image: Some(self.image),
@@ -204,16 +226,5 @@ impl Task {
             }),
             status: None,
         }
-    }
-}
-
-fn metadata_in(
-    namespace: Option<String>,
-    name: String,
-) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-    k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-        name: Some(name),
-        namespace,
-        ..Default::default()
     }
 }
