@@ -1,7 +1,8 @@
-//! What may be done without a leader: Pods of members with good disks are recreated.
+//! What may be done without a leader: shared objects are repaired, and Pods of members with good
+//! disks are recreated.
 //!
-//! Guarantee: without a quorum of good disks nothing is changed at all, and without a leader nothing
-//! but missing and ended Pods.
+//! Guarantee: without a quorum of good disks nothing is changed at all, and without a leader neither
+//! the membership nor a running Pod nor a claim.
 
 use jiff::SignedDuration;
 
@@ -29,7 +30,9 @@ impl Planner<'_> {
             return None;
         }
         self.phase = Phase::Unavailable;
-        let step = self.recreate_pods();
+        // Without Services members do not find each other, and without Secrets the operator does
+        // not reach them.
+        let step = self.shared_objects().or_else(|| self.recreate_pods());
         Some(step.unwrap_or_else(|| Step::wait("no leader has a quorum", PROGRESS_INTERVAL)))
     }
 

@@ -6,7 +6,10 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -50,7 +53,7 @@ thread_local! {
 
 struct Current {
     members: Arc<ModelMembers>,
-    _kubelet: AbortOnDropHandle<()>,
+    kubelet: Option<AbortOnDropHandle<()>>,
 }
 
 /// The members of the model, by the Pods that run.
@@ -59,9 +62,21 @@ pub(crate) struct ModelMembers {
     model: Mutex<StoreModel>,
     /// The processes at an instant: the statuses of one observation share them.
     latest: Mutex<Option<(Instant, BTreeMap<String, Process>)>>,
+    /// Whether Pods of backups and restores run without an end.
+    are_tasks_held: AtomicBool,
 }
 
 impl ModelMembers {
+    /// Lets Pods of backups and restores run without an end.
+    pub(crate) fn hold_tasks(&self) {
+        self.are_tasks_held.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets later Pods of backups and restores end.
+    pub(crate) fn release_tasks(&self) {
+        self.are_tasks_held.store(false, Ordering::Relaxed);
+    }
+
     /// Changes the model.
     pub(crate) fn with_model<T>(&self, change: impl FnOnce(&mut StoreModel) -> T) -> T {
         change(&mut self.model.lock().unwrap_or_else(PoisonError::into_inner))
@@ -177,33 +192,40 @@ pub(crate) fn operator(client: Client, options: ManagerOptions) -> Manager {
     mgr
 }
 
-/// A cluster with the CRDs, the operator's account, a model and a kubelet.
+/// A cluster with the CRDs, the operator's account, a model and a kubelet of the test.
 pub(crate) async fn cluster() -> (TestCluster, Account) {
-    let cluster = TestCluster::with_core_controllers().await;
-    let account = FIXTURE.install_with_leader_election(&cluster).await;
-    let members = Arc::new(ModelMembers {
-        client: ReconcileClient::new(cluster.client.clone(), "test"),
-        model: Mutex::new(StoreModel::new()),
-        latest: Mutex::default(),
-    });
+    let (cluster, account) = cluster_on(TestCluster::with_core_controllers().await).await;
     let options = ManagerOptions {
         clock: cluster.clock,
         ..testing::options(5)
     };
     let mut mgr = Manager::new(cluster.client.clone(), options);
-    let kubelet = Kubelet {
-        members: members.clone(),
-    };
+    let kubelet = Kubelet { members: members() };
     mgr.controller::<Pod>().name("kubelet").reconcile(kubelet);
     let run = async move {
         // It ends with the cluster.
         _ = mgr.run_until(std::future::pending()).await;
     };
-    let current = Current {
+    let kubelet = AbortOnDropHandle::new(tokio::spawn(run));
+    CURRENT.with_borrow_mut(|current| {
+        current.as_mut().expect("a cluster was set up").kubelet = Some(kubelet);
+    });
+    (cluster, account)
+}
+
+/// A cluster with the CRDs, the operator's account and a model.
+pub(crate) async fn cluster_on(cluster: TestCluster) -> (TestCluster, Account) {
+    let account = FIXTURE.install_with_leader_election(&cluster).await;
+    let members = Arc::new(ModelMembers {
+        client: ReconcileClient::new(cluster.client.clone(), "test"),
+        model: Mutex::new(StoreModel::new()),
+        latest: Mutex::default(),
+        are_tasks_held: AtomicBool::new(false),
+    });
+    CURRENT.set(Some(Current {
         members,
-        _kubelet: AbortOnDropHandle::new(tokio::spawn(run)),
-    };
-    CURRENT.set(Some(current));
+        kubelet: None,
+    }));
     (cluster, account)
 }
 
@@ -271,7 +293,9 @@ impl Kubelet {
                 "state": {"terminated": terminated},
             }]})
         };
+        let is_held = self.members.are_tasks_held.load(Ordering::Relaxed);
         let status = match pod.labels().get(names::COMPONENT_LABEL).map(String::as_str) {
+            Some(_) if is_held => running,
             Some(names::BACKUP_COMPONENT) => {
                 let result = json!({"checksum": CHECKSUM, "revision": BACKUP_REVISION, "bytes": 1});
                 ended(&result.to_string())

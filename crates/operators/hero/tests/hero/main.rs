@@ -1,5 +1,6 @@
 //! Tests of the Bellerophon operator.
 
+mod api; // versions, permissions, backups, nodes
 mod convergence; // every scenario with crashes and faults
 mod fixture; // the operator on an embedded API server
 mod histories; // random histories in memory

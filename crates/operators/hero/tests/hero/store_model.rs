@@ -114,8 +114,11 @@ impl StoreModel {
                 disk.and_then(|disk| disk.identity.as_ref()) == Some(&(cluster.to_owned(), **id))
             })
         };
-        let voters = &state.membership.voters;
-        voters.iter().filter(has_data).count() < quorum(voters.len())
+        // A change that stopped half-way needs a majority of both sets.
+        let sets = [Some(&state.membership.voters), state.old_voters.as_ref()];
+        sets.into_iter()
+            .flatten()
+            .any(|voters| voters.iter().filter(has_data).count() < quorum(voters.len()))
     }
 
     /// The voters of a cluster, and its leader.
