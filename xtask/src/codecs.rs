@@ -21,6 +21,7 @@ use serde_json::Value;
 const PACKAGES: &[&str] = &[
     "bellerophon-operator",
     "bellerophon-fruit",
+    "bellerophon-hero",
     "bellerophon-icecream",
     "bellerophon-reboot",
     "bellerophon-secsynch",

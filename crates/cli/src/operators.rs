@@ -7,12 +7,13 @@ use bellerophon_operator::Operator;
 use crate::error::CliError;
 
 /// The operators that run as Deployments, in the order of the help text.
-pub(crate) const ALL: [Operator; 5] = [
+pub(crate) const ALL: [Operator; 6] = [
     bellerophon_icecream::OPERATOR,
     bellerophon_secsynch::OPERATOR,
     bellerophon_simple::OPERATOR,
     bellerophon_fruit::OPERATOR,
     bellerophon_reboot::OPERATOR,
+    bellerophon_hero::OPERATOR,
 ];
 
 /// The operators that run as DaemonSets. `all` does not include them.
@@ -72,7 +73,9 @@ mod tests {
         assert_eq!(names("simple, icecream"), Ok(vec!["simple", "icecream"]));
         assert_eq!(
             names("icecream,all"),
-            Ok(vec!["icecream", "secsynch", "simple", "fruit", "reboot"])
+            Ok(vec![
+                "icecream", "secsynch", "simple", "fruit", "reboot", "hero"
+            ])
         );
         assert_eq!(names("none"), Ok(vec![]));
         let Err(CliError::Usage(message)) = names("icecream,vanilla") else {
@@ -81,7 +84,7 @@ mod tests {
         assert_eq!(
             message,
             "unknown operator \"vanilla\"; \
-             choose from icecream, secsynch, simple, fruit, reboot, reboot-agent, or all"
+             choose from icecream, secsynch, simple, fruit, reboot, hero, reboot-agent, or all"
         );
     }
 }

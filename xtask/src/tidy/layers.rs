@@ -31,6 +31,7 @@ const KINDS_DERIVE: &str = "bellerophon-kinds-derive";
 const TOOLKIT: &str = "bellerophon";
 const APISERVER: &str = "bellerophon-apiserver";
 const CEL: &str = "bellerophon-cel";
+const CRON: &str = "bellerophon-cron";
 const STREAMING: &str = "bellerophon-streaming";
 const CLUSTER: &str = "bellerophon-cluster";
 const PROCESS_RUNTIME: &str = "bellerophon-process-runtime";
@@ -69,7 +70,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (OPERATOR, &[TOOLKIT]),
     (TESTKIT, &[OPERATOR, CLUSTER, APISERVER, TOOLKIT]),
-    (CLUSTER, &[TOOLKIT, PROCESS_RUNTIME, STREAMING]),
+    (CLUSTER, &[TOOLKIT, PROCESS_RUNTIME, STREAMING, CRON]),
     (PROCESS_RUNTIME, &[]),
     (STORE, &[STORE_CLIENT]),
     (STORE_CLIENT, &[]),
@@ -82,6 +83,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (KINDS_DERIVE, &[]),
     (APISERVER, &[CEL]),
     (CEL, &[]),
+    (CRON, &[]),
     ("xtask", &[]),
 ];
 
@@ -103,7 +105,8 @@ fn is_allowed(edge: &Edge) -> bool {
     }
     if is_operator(from) {
         return [TOOLKIT, OPERATOR].contains(&to.as_str())
-            || (from == HERO && (to == STORE_CLIENT || (*dev && to == STORE)));
+            || (from == HERO
+                && ([STORE_CLIENT, CRON].contains(&to.as_str()) || (*dev && to == STORE)));
     }
     if is_operator(to) {
         return [CLI, FUZZ].contains(&from.as_str());

@@ -48,6 +48,12 @@ pub(super) struct VerifyArguments {
     output: OutputFormat,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct DeleteArguments {
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
 /// A verified snapshot file.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -201,4 +207,18 @@ pub(super) fn verify(arguments: &VerifyArguments, out: &mut impl Write) -> Resul
             ),
         ),
     }
+}
+
+/// Deletes a snapshot file, and what an interrupted backup left of it. A missing file is no error.
+pub(super) fn delete(arguments: &DeleteArguments) -> Result<(), CliError> {
+    for path in [partial_path(&arguments.file), arguments.file.clone()] {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let step = format!("cannot delete {}", path.display());
+                return Err(CliError::context(&step)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }

@@ -57,7 +57,7 @@ enum StoreCommand {
                       the old cluster cannot join it."
     )]
     Restore(restore::RestoreArguments),
-    /// Verify a snapshot file
+    /// Verify or delete a snapshot file
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
     /// Format, add, promote and remove members
@@ -68,6 +68,8 @@ enum StoreCommand {
 enum SnapshotCommand {
     /// Read a snapshot file completely and compare its checksum
     Verify(backup::VerifyArguments),
+    /// Delete a snapshot file; a missing one is no error
+    Delete(backup::DeleteArguments),
 }
 
 /// Runs the command.
@@ -88,6 +90,7 @@ pub(crate) async fn store(arguments: StoreArguments, out: &mut impl Write) -> Re
         StoreCommand::Snapshot(SnapshotCommand::Verify(arguments)) => {
             backup::verify(&arguments, out)
         }
+        StoreCommand::Snapshot(SnapshotCommand::Delete(arguments)) => backup::delete(&arguments),
         StoreCommand::Member(arguments) => member::member(arguments, out).await,
     }
 }

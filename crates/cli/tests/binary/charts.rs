@@ -125,7 +125,7 @@ fn every_operator_with_permissions_has_values() {
 
 #[test]
 fn charts_have_the_version_of_the_workspace() {
-    for name in ["bellerophon", "bellerophon-crds"] {
+    for name in ["bellerophon", "bellerophon-crds", "store"] {
         let chart = yaml(&read(format!("{name}/Chart.yaml"))).remove(0);
         assert_eq!(chart["name"], name);
         assert_eq!(chart["apiVersion"], "v2");
@@ -174,7 +174,7 @@ fn value_paths(action: &str) -> impl Iterator<Item = Vec<String>> {
 
 #[test]
 fn templates_use_exactly_the_values_of_values_yaml() {
-    for chart in ["bellerophon", "bellerophon-crds"] {
+    for chart in ["bellerophon", "bellerophon-crds", "store"] {
         let values = yaml(&read(format!("{chart}/values.yaml"))).remove(0);
         let mut used = BTreeSet::new();
         for (file, template) in templates(chart) {

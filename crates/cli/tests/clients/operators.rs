@@ -41,7 +41,7 @@ fn operator_runs_in_a_pod_of_its_manifests(kubectl: &Kubectl) {
 fn manifests_install_operators_whose_pods_run(kubectl: &Kubectl) {
     let file = kubectl.write("manifests.yaml", &manifests("all,reboot-agent"));
     kubectl.run(&format!("apply -f {file}"));
-    for operator in ["icecream", "secsynch", "simple", "reboot"] {
+    for operator in ["icecream", "secsynch", "simple", "reboot", "hero"] {
         kubectl.run(&format!(
             "rollout status deployment/{operator} -n bellerophon-system --timeout=60s"
         ));
@@ -62,7 +62,7 @@ fn manifests_install_operators_whose_pods_run(kubectl: &Kubectl) {
         kubectl
             .table("get pods -n bellerophon-system --no-headers")
             .len(),
-        8,
+        10,
         "two replicas each"
     );
     kubectl.run("rollout status daemonset/reboot-agent -n bellerophon-nodes --timeout=60s");

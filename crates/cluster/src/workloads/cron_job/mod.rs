@@ -5,7 +5,6 @@
 //! reconcile repeated after a crash finds the Job it created.
 
 mod plan; // the Job to create, and Jobs to delete
-mod schedule; // cron schedules
 
 use bellerophon::clock::Clock;
 use bellerophon::events::EventRecorder;

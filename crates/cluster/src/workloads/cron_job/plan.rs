@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellerophon::events::Event;
+use bellerophon_cron::Schedule;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};
@@ -16,7 +17,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 
-use super::schedule::Schedule;
 use crate::workloads::claim::controller_reference;
 use crate::workloads::events::{normal_event, warning_event};
 use crate::workloads::pods::{saturating_add, time_until};

@@ -17,7 +17,7 @@ const SEARCH_DAYS_MAX: usize = 5 * 366;
 /// Why a schedule cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct ScheduleError(String);
+pub struct ScheduleError(String);
 
 fn invalid<T>(message: impl Into<String>) -> Result<T, ScheduleError> {
     Err(ScheduleError(message.into()))
@@ -25,14 +25,17 @@ fn invalid<T>(message: impl Into<String>) -> Result<T, ScheduleError> {
 
 /// A parsed schedule.
 #[derive(Clone, Debug)]
-pub(super) enum Schedule {
+pub struct Schedule(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
     Fields { fields: Box<Fields>, zone: TimeZone },
     Every(Duration),
 }
 
 /// Bit sets of the matching minutes, hours, days, months and weekdays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fields {
+struct Fields {
     minutes: u64,
     hours: u64,
     days: u64,
@@ -90,7 +93,7 @@ impl Schedule {
     ///
     /// # Errors
     /// The schedule is malformed.
-    pub(super) fn parse(text: &str, zone: TimeZone) -> Result<Self, ScheduleError> {
+    pub fn parse(text: &str, zone: TimeZone) -> Result<Self, ScheduleError> {
         let (zone, text) = match text
             .strip_prefix("CRON_TZ=")
             .or_else(|| text.strip_prefix("TZ="))
@@ -104,7 +107,7 @@ impl Schedule {
             }
         };
         if let Some(interval) = text.strip_prefix("@every ") {
-            return Ok(Self::Every(parse_interval(interval.trim())?));
+            return Ok(Self(Kind::Every(parse_interval(interval.trim())?)));
         }
         let fields = match text.trim() {
             "@yearly" | "@annually" => "0 0 1 1 *",
@@ -117,20 +120,20 @@ impl Schedule {
             }
             other => other,
         };
-        Ok(Self::Fields {
+        Ok(Self(Kind::Fields {
             fields: Box::new(Fields::parse(fields)?),
             zone,
-        })
+        }))
     }
 
     /// The first time after `after`; `None` if there is none within 5 years.
-    pub(super) fn next(&self, after: Timestamp) -> Option<Timestamp> {
-        match self {
-            Self::Every(interval) => Timestamp::from_second(after.as_second())
+    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        match &self.0 {
+            Kind::Every(interval) => Timestamp::from_second(after.as_second())
                 .ok()?
                 .checked_add(SignedDuration::try_from(*interval).ok()?)
                 .ok(),
-            Self::Fields { fields, zone } => fields.next(after, zone),
+            Kind::Fields { fields, zone } => fields.next(after, zone),
         }
     }
 }

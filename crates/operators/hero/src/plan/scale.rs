@@ -1,0 +1,107 @@
+//! The number of voters: one member at a time, membership before Pods.
+
+use std::cmp::Reverse;
+
+use super::{
+    PROGRESS_INTERVAL, Planner,
+    view::{Member, quorum},
+};
+use crate::{
+    crd::{MemberPhase, MemberRole, Phase},
+    step::Step,
+};
+
+/// Why a member is removed that nothing is wrong with.
+pub(crate) const SCALE_DOWN_REASON: &str = "fewer members are desired";
+
+impl Planner<'_> {
+    /// Finishes a membership change that was interrupted: a joint membership is changed to the
+    /// voters that the status announces.
+    pub(super) fn finish_joint(&mut self) -> Option<Step> {
+        let membership = self.membership()?;
+        if !membership.is_joint {
+            return None;
+        }
+        self.phase = Phase::Scaling;
+        let leaving: Vec<u64> = self
+            .members()
+            .into_iter()
+            .filter(|member| member.entry.phase == MemberPhase::Removing)
+            .map(|member| member.entry.id)
+            .collect();
+        let mut voters = membership.voters.clone();
+        voters.retain(|id| !leaving.contains(id));
+        let healthy = self.healthy_voters();
+        // A change that cannot be committed waits for the repair of its voters.
+        (healthy.intersection(&voters).count() >= quorum(voters.len()))
+            .then(|| self.change_membership(|current| *current = voters))
+    }
+
+    /// Removes a member if there are more than desired: a joining one first, then unhealthy ones,
+    /// then followers, the leader last.
+    pub(super) fn scale_down(&mut self) -> Option<Step> {
+        for role in [MemberRole::Voter, MemberRole::Reader] {
+            if let Some(step) = self.scale_down_role(role) {
+                return Some(step);
+            }
+        }
+        None
+    }
+
+    fn scale_down_role(&mut self, role: MemberRole) -> Option<Step> {
+        let mut members = self.members();
+        members.retain(|member| {
+            member.entry.role == role && member.entry.phase != MemberPhase::Removing
+        });
+        if members.len() <= self.desired(role) {
+            return None;
+        }
+        self.phase = Phase::Scaling;
+        let leader = self.status.leader.clone();
+        let victim = members.into_iter().min_by_key(|member| {
+            (
+                member.entry.phase == MemberPhase::Active,
+                member.health.is_healthy(),
+                leader.as_ref() == Some(&member.entry.name),
+                // The youngest member has served least.
+                Reverse(member.entry.id),
+            )
+        })?;
+        if !self.can_lose(victim.entry.id) {
+            let reason = "a member is to be removed, but the others would not be a quorum";
+            return Some(Step::wait(reason, PROGRESS_INTERVAL));
+        }
+        Some(self.remove(&victim.entry, SCALE_DOWN_REASON))
+    }
+
+    /// Allocates a member if there are fewer than desired and none is joining.
+    pub(super) fn scale_up(&mut self) -> Option<Step> {
+        for role in [MemberRole::Voter, MemberRole::Reader] {
+            let is_counted = |member: &Member<'_>| {
+                member.entry.role == role && member.entry.phase != MemberPhase::Removing
+            };
+            let count = self
+                .members()
+                .iter()
+                .filter(|member| is_counted(member))
+                .count();
+            if count < self.desired(role) {
+                self.phase = Phase::Scaling;
+                return Some(Step::Allocate {
+                    name: self.observed.fresh_name.clone(),
+                    role,
+                });
+            }
+        }
+        None
+    }
+
+    /// The desired number of members of a role.
+    pub(super) fn desired(&mut self, role: MemberRole) -> usize {
+        let count = match role {
+            MemberRole::Voter => self.observed.hero.spec.replicas.max(1),
+            MemberRole::Reader => self.desired_readers(),
+        };
+        usize::try_from(count).unwrap_or_default()
+    }
+}
