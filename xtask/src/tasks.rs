@@ -58,6 +58,12 @@ const TASKS: &[Task] = &[
         run: run_fuzz,
     },
     Task {
+        name: "comparison",
+        arguments: "",
+        purpose: "measure the Bellerophon operator on two runtimes and write docs/comparison.md",
+        run: run_comparison,
+    },
+    Task {
         name: "user-crate",
         arguments: "",
         purpose: "build and test ci/user-crate outside of the repository",
@@ -153,6 +159,26 @@ fn run_fuzz(arguments: &[String]) -> Result<(), TaskError> {
         ],
         arguments,
         "fuzz: findings, see above; the files in fuzz/artifacts repeat them",
+    )
+}
+
+/// The comparison starts the program `bellerophon` that is built beside it.
+fn run_comparison(arguments: &[String]) -> Result<(), TaskError> {
+    if !arguments.is_empty() {
+        return Err(TaskError::Usage("comparison takes no arguments".to_owned()));
+    }
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--package", "bellerophon-cli"])
+        .current_dir(root())
+        .status()
+        .map_err(|e| TaskError::Failed(format!("cannot start cargo: {e}")))?;
+    if !built.success() {
+        return Err(TaskError::Failed("bellerophon was not built".to_owned()));
+    }
+    run_binary(
+        &["--release", "--package", "hero-kube-runtime"],
+        &["compare", "--write", "docs/comparison.md"].map(str::to_owned),
+        "comparison: an operator did not run, see above",
     )
 }
 

@@ -84,6 +84,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (APISERVER, &[CEL]),
     (CEL, &[]),
     (CRON, &[]),
+    ("hero-kube-runtime", &[TOOLKIT, OPERATOR]),
     ("xtask", &[]),
 ];
 
@@ -109,7 +110,7 @@ fn is_allowed(edge: &Edge) -> bool {
                 && ([STORE_CLIENT, CRON].contains(&to.as_str()) || (*dev && to == STORE)));
     }
     if is_operator(to) {
-        return [CLI, FUZZ].contains(&from.as_str());
+        return [CLI, FUZZ].contains(&from.as_str()) || (to == HERO && from == "hero-kube-runtime");
     }
     ALLOWED
         .iter()
