@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +59,10 @@ fn execute(start: ContainerStart, fds: Vec<OwnedFd>) -> StartError {
         Ok(command) => command,
         Err(error) => return error,
     };
-    // Restores the default signal dispositions and mask, as for any child.
+    // The mask is inherited, and the shim blocks the signals that it reads from a descriptor.
+    if let Err(error) = SigSet::empty().thread_set_mask() {
+        return setup_error("unblock signals", &error.into());
+    }
     let error = command.exec();
     program::exec_error(&start.spec.argv, &error)
 }

@@ -55,6 +55,19 @@ async fn environment_and_working_directory_are_those_of_the_container() {
     }
 }
 
+/// Programs inherited the mask of the shim: those that do not reset it, unlike shells, never
+/// received SIGTERM.
+#[tokio::test]
+async fn program_starts_without_blocked_signals() {
+    for tier in tiers().await {
+        let mut node = Node::start(tier).await;
+        let pod = node.pod().await;
+        let config = container(&pod, &["grep", "SigBlk", "/proc/self/status"]);
+        let (_, output) = pod.run(config).await;
+        assert_eq!(output, "SigBlk:\t0000000000000000\n", "{tier:?}");
+    }
+}
+
 #[tokio::test]
 async fn containers_of_a_pod_have_their_own_processes() {
     let Some(mut node) = Node::start_in_tier_a().await else {
