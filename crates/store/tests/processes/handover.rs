@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Transfers in a quick run. At most one of 100 may not reach its target.
-const TRANSFERS: usize = 20;
+const TRANSFERS: usize = 10;
 
 fn transfers() -> usize {
     let text = env::var("BELLEROPHON_STORE_TRANSFERS").ok();

@@ -115,7 +115,7 @@ async fn member_without_its_certificate_cannot_join() {
     assert_eq!(status.state, MemberState::Joining);
     assert_eq!(status.applied_index, 0, "{status:?}");
     // With its own certificate, the same data directory joins.
-    drop(process);
+    process.kill().await;
     setup.tls = cluster.authority.issue("impostor", &cluster.id, id);
     let _process = setup.start().await;
     let applied = cluster.wait_for_leader().await.applied_index;
