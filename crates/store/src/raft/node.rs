@@ -157,6 +157,7 @@ impl Node {
 
     pub(crate) fn status(&self) -> NodeStatus {
         let metrics = self.metrics();
+        let failure = metrics.running_state.err().map(|error| error.to_string());
         let last_log_index = metrics.last_log_index.unwrap_or(0);
         let last_contacts = metrics.heartbeat.unwrap_or_default();
         let replication = metrics.replication.unwrap_or_default().into_iter();
@@ -185,12 +186,20 @@ impl Node {
                 .last_quorum_acked
                 .map(|at| milliseconds(openraft::Instant::elapsed(&*at))),
             snapshot_index: metrics.snapshot.map(|id| id.index),
-            failure: metrics.running_state.err().map(|error| error.to_string()),
+            failure: self.log.failure().or(failure),
         }
     }
 
     /// Returns when the node stopped because of an error.
     pub(crate) async fn failed(&self) -> String {
+        tokio::select! {
+            biased;
+            reason = self.log.failed() => reason,
+            reason = self.raft_failed() => reason,
+        }
+    }
+
+    async fn raft_failed(&self) -> String {
         let mut metrics = self.raft.metrics();
         loop {
             let failure = metrics.borrow_watched().running_state.clone().err();
@@ -210,8 +219,11 @@ impl Node {
             tracing::warn!(%error, "raft did not stop in order");
         }
         self.maintenance.abort();
-        if let Err(error) = self.machine.sync_all().await {
-            tracing::warn!(%error, "cannot sync the state; it is recovered from the log");
+        match self.machine.sync_all().await {
+            Ok(()) => self.state.finish(),
+            Err(error) => {
+                tracing::warn!(%error, "cannot sync the state; it is recovered from the log");
+            }
         }
         self.log.close().await;
     }
