@@ -82,13 +82,8 @@ pub enum ServeError {
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The data directory cannot be used.
-    #[error("cannot use the data directory {path}: {cause}")]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
+    #[error("cannot use the data directory: {0}")]
+    Directory(io::Error),
     /// The member cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -151,10 +146,7 @@ impl Server {
             .transpose()?
             .map(Arc::new);
         let tokens = Arc::new(Tokens::load(options.tokens.clone())?);
-        let disk = FileDisk::open(&options.data).map_err(|cause| ServeError::Directory {
-            path: options.data.clone(),
-            cause,
-        })?;
+        let disk = FileDisk::open(&options.data).map_err(ServeError::Directory)?;
         let listeners = Listeners::bind(&options, tls.as_ref()).await?;
         let addresses = listeners.addresses()?;
         let transport = HttpTransport::new(tls.clone());

@@ -10,7 +10,10 @@
 mod files;
 pub mod simulated;
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+};
 
 use futures_util::future::BoxFuture;
 use redb::StorageBackend;
@@ -100,32 +103,68 @@ pub(crate) fn write_atomically(disk: &dyn Disk, name: &str, content: &[u8]) -> i
     disk.sync_directory()
 }
 
-/// A boxed backend as a backend.
+/// A file of redb that fails for good after its first error, as redb ignores errors when it closes
+/// a database.
 #[derive(Debug)]
-pub(crate) struct BoxedBackend(pub(crate) Box<dyn StorageBackend>);
+pub(crate) struct FailStop {
+    inner: Box<dyn StorageBackend>,
+    failure: Arc<OnceLock<String>>,
+}
 
-impl StorageBackend for BoxedBackend {
+impl FailStop {
+    pub(crate) fn new(inner: Box<dyn StorageBackend>) -> Self {
+        Self {
+            inner,
+            failure: Arc::default(),
+        }
+    }
+
+    /// The first error, once there is one.
+    pub(crate) fn failure(&self) -> Arc<OnceLock<String>> {
+        Arc::clone(&self.failure)
+    }
+
+    fn call<T>(&self, call: impl FnOnce(&dyn StorageBackend) -> io::Result<T>) -> io::Result<T> {
+        check_failure(&self.failure)?;
+        call(&*self.inner).inspect_err(|error| {
+            // A concurrent call may have failed first, which is as good.
+            let _ = self.failure.set(error.to_string());
+        })
+    }
+}
+
+/// Fails if there was an error before.
+pub(crate) fn check_failure(failure: &OnceLock<String>) -> io::Result<()> {
+    match failure.get() {
+        None => Ok(()),
+        Some(first) => Err(io::Error::other(format!(
+            "the disk failed before: {first}; restart the member"
+        ))),
+    }
+}
+
+impl StorageBackend for FailStop {
     fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        self.call(|inner| inner.len())
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out)
+        self.call(|inner| inner.read(offset, out))
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.0.set_len(length)
+        self.call(|inner| inner.set_len(length))
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.call(|inner| inner.sync_data())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
+        self.call(|inner| inner.write(offset, data))
     }
 
     fn close(&self) -> io::Result<()> {
-        self.0.close()
+        self.inner.close()
     }
 }

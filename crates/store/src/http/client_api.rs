@@ -215,7 +215,7 @@ async fn within<T>(
 
 fn item_response(key: &crate::api::Key, found: ReadResult) -> Response<Body> {
     let Some(item) = found.item else {
-        let error = StoreError::new(Reason::NotFound, format!("key {key:?} does not exist"));
+        let error = StoreError::new(Reason::NotFound, format!("key {key} does not exist"));
         let mut response = respond::error(&error.with_current(found.revision));
         set_number(&mut response, "store-revision", found.revision);
         return response;

@@ -61,6 +61,8 @@ struct Shared {
     inner: Mutex<Inner>,
     /// Notifies the writer of pending operations.
     pending: Notify,
+    /// Notified when the log failed.
+    stopped: Notify,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -114,6 +116,7 @@ impl Log {
                 failed: None,
             }),
             pending: Notify::new(),
+            stopped: Notify::new(),
             writer: Mutex::new(None),
         });
         let task = tokio::spawn(writer::run(Arc::clone(&shared), disk, segments));
@@ -129,6 +132,25 @@ impl Log {
     /// Bytes on disk.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.inner().disk_bytes
+    }
+
+    /// Why the log stopped, if it did.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.inner().failed.clone()
+    }
+
+    /// Returns when the log failed, with the reason.
+    pub(crate) async fn failed(&self) -> String {
+        loop {
+            let stopped = self.shared.stopped.notified();
+            let mut stopped = std::pin::pin!(stopped);
+            // Before the check, so that a failure is not missed between them.
+            stopped.as_mut().enable();
+            if let Some(reason) = self.failure() {
+                return reason;
+            }
+            stopped.await;
+        }
     }
 
     /// Appends entries. They follow the last one.

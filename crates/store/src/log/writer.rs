@@ -72,6 +72,7 @@ fn fail(shared: &Shared, acks: Vec<super::Ack>, error: &io::Error) {
         inner.failed = Some(reason.clone());
         std::mem::take(&mut inner.queue.acks)
     };
+    shared.stopped.notify_waiters();
     for ack in acks.into_iter().chain(later) {
         ack(Err(failed(&reason)));
     }

@@ -117,6 +117,7 @@ impl Member {
             let records = Decoder::new(IncomingFile::new(reader))?;
             let keys = records.filter(|record| !matches!(record, Ok(record) if record.is_event()));
             state.replace(meta, keys)?;
+            state.finish();
             drop(state);
             Log::create(disk, sizes.log, seed(first))
         })

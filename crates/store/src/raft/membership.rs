@@ -56,7 +56,7 @@ impl Node {
         check_members(&current, &voters, &learners)?;
         self.check_lag(&current, &voters)?;
         let mut position = *current.log_id();
-        if current.membership().get_joint_config() != &[voters.clone()] {
+        if current.membership().get_joint_config() != std::slice::from_ref(&voters) {
             let changes = ChangeMembers::ReplaceAllVoters(voters.clone());
             position = Some(self.change(changes, position).await?);
         }

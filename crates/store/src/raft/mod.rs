@@ -7,11 +7,13 @@
 
 mod lead;
 mod log_store;
+mod maintenance;
 mod membership;
 mod message;
 mod network;
 mod node;
 mod receive;
+mod recovery;
 mod reply;
 mod runtime;
 mod state_machine;

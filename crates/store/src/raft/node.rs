@@ -13,7 +13,9 @@ use tokio::{sync::Mutex, task::JoinHandle, time::timeout};
 
 use super::{
     log_store::LogStore,
+    maintenance::maintain,
     network::Peers,
+    recovery::check_recovery,
     runtime,
     state_machine::StateMachine,
     transport::PeerTransport,
@@ -23,10 +25,13 @@ use crate::{
     api::{Identity, MemberId, Membership, MembershipMember, Replication, Role},
     data_dir::Formatted,
     disk::Disk,
-    entry::LogId,
     log::Log,
-    state::{Meta, State},
+    state::State,
 };
+
+/// Delays before an unreachable member is tried again: short enough that a restarted member is not
+/// behind for long.
+const BACKOFF: &str = "50ms 100ms 200ms ...500ms";
 
 /// Entries in one message at most; the bytes are limited too.
 const MESSAGE_ENTRIES_MAX: u64 = 4096;
@@ -157,6 +162,7 @@ impl Node {
 
     pub(crate) fn status(&self) -> NodeStatus {
         let metrics = self.metrics();
+        let failure = metrics.running_state.err().map(|error| error.to_string());
         let last_log_index = metrics.last_log_index.unwrap_or(0);
         let last_contacts = metrics.heartbeat.unwrap_or_default();
         let replication = metrics.replication.unwrap_or_default().into_iter();
@@ -185,12 +191,20 @@ impl Node {
                 .last_quorum_acked
                 .map(|at| milliseconds(openraft::Instant::elapsed(&*at))),
             snapshot_index: metrics.snapshot.map(|id| id.index),
-            failure: metrics.running_state.err().map(|error| error.to_string()),
+            failure: self.log.failure().or(failure),
         }
     }
 
     /// Returns when the node stopped because of an error.
     pub(crate) async fn failed(&self) -> String {
+        tokio::select! {
+            biased;
+            reason = self.log.failed() => reason,
+            reason = self.raft_failed() => reason,
+        }
+    }
+
+    async fn raft_failed(&self) -> String {
         let mut metrics = self.raft.metrics();
         loop {
             let failure = metrics.borrow_watched().running_state.clone().err();
@@ -210,8 +224,11 @@ impl Node {
             tracing::warn!(%error, "raft did not stop in order");
         }
         self.maintenance.abort();
-        if let Err(error) = self.machine.sync_all().await {
-            tracing::warn!(%error, "cannot sync the state; it is recovered from the log");
+        match self.machine.sync_all().await {
+            Ok(()) => self.state.finish(),
+            Err(error) => {
+                tracing::warn!(%error, "cannot sync the state; it is recovered from the log");
+            }
         }
         self.log.close().await;
     }
@@ -300,7 +317,7 @@ fn config(options: &NodeOptions) -> io::Result<Config> {
         election_timeout_max: milliseconds(options.election_max),
         install_snapshot_timeout: milliseconds(options.snapshot_timeout),
         max_payload_entries: MESSAGE_ENTRIES_MAX,
-        // Snapshots and purges are decided by bytes, see `maintain`.
+        // Snapshots and purges are decided by bytes, see `maintenance`.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,
         replication_lag_threshold: options.promotion_lag_max,
@@ -308,6 +325,8 @@ fn config(options: &NodeOptions) -> io::Result<Config> {
         enable_pre_vote: Some(true),
         // A leader that reaches no quorum lets others be elected: openraft#2080.
         quorum_loss_probe_interval: Some(milliseconds(options.election_max) * 3),
+        // How soon a member that was unreachable is tried again.
+        backoff: BACKOFF.to_owned(),
         // The state may be behind after a restart, so a leader must be elected again.
         enable_leader_restore: Some(false),
         ..Config::default()
@@ -315,76 +334,4 @@ fn config(options: &NodeOptions) -> io::Result<Config> {
     config
         .validate()
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))
-}
-
-/// last_purged ≤ applied ≤ committed ≤ last_log, and a vote of at least the last entry's term.
-///
-/// A snapshot that was installed just before a crash may be beyond the log.
-fn check_recovery(log: &Log, meta: &Meta) -> io::Result<()> {
-    let applied = meta.last_applied;
-    let (vote, committed, purged, last) =
-        log.read(|log| (log.vote, log.committed, log.purged, log.last()));
-    let is_installed = applied.is_some() && applied == meta.installed;
-    let index = |id: Option<LogId>| id.map(|id| id.index);
-    let problem = if index(purged) > index(applied) {
-        Some("the log is purged beyond the state")
-    } else if !is_installed && index(applied) > index(committed) {
-        Some("the state is beyond the committed entries")
-    } else if index(committed.max(applied)) > index(last) && !is_installed {
-        Some("the committed entries are beyond the log")
-    } else if vote.map(|vote| vote.term) < last.map(|id| id.term) {
-        Some("the vote is older than the log")
-    } else {
-        None
-    };
-    let Some(problem) = problem else {
-        return Ok(());
-    };
-    let text = |id: Option<LogId>| id.map_or("none".to_owned(), |id| id.to_string());
-    let message = format!(
-        "{problem} (purged {}, applied {}, committed {}, last {}); the disk lost data, replace \
-         the member",
-        text(purged),
-        text(applied),
-        text(committed),
-        text(last)
-    );
-    Err(io::Error::new(io::ErrorKind::InvalidData, message))
-}
-
-/// Takes a snapshot when the log has grown by a number of bytes, and purges what is older than the
-/// bytes that are kept.
-async fn maintain(
-    raft: Raft<Types, StateMachine>,
-    log: Log,
-    state: Arc<State>,
-    options: NodeOptions,
-) {
-    let mut snapshot_at = 0;
-    let mut purged_for = None;
-    loop {
-        let changed = state.changed().notified();
-        let mut changed = std::pin::pin!(changed);
-        // Before the comparison, so that no change is missed between them.
-        changed.as_mut().enable();
-        let appended = log.read(|log| log.appended_bytes());
-        if appended - snapshot_at >= options.snapshot_log_bytes {
-            snapshot_at = appended;
-            if raft.trigger().snapshot().await.is_err() {
-                return;
-            }
-        }
-        let snapshot = raft.data_metrics().borrow_watched().snapshot.clone();
-        if snapshot != purged_for {
-            purged_for = snapshot;
-            let index = log.read(|log| log.index_before_last_bytes(options.keep_log_bytes));
-            if let (Some(snapshot), Some(index)) = (&purged_for, index) {
-                let purge = raft.trigger().purge_log(index.min(snapshot.index)).await;
-                if purge.is_err() {
-                    return;
-                }
-            }
-        }
-        changed.await;
-    }
 }

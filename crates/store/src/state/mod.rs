@@ -13,7 +13,10 @@ mod record;
 
 use std::{
     io,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use redb::{Database, Durability, ReadTransaction, ReadableDatabase, TableDefinition};
@@ -22,7 +25,7 @@ use tokio::sync::Notify;
 use crate::{
     api::{ClusterId, Revision},
     codec::{Malformed, Reader, Writer},
-    disk::{BoxedBackend, Disk},
+    disk::{Disk, FailStop, check_failure},
     entry::{Entry, LogId, Outcome, StoredMembers},
 };
 pub(crate) use record::KeyRecord;
@@ -125,22 +128,43 @@ pub(crate) struct State {
     meta: Mutex<Meta>,
     /// Notified after every commit.
     changed: Notify,
+    /// Set when the file must not be written any more.
+    failure: Arc<OnceLock<String>>,
+    /// Whether everything that was applied is durable, in the log too.
+    is_finished: AtomicBool,
+}
+
+/// redb makes everything durable when it closes a database, which may be ahead of the log: without
+/// [`State::finish`], a state is left as a crash would leave it.
+impl Drop for State {
+    fn drop(&mut self) {
+        if !self.is_finished.load(Ordering::Relaxed) {
+            // After an error it is set already.
+            let _ = self.failure.set("the state was not closed".to_owned());
+        }
+    }
 }
 
 impl State {
     /// Creates a state with no keys.
     pub(crate) fn create(disk: &dyn Disk, options: StateOptions, meta: &Meta) -> io::Result<()> {
-        let database = open_database(disk, options)?;
+        let backend = FailStop::new(disk.open_state(STATE_FILE)?);
+        let failure = backend.failure();
+        let database = open_database(backend, options)?;
         let transaction = database.begin_write().map_err(redb_error)?;
         transaction.open_table(KEYS).map_err(redb_error)?;
         transaction.open_table(EVENTS).map_err(redb_error)?;
         write_meta(&transaction, meta)?;
-        transaction.commit().map_err(redb_error)
+        transaction.commit().map_err(redb_error)?;
+        drop(database);
+        check_failure(&failure)
     }
 
     /// Opens the state as of its last sync.
     pub(crate) fn open(disk: &dyn Disk, options: StateOptions) -> io::Result<Self> {
-        let database = open_database(disk, options)?;
+        let backend = FailStop::new(disk.open_state(STATE_FILE)?);
+        let failure = backend.failure();
+        let database = open_database(backend, options)?;
         let transaction = database.begin_read().map_err(redb_error)?;
         let meta = read_meta(&transaction)?;
         Ok(Self {
@@ -148,6 +172,8 @@ impl State {
             options,
             meta: Mutex::new(meta),
             changed: Notify::new(),
+            failure,
+            is_finished: AtomicBool::new(false),
         })
     }
 
@@ -194,6 +220,11 @@ impl State {
         transaction.commit().map_err(redb_error)
     }
 
+    /// Lets the database be closed in order, after the last sync.
+    pub(crate) fn finish(&self) {
+        self.is_finished.store(true, Ordering::Relaxed);
+    }
+
     /// A view of one revision.
     pub(crate) fn view(&self) -> io::Result<ReadTransaction> {
         self.database.begin_read().map_err(redb_error)
@@ -204,8 +235,7 @@ impl State {
     }
 }
 
-fn open_database(disk: &dyn Disk, options: StateOptions) -> io::Result<Database> {
-    let backend = BoxedBackend(disk.open_state(STATE_FILE)?);
+fn open_database(backend: FailStop, options: StateOptions) -> io::Result<Database> {
     Database::builder()
         .set_cache_size(options.cache_bytes)
         .create_with_backend(backend)

@@ -4,6 +4,7 @@ use std::env;
 
 use bellerophon_linearizability::{Options, check};
 use bellerophon_store::api::Role;
+use tokio::time::Instant;
 
 use crate::{
     cluster::{Cluster, eventually},
@@ -11,7 +12,7 @@ use crate::{
 };
 
 /// Transfers in a quick run. At most one of 100 may not reach its target.
-const TRANSFERS: usize = 20;
+const TRANSFERS: usize = 10;
 
 fn transfers() -> usize {
     let text = env::var("BELLEROPHON_STORE_TRANSFERS").ok();
@@ -28,10 +29,12 @@ async fn leadership_lands_on_its_target() {
     let admin = cluster.admin();
     let count = transfers();
     let mut missed = Vec::new();
+    let mut gaps = Vec::new();
     for round in 0..count {
         let leader = cluster.leader_index().await;
         let target = (leader + 1 + round % 2) % 3;
         let id = cluster.members[target].id;
+        let started = Instant::now();
         // The request may be answered by the old leader or lost with it; the result counts.
         let result = admin.transfer_leader(id).await;
         let landed = cluster.wait_for_leader().await.member_id;
@@ -40,7 +43,12 @@ async fn leadership_lands_on_its_target() {
         }
         let writes = load.acknowledged() + 5;
         eventually("writes go on", async || load.acknowledged() >= writes).await;
+        gaps.push(started.elapsed());
     }
+    gaps.sort();
+    let median = gaps[gaps.len() / 2];
+    let longest = gaps[gaps.len() - 1];
+    eprintln!("{count} transfers: five writes after {median:?} (median), {longest:?} (longest)");
     assert!(missed.len() <= count / 100, "{missed:?}");
     let history = load.stop().await;
     let report = check(&history, &Options::default());

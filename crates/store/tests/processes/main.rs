@@ -15,4 +15,5 @@ mod kills; // kill -9 under load
 mod load; // concurrent clients that record a history
 mod process; // one member
 mod refusals; // foreign members, tokens, certificates
+mod restores; // snapshots, restored into other members
 mod sync_order; // no response before the sync that covers it

@@ -72,6 +72,25 @@ async fn client_refuses_server_of_another_authority() {
     assert!(error.to_string().contains("certificate"), "{error}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_certificate_is_presented_without_restart() {
+    let cluster = Cluster::start(1, &[]).await;
+    let other = Authority::new(cluster.directory.path().join("other"));
+    let files = other.issue("new", &cluster.id, 1);
+    let current = &cluster.members[0].setup.tls;
+    fs::copy(&files.ca, &current.ca).unwrap();
+    fs::copy(&files.certificate, &current.certificate).unwrap();
+    fs::copy(&files.key, &current.key).unwrap();
+    let mut options = cluster.client_options();
+    options.tls = Some(ClientTls::with_ca(other.ca_pem().as_bytes()).unwrap());
+    options.request_timeout = std::time::Duration::from_secs(1);
+    let client = Client::new(options);
+    eventually("the new certificate is in effect", async || {
+        client.get(&key(), Consistency::Linearizable).await.is_ok()
+    })
+    .await;
+}
+
 /// A member whose certificate names another member or another cluster is not reached by the
 /// leader, and does not reach it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,7 +115,7 @@ async fn member_without_its_certificate_cannot_join() {
     assert_eq!(status.state, MemberState::Joining);
     assert_eq!(status.applied_index, 0, "{status:?}");
     // With its own certificate, the same data directory joins.
-    drop(process);
+    process.kill().await;
     setup.tls = cluster.authority.issue("impostor", &cluster.id, id);
     let _process = setup.start().await;
     let applied = cluster.wait_for_leader().await.applied_index;

@@ -125,7 +125,8 @@ fn disk_error_at_any_call_loses_no_acknowledged_write() {
     let acknowledged = runtime().block_on(session(&disk, None));
     assert_eq!(acknowledged.len() as u64, WRITES);
     let calls = disk.calls();
-    assert!(calls > 200, "{calls}");
+    assert!(calls > 100, "{calls}");
+    let mut problems = Vec::new();
     for call in 0..calls {
         for fault in [Fault::Eio, Fault::Enospc, Fault::Cut] {
             let disk = SimulatedDisk::new(call);
@@ -133,9 +134,12 @@ fn disk_error_at_any_call_loses_no_acknowledged_write() {
             let acknowledged = runtime().block_on(session(&disk, Some(call)));
             disk.crash();
             let restart = runtime().block_on(check_restart(&disk, &acknowledged));
-            assert_eq!(restart, Ok(()), "{fault:?} at call {call}");
+            if let Err(problem) = restart {
+                problems.push(format!("{fault:?} at call {call}: {problem}"));
+            }
         }
     }
+    assert_eq!(problems, Vec::<String>::new());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Deterministic simulation of a cluster: real members on simulated disks, clocks and network.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 mod clients;
 mod cluster;
 mod faults;
@@ -8,5 +10,6 @@ mod members;
 mod network;
 mod operator;
 mod planted;
+mod refusals;
 mod scenario;
 mod trace;

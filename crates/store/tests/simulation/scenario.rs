@@ -3,17 +3,16 @@
 //!
 //! In: a seed and planted bugs. Out: a report with the hash of the trace, or what is wrong.
 
-use std::{collections::BTreeSet, sync::Arc, sync::Mutex};
+mod end;
 
-use bellerophon_linearizability::{EndState, History, Options, Report, check};
-use bellerophon_store::{
-    Range, Write,
-    api::{Consistency, ListPage, MemberState, Role, Status},
-};
+use std::collections::BTreeSet;
+
+use bellerophon_linearizability::{Options, Report, check};
+use bellerophon_store::api::{MemberState, Role, Status};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
-    clients::{Clients, acknowledged, state},
+    clients::{Clients, acknowledged},
     cluster::{Cluster, Wrap},
     network::{Quality, Slot},
     operator::Operator,
@@ -125,7 +124,7 @@ impl Scenario {
         }
     }
 
-    fn status(&self, slot: Slot) -> Option<Status> {
+    pub(super) fn status(&self, slot: Slot) -> Option<Status> {
         let member = self.cluster.member(slot)?.clone();
         Some(
             self.cluster
@@ -133,7 +132,7 @@ impl Scenario {
         )
     }
 
-    fn statuses(&self) -> Vec<(Slot, Status)> {
+    pub(super) fn statuses(&self) -> Vec<(Slot, Status)> {
         let running = self.cluster.running().into_iter();
         running
             .filter_map(|slot| Some((slot, self.status(slot)?)))
@@ -258,7 +257,7 @@ impl Scenario {
     }
 
     /// Starts what does not run, or stopped.
-    fn restart_all(&mut self) -> Result<(), String> {
+    pub(super) fn restart_all(&mut self) -> Result<(), String> {
         for slot in self.cluster.machines.keys().copied().collect::<Vec<_>>() {
             if self.retired.contains(&slot) {
                 continue;
@@ -278,139 +277,5 @@ impl Scenario {
             }
         }
         Ok(())
-    }
-
-    /// Ends all faults and waits until every member of the cluster answers a write and a read.
-    pub(crate) fn heal(&mut self) -> Result<u64, String> {
-        self.cluster.network.heal();
-        self.cluster.resume_all();
-        let start = self.cluster.now;
-        // A process that stops in order needs a moment.
-        let settle = start + 400;
-        while self.cluster.now < settle {
-            self.tick()?;
-        }
-        self.restart_all()?;
-        let answered: Arc<Mutex<BTreeSet<Slot>>> = Arc::default();
-        let mut next = 0;
-        loop {
-            if self.cluster.now >= next {
-                next = self.cluster.now + 200;
-                if self.is_healed(&answered.lock().unwrap()) {
-                    return Ok(self.cluster.now - start);
-                }
-                self.probe(&answered);
-            }
-            if self.cluster.now - start > HEALED_MS {
-                let missing: Vec<String> = self
-                    .statuses()
-                    .into_iter()
-                    .map(|(slot, status)| format!("{slot}: {status:?}"))
-                    .collect();
-                return Err(format!(
-                    "not healed in {HEALED_MS} ms:\n{}",
-                    missing.join("\n")
-                ));
-            }
-            self.tick()?;
-        }
-    }
-
-    fn is_healed(&self, answered: &BTreeSet<Slot>) -> bool {
-        let members = self.members();
-        !members.is_empty() && members.is_subset(answered)
-    }
-
-    /// The machines of the membership of the newest leader.
-    fn members(&self) -> BTreeSet<Slot> {
-        let statuses = self.statuses().into_iter().map(|(_, status)| status);
-        let leader = statuses
-            .filter(|status| status.role == Some(Role::Leader))
-            .max_by_key(|status| status.term);
-        let ids = leader.map(|status| status.membership.members);
-        let ids = ids.unwrap_or_default().into_keys();
-        ids.filter_map(|id| self.cluster.slot_of(id)).collect()
-    }
-
-    fn probe(&self, answered: &Arc<Mutex<BTreeSet<Slot>>>) {
-        for slot in self.cluster.running() {
-            if answered.lock().unwrap().contains(&slot) {
-                continue;
-            }
-            let answered = Arc::clone(answered);
-            self.cluster.spawn(slot, move |member| async move {
-                let write = Write::Delete {
-                    key: "probe".parse().unwrap(),
-                    if_revision: None,
-                };
-                let key = "probe".parse().unwrap();
-                let written = member.write(write).await;
-                let read = member.read(&key, Consistency::Linearizable).await;
-                if written.is_ok() && read.is_ok() {
-                    answered.lock().unwrap().insert(slot);
-                }
-            });
-        }
-    }
-
-    /// Lets the clients finish, compares all members, and returns what was seen.
-    pub(crate) fn finish(&mut self) -> Result<History, String> {
-        let end = self.cluster.now + 3000;
-        while !self.clients.is_idle() && self.cluster.now < end {
-            self.cluster.tick();
-        }
-        self.cluster.run(500);
-        let mut history = self.clients.history();
-        let pages = self.final_pages()?;
-        let (_, newest) = pages
-            .iter()
-            .max_by_key(|(_, page)| page.revision)
-            .ok_or("no member runs")?;
-        self.check_memberships()?;
-        for (slot, page) in &pages {
-            if page != newest {
-                return Err(format!(
-                    "the state at {slot} is not that of the others:\n{page:?}\n{newest:?}"
-                ));
-            }
-        }
-        let keys = newest.items.iter().cloned();
-        history.end = Some(EndState {
-            revision: newest.revision,
-            keys: keys
-                .map(|item| (item.key.as_str().into(), state(item)))
-                .collect(),
-        });
-        Ok(history)
-    }
-
-    /// Every member knows the membership that the leader knows.
-    fn check_memberships(&self) -> Result<(), String> {
-        let members = self.members();
-        let statuses = self.statuses().into_iter();
-        let memberships: Vec<_> = statuses
-            .filter(|(slot, _)| members.contains(slot))
-            .map(|(slot, status)| (slot, status.membership))
-            .collect();
-        let first = memberships.first();
-        let differs = |pair: &&(Slot, _)| Some(&pair.1) != first.map(|(_, membership)| membership);
-        match memberships.iter().find(differs) {
-            None => Ok(()),
-            Some((slot, membership)) => Err(format!(
-                "the membership at {slot} is {membership:?}, another one is {first:?}"
-            )),
-        }
-    }
-
-    /// The whole state of every member of the cluster.
-    fn final_pages(&self) -> Result<Vec<(Slot, ListPage)>, String> {
-        let list = |slot| {
-            let page = self.cluster.block_on(slot, |member| async move {
-                member.list(Range::default(), Consistency::Stale).await
-            });
-            let page = page.map_err(|error| error.to_string())?;
-            Ok((slot, page))
-        };
-        self.members().into_iter().map(list).collect()
     }
 }

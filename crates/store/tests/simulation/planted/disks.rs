@@ -180,9 +180,12 @@ impl Disk for Buggy {
     fn open_state(&self, name: &str) -> io::Result<Box<dyn StorageBackend>> {
         let inner = self.inner.open_state(name)?;
         if self.bug == Bug::WithoutStateSync {
-            return Ok(Box::new(WithoutSync {
+            let mut content = vec![0; usize::try_from(inner.len()?).unwrap()];
+            inner.read(0, &mut content)?;
+            return Ok(Box::new(NeverWritten {
                 inner,
-                syncs: Mutex::new(0),
+                is_created: content.is_empty(),
+                content: Mutex::new(content),
             }));
         }
         Ok(inner)
@@ -193,39 +196,49 @@ impl Disk for Buggy {
     }
 }
 
-/// The file of redb, of which only the creation becomes durable.
+/// The file of redb: what is written after its creation stays in memory.
 #[derive(Debug)]
-struct WithoutSync {
+struct NeverWritten {
     inner: Box<dyn StorageBackend>,
-    syncs: Mutex<u32>,
+    /// Whether this is the creation, which reaches the disk.
+    is_created: bool,
+    content: Mutex<Vec<u8>>,
 }
 
-/// Syncs of a new database and its first transaction.
-const SYNCS_OF_CREATION: u32 = 6;
+fn position(offset: u64) -> usize {
+    usize::try_from(offset).unwrap()
+}
 
-impl StorageBackend for WithoutSync {
+impl StorageBackend for NeverWritten {
     fn len(&self) -> io::Result<u64> {
-        self.inner.len()
+        Ok(self.content.lock().unwrap().len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.inner.read(offset, out)
-    }
-
-    fn set_len(&self, length: u64) -> io::Result<()> {
-        self.inner.set_len(length)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        let mut syncs = self.syncs.lock().unwrap();
-        *syncs += 1;
-        if *syncs <= SYNCS_OF_CREATION {
-            return self.inner.sync_data();
-        }
+        let content = self.content.lock().unwrap();
+        let range = content.get(position(offset)..position(offset) + out.len());
+        out.copy_from_slice(range.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        if self.is_created {
+            self.inner.set_len(length)?;
+        }
+        self.content.lock().unwrap().resize(position(length), 0);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.inner.sync_data()
+    }
+
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.inner.write(offset, data)
+        if self.is_created {
+            self.inner.write(offset, data)?;
+        }
+        let mut content = self.content.lock().unwrap();
+        content[position(offset)..position(offset) + data.len()].copy_from_slice(data);
+        Ok(())
     }
 }

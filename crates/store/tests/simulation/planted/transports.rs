@@ -1,7 +1,7 @@
 //! Transports that answer for other members.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 
@@ -28,14 +28,18 @@ fn success() -> Result<PeerResponse, TransportError> {
     })
 }
 
-/// Every heartbeat is acknowledged, whether or not it arrives: a leader never notices that it was
-/// deposed, and serves reads.
+/// A heartbeat that succeeded once is acknowledged from then on, whether or not it arrives: a
+/// leader never notices that it was deposed, and serves reads.
 pub(super) fn forged_heartbeats(inner: Arc<dyn PeerTransport>) -> Arc<dyn PeerTransport> {
-    Arc::new(ForgedHeartbeats { inner })
+    Arc::new(ForgedHeartbeats {
+        inner,
+        succeeded: Arc::default(),
+    })
 }
 
 struct ForgedHeartbeats {
     inner: Arc<dyn PeerTransport>,
+    succeeded: Arc<Mutex<BTreeSet<(u64, Bytes)>>>,
 }
 
 impl PeerTransport for ForgedHeartbeats {
@@ -44,14 +48,22 @@ impl PeerTransport for ForgedHeartbeats {
         to: PeerAddress,
         request: PeerRequest,
     ) -> BoxFuture<'static, Result<PeerResponse, TransportError>> {
-        let is_heartbeat = is_heartbeat(&request);
-        let sent = self.inner.send(to, request);
-        if !is_heartbeat {
-            return sent;
+        if !is_heartbeat(&request) {
+            return self.inner.send(to, request);
         }
+        let heartbeat = (to.member, request.message.clone());
+        let sent = self.inner.send(to, request);
+        let succeeded = Arc::clone(&self.succeeded);
         Box::pin(async move {
-            tokio::spawn(sent);
-            success()
+            if succeeded.lock().unwrap().contains(&heartbeat) {
+                tokio::spawn(sent);
+                return success();
+            }
+            let result = sent.await;
+            if result == success() {
+                succeeded.lock().unwrap().insert(heartbeat);
+            }
+            result
         })
     }
 }
