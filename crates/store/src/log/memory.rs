@@ -144,17 +144,16 @@ impl Memory {
 
     fn truncate(&mut self, after: Option<LogId>) {
         let after_index = after.map(|id| id.index);
-        if self.entries.is_empty() && after_index < self.unread {
-            self.purged = after;
-            self.unread = after_index;
-            return;
-        }
         while let Some(entry) = self.entries.back() {
             if Some(entry.log_id.index) <= after_index {
                 break;
             }
             self.entries.pop_back();
             self.bytes -= self.lengths.pop_back().expect("every entry has a length");
+        }
+        if self.entries.is_empty() && after_index < self.unread {
+            self.purged = after;
+            self.unread = after_index;
         }
     }
 

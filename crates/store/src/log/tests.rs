@@ -218,3 +218,24 @@ async fn missing_segment_is_refused() {
         );
     }
 }
+
+/// A truncation reached back into a segment that was removed later; the log did not open.
+#[tokio::test]
+async fn truncation_into_a_removed_segment_is_read_back() {
+    let disk = SimulatedDisk::new(1);
+    let log = create(&disk).await;
+    for index in 0..20 {
+        append(&log, [index]).await;
+    }
+    let attached = disk.attach(Duration::ZERO);
+    let segments = attached.list().unwrap().len();
+    log.truncate(Some(id(10))).unwrap();
+    append(&log, 11..14).await;
+    log.purge(id(12)).unwrap();
+    log.flush().await.unwrap();
+    log.close().await;
+    assert!(attached.list().unwrap().len() < segments);
+    let log = reopen(&disk).await.unwrap();
+    assert_eq!(indexes(&log), [13]);
+    assert_eq!(log.read(|log| log.purged), Some(id(12)));
+}
