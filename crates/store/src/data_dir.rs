@@ -91,6 +91,10 @@ pub(crate) fn format(
     formatted: &Formatted,
     create: impl FnOnce(&dyn Disk) -> io::Result<()>,
 ) -> io::Result<()> {
+    if disk.list()?.iter().any(|file| file == IDENTITY) {
+        let message = "the data directory is formatted already; restart the member";
+        return Err(io::Error::new(ErrorKind::AlreadyExists, message));
+    }
     write_atomically(disk, FORMATTING, MAGIC)?;
     create(disk)?;
     disk.sync_directory()?;

@@ -21,6 +21,7 @@ use std::{
 pub use config::{MemberConfig, Timing};
 pub use format::RestoreOptions;
 pub use requests::{Range, ReadResult, Write};
+use tokio::sync::Notify;
 
 use crate::{
     api::{Reason, StoreError},
@@ -49,6 +50,8 @@ struct Shared {
     disk: Arc<dyn Disk>,
     transport: Arc<dyn PeerTransport>,
     phase: Mutex<Phase>,
+    /// Notified when the node of a formatted directory runs.
+    started: Notify,
     /// Held while the directory is formatted.
     formatting: tokio::sync::Mutex<()>,
     reads: AtomicU64,
@@ -58,7 +61,8 @@ struct Shared {
 enum Phase {
     Unformatted,
     Formatted(Arc<Node>),
-    Stopped,
+    /// The node that ran, if there was one.
+    Stopped(Option<Arc<Node>>),
 }
 
 impl Member {
@@ -79,6 +83,7 @@ impl Member {
                 disk,
                 transport,
                 phase: Mutex::new(Phase::Unformatted),
+                started: Notify::new(),
                 formatting: tokio::sync::Mutex::default(),
                 reads: AtomicU64::default(),
                 writes: AtomicU64::default(),
@@ -117,6 +122,7 @@ impl Member {
         };
         let node = Node::start(parts, shared.config.node_options()).await?;
         *self.phase() = Phase::Formatted(Arc::new(node));
+        shared.started.notify_waiters();
         Ok(())
     }
 
@@ -134,22 +140,26 @@ impl Member {
     /// the member acknowledges nothing any more.
     pub async fn failed(&self) -> String {
         loop {
-            match self.node() {
-                Ok(node) => return node.failed().await,
-                // Only a request formats a member, after which the next call sees the node.
-                Err(_) => std::future::pending().await,
+            let started = self.shared.started.notified();
+            let mut started = std::pin::pin!(started);
+            // Before the check, so that no start is missed between them.
+            started.as_mut().enable();
+            if let Ok(node) = self.node() {
+                return node.failed().await;
             }
+            started.await;
         }
     }
 
     /// Hands leadership over, stops and makes everything durable. Takes at most a few election
     /// timeouts.
     pub async fn shut_down(&self) {
+        let Ok(node) = self.node() else {
+            return;
+        };
         // The node serves its peers until it has handed over: a new leader needs their messages.
-        if let Ok(node) = self.node() {
-            node.shut_down().await;
-        }
-        *self.phase() = Phase::Stopped;
+        node.shut_down().await;
+        *self.phase() = Phase::Stopped(Some(node));
     }
 
     fn node(&self) -> Result<Arc<Node>, StoreError> {
@@ -159,7 +169,7 @@ impl Member {
                 Reason::Unformatted,
                 "the member belongs to no cluster yet; initialize, format or restore it",
             )),
-            Phase::Stopped => Err(StoreError::new(
+            Phase::Stopped(_) => Err(StoreError::new(
                 Reason::NotReady,
                 "the member is stopping; use another member",
             )),

@@ -31,9 +31,6 @@ use crate::{
 /// about a minute.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often it is checked whether an unformatted member has been formatted.
-const FAILURE_POLL_INTERVAL: Duration = Duration::from_secs(1);
-
 /// The end of a member: hand-over, flush and close.
 const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -206,7 +203,7 @@ impl Server {
         tasks.spawn(reload(tls, tokens, close.clone()));
         let failure = tokio::select! {
             () = stop => None,
-            failure = failed(&member) => Some(failure),
+            failure = member.failed() => Some(failure),
         };
         info!("stopping the member");
         stopping.cancel();
@@ -277,16 +274,6 @@ fn require_security(options: &ServeOptions) -> Result<(), ServeError> {
     match exposed {
         Some(address) if !options.insecure => Err(ServeError::Insecure { address, missing }),
         _ => Ok(()),
-    }
-}
-
-/// Returns when the storage of the member failed.
-async fn failed(member: &Member) -> String {
-    loop {
-        // An unformatted member cannot fail; it may be formatted at any time.
-        if let Ok(failure) = timeout(FAILURE_POLL_INTERVAL, member.failed()).await {
-            return failure;
-        }
     }
 }
 

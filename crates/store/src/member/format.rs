@@ -172,10 +172,15 @@ impl Member {
             let message = format!("cannot format the data directory: {error}; restart the member");
             StoreError::new(Reason::StorageFailed, message)
         };
-        on_lane(&self.shared.disk, Lane::State, format)
-            .await
-            .map_err(failed)?;
-        self.start(formatted).await.map_err(failed)
+        let mut result = on_lane(&self.shared.disk, Lane::State, format).await;
+        if result.is_ok() {
+            result = self.start(formatted).await;
+        }
+        result.map_err(|error| {
+            // What is on disk now is known after a restart only.
+            *self.phase() = Phase::Stopped(None);
+            failed(error)
+        })
     }
 }
 

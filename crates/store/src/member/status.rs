@@ -12,13 +12,18 @@ use crate::{
 impl Member {
     /// The status, as this member sees itself and the cluster.
     pub async fn status(&self) -> Status {
-        let node = match &*self.phase() {
-            Phase::Formatted(node) => Some(std::sync::Arc::clone(node)),
-            Phase::Unformatted | Phase::Stopped => None,
-        };
         let mut status = self.empty_status();
-        if let Some(node) = node {
-            describe(&mut status, &node);
+        match &*self.phase() {
+            Phase::Unformatted => {}
+            Phase::Formatted(node) => describe(&mut status, node),
+            Phase::Stopped(Some(node)) => {
+                describe(&mut status, node);
+                status.message = "the member is stopping".to_owned();
+            }
+            Phase::Stopped(None) => {
+                status.state = MemberState::Failed;
+                status.message = "the data directory was not formatted; restart".to_owned();
+            }
         }
         status
     }

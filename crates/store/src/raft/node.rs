@@ -7,7 +7,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use openraft::{
     Config, Raft, RaftMetrics, ServerState, SnapshotPolicy,
-    async_runtime::watch::WatchReceiver as _,
+    async_runtime::watch::WatchReceiver as _, errors::Fatal,
 };
 use tokio::{sync::Mutex, task::JoinHandle, time::timeout};
 
@@ -162,7 +162,7 @@ impl Node {
 
     pub(crate) fn status(&self) -> NodeStatus {
         let metrics = self.metrics();
-        let failure = metrics.running_state.err().map(|error| error.to_string());
+        let failure = metrics.running_state.err().and_then(failure);
         let last_log_index = metrics.last_log_index.unwrap_or(0);
         let last_contacts = metrics.heartbeat.unwrap_or_default();
         let replication = metrics.replication.unwrap_or_default().into_iter();
@@ -207,12 +207,13 @@ impl Node {
     async fn raft_failed(&self) -> String {
         let mut metrics = self.raft.metrics();
         loop {
-            let failure = metrics.borrow_watched().running_state.clone().err();
-            if let Some(failure) = failure {
-                return failure.to_string();
+            let error = metrics.borrow_watched().running_state.clone().err();
+            if let Some(failure) = error.and_then(failure) {
+                return failure;
             }
             if metrics.changed().await.is_err() {
-                return "raft stopped".to_owned();
+                // The node was stopped in order.
+                std::future::pending::<()>().await;
             }
         }
     }
@@ -277,6 +278,14 @@ impl Node {
     pub(crate) async fn trigger_snapshot(&self) -> io::Result<()> {
         let trigger = self.raft.trigger().snapshot().await;
         trigger.map_err(|error| io::Error::other(error.to_string()))
+    }
+}
+
+/// Why a node failed; nothing if it was stopped in order.
+fn failure(error: Fatal<Types>) -> Option<String> {
+    match error {
+        Fatal::Stopped => None,
+        error => Some(error.to_string()),
     }
 }
 

@@ -175,7 +175,8 @@ impl RaftStateMachine<Types> for StateMachine {
         let expected = meta.clone();
         let state = Arc::clone(&self.state);
         let cluster = self.formatted.identity.cluster_id.clone();
-        let install = move |_: &dyn Disk| {
+        let install = move |disk: &dyn Disk| {
+            let is_received = matches!(snapshot, SnapshotData::Received { .. });
             let decoder = Decoder::new(snapshot)?;
             let mut meta = decoder.meta().clone();
             check_format_level(meta.format_level)?;
@@ -191,6 +192,9 @@ impl RaftStateMachine<Types> for StateMachine {
             meta.installed = meta.last_applied;
             let level = meta.format_level;
             state.replace(meta, decoder)?;
+            if is_received {
+                disk.remove(INCOMING)?;
+            }
             Ok(level)
         };
         let changing = self.changing.lock().await;

@@ -266,7 +266,7 @@ impl Scenario {
                 if status.state == MemberState::Failed {
                     return Err(format!("the process at {slot} failed: {}", status.message));
                 }
-                if status.state == MemberState::Unformatted {
+                if status.message == "the member is stopping" {
                     self.cluster.kill(slot);
                     self.lose(slot);
                 }
