@@ -1,11 +1,12 @@
 //! Alert rules, runbooks and dashboard agree with the metrics of the operator.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use bellerophon::{manager::Manager, testing};
-use bellerophon_testkit::TestCluster;
+use bellerophon::{manager::ManagerOptions, metrics::Metrics};
+use bellerophon_testkit::OperatorUnderTest;
+use serde_json::json;
 
-use crate::fixture::{cluster_on, members};
+use crate::fixture::{cluster, hero, members, operator, wait_until_running};
 
 const ALERTS: &str = include_str!("../../../../../docs/operators/bellerophon-alerts.yaml");
 const DASHBOARD: &str = include_str!("../../../../../docs/operators/bellerophon-dashboard.json");
@@ -39,21 +40,43 @@ fn every_alert_has_a_runbook() {
 
 #[tokio::test(start_paused = true)]
 async fn alerts_and_dashboard_use_exported_metrics() {
-    let (cluster, _) = cluster_on(TestCluster::api_server_only().await).await;
-    let mut mgr = Manager::new(cluster.client.clone(), testing::options(1));
-    bellerophon_hero::setup(&mut mgr, members());
-    let exported = mgr.metrics().encode();
+    let (cluster, account) = cluster().await;
+    cluster.apply(hero(json!({"replicas": 1}))).await;
+    let metrics = Metrics::new();
+    let shared = metrics.clone();
+    let start = move |client, options| {
+        let options = ManagerOptions {
+            metrics: shared,
+            ..options
+        };
+        operator(client, options)
+    };
+    let operator = OperatorUnderTest::start(start, &account);
+    wait_until_running(&cluster, 1).await;
+    members().hold_tasks();
+    for name in ["done", "late"] {
+        cluster
+            .apply(json!({
+                "apiVersion": "stable.bellerophon.io/v1beta7", "kind": "Backup",
+                "metadata": {"name": name}, "spec": {"hero": "icarus"},
+            }))
+            .await;
+        // The first one fails at its timeout, the second one completes.
+        cluster.advance(Duration::from_secs(660)).await;
+        members().release_tasks();
+    }
+    let exported = metrics.encode();
     for (file, text) in [("alerts", ALERTS), ("dashboard", DASHBOARD), ("page", PAGE)] {
         let used = metrics_in(text);
         assert!(!used.is_empty(), "{file} uses no metric");
         for metric in used {
-            let name = metric.trim_end_matches("_total");
             assert!(
-                exported.contains(&format!("# HELP {name} ")),
+                exported.contains(&format!("\n{metric}{{")),
                 "{file} uses {metric}"
             );
         }
     }
+    operator.stop().await;
     cluster.stop().await;
 }
 
