@@ -101,6 +101,8 @@ fn rendered_charts_are_accepted_by_the_server() {
     for set in sets {
         apply(&render("bellerophon", &set));
     }
+    let store = "clusterId=c-1,tlsSecret=store-tls,tokenSecret=store-tokens";
+    apply(&render("store", &["--set", store]));
     let with_monitor = ["--set", "metrics.serviceMonitor.enabled=true"];
     let rendered = render("bellerophon", &with_monitor);
     assert!(rendered.contains("kind: ServiceMonitor"), "{rendered}");

@@ -29,12 +29,15 @@ impl Planner<'_> {
             .filter(|member| member.entry.phase == MemberPhase::Removing)
             .map(|member| member.entry.id)
             .collect();
-        let mut voters = membership.voters.clone();
-        voters.retain(|id| !leaving.contains(id));
+        let mut intended = membership.voters.clone();
+        intended.retain(|id| !leaving.contains(id));
         let healthy = self.healthy_voters();
-        // A change that cannot be committed waits for the repair of its voters.
-        (healthy.intersection(&voters).count() >= quorum(voters.len()))
-            .then(|| self.change_membership(|current| *current = voters))
+        // A removal whose remaining voters have failed since is taken back: the voters of both sets
+        // are those before it. If neither can be committed, the voters are repaired first.
+        let voters = [intended, membership.voters.clone()]
+            .into_iter()
+            .find(|voters| healthy.intersection(voters).count() >= quorum(voters.len()))?;
+        Some(self.change_membership(|current| *current = voters))
     }
 
     /// Removes a member if there are more than desired: a joining one first, then unhealthy ones,

@@ -31,8 +31,13 @@ pub(super) fn leader<'a>(observed: &'a Observed, status: &BellerophonStatus) -> 
     let newest = own
         .filter(|report| report.role == Some(Role::Leader))
         .max_by_key(|report| report.term)?;
-    let contact = newest.last_quorum_contact_ms?;
-    (contact <= QUORUM_CONTACT_MS_MAX).then_some(newest)
+    // The only voter is a quorum by itself, and nobody acknowledges it.
+    let is_alone = !newest.membership.is_joint
+        && newest.membership.voters.len() == 1
+        && newest.membership.voters.first() == newest.member_id.as_ref();
+    let contact = newest.last_quorum_contact_ms;
+    let is_acknowledged = contact.is_some_and(|contact| contact <= QUORUM_CONTACT_MS_MAX);
+    (is_alone || is_acknowledged).then_some(newest)
 }
 
 fn is_identity(status: &BellerophonStatus, entry: &MemberStatus, report: &Status) -> bool {

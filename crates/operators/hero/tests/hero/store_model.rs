@@ -363,7 +363,8 @@ impl StoreModel {
         if state.leader == Some(id) {
             status.committed_index = state.committed;
             status.last_log_index = state.last;
-            status.last_quorum_contact_ms = Some(0);
+            // Nobody acknowledges the only voter.
+            status.last_quorum_contact_ms = (state.membership.voters.len() > 1).then_some(0);
             status.replication = self.replication(&cluster, state);
         }
         Ok(status)

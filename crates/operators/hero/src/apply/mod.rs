@@ -4,16 +4,14 @@
 //! Guarantees: every write is refused if its object has changed since it was read; a membership
 //! change is refused if the membership has changed.
 
+mod requests; // steps that are requests to members
+
 use bellerophon::{
     client::{ReconcileClient, WriteError},
     events::Event,
     owner::OwnerError,
 };
-use bellerophon_store_client::api::{
-    AddLearnerRequest, ChangeMembershipRequest, ClusterId, FormatRequest, InitializeRequest,
-    InvalidClusterId, RaiseFormatLevelRequest, TransferLeaderRequest,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use bellerophon_store_client::api::InvalidClusterId;
 use kube::{ResourceExt as _, api::Patch};
 use serde_json::json;
 use thiserror::Error;
@@ -21,7 +19,7 @@ use thiserror::Error;
 use crate::{
     crd::{Bellerophon, BellerophonStatus, MemberRole, MemberStatus},
     events,
-    member_api::{AdminRequest, AdminResponse, MemberApi, MemberError},
+    member_api::{MemberApi, MemberError},
     names, objects,
     observe::Objects,
     observed::{Observed, SharedObject},
@@ -73,8 +71,14 @@ impl Applier<'_> {
         match step {
             Step::Wait { .. } => {}
             Step::WriteStatus(status) => return self.write_status(status).await,
-            Step::AddFinalizer => self.set_finalizers(true).await?,
-            Step::RemoveFinalizer => self.set_finalizers(false).await?,
+            Step::AddFinalizer => {
+                self.change_finalizers(|all| all.push(names::FINALIZER.to_owned()))
+                    .await?
+            }
+            Step::RemoveFinalizer => {
+                self.change_finalizers(|all| all.retain(|name| name != names::FINALIZER))
+                    .await?
+            }
             Step::ApplyShared(object) => self.apply_shared(*object).await?,
             Step::ApplyBudget { min_available } => {
                 let desired = objects::budget(self.hero(), *min_available)?;
@@ -111,86 +115,6 @@ impl Applier<'_> {
         Ok(events::of_step(step, self.observed))
     }
 
-    /// Steps that are requests to a member.
-    async fn send(&self, step: &Step) -> Result<Vec<Event>, ApplyError> {
-        let mut status = self.status();
-        match step {
-            Step::Initialize { member } => {
-                let request = InitializeRequest {
-                    cluster_id: self.parsed_cluster_id()?,
-                    member_id: self.entry(member)?.id,
-                    address: names::peer_address(self.hero(), member),
-                };
-                self.request(member, AdminRequest::Initialize(request))
-                    .await?;
-            }
-            Step::Format { member } => {
-                let request = FormatRequest {
-                    cluster_id: self.parsed_cluster_id()?,
-                    member_id: self.entry(member)?.id,
-                };
-                self.request(member, AdminRequest::Format(request)).await?;
-            }
-            Step::Allocate { name, role } => {
-                let AdminResponse::Allocated(id) =
-                    self.request_leader(AdminRequest::Allocate).await?
-                else {
-                    return Err(ApplyError::Gone("the leader allocated no id".to_owned()));
-                };
-                status.members.push(MemberStatus {
-                    name: name.clone(),
-                    id,
-                    role: *role,
-                    ..MemberStatus::default()
-                });
-                return self.write_status(&status).await;
-            }
-            Step::AddLearner { member } => {
-                let request = AddLearnerRequest {
-                    id: self.entry(member)?.id,
-                    address: names::peer_address(self.hero(), member),
-                };
-                self.request_leader(AdminRequest::AddLearner(request))
-                    .await?;
-            }
-            Step::ChangeMembership {
-                voters,
-                learners,
-                expected_index,
-            } => {
-                let request = ChangeMembershipRequest {
-                    voters: voters.clone(),
-                    learners: learners.clone(),
-                    expected_membership_index: *expected_index,
-                };
-                self.request_leader(AdminRequest::ChangeMembership(request))
-                    .await?;
-            }
-            Step::TransferLeader { to, .. } => {
-                let to = self.entry(to)?.id;
-                let request = AdminRequest::TransferLeader(TransferLeaderRequest { to });
-                self.request_leader(request).await?;
-            }
-            Step::RaiseFormatLevel { level } => {
-                let request = RaiseFormatLevelRequest { level: *level };
-                self.request_leader(AdminRequest::RaiseFormatLevel(request))
-                    .await?;
-            }
-            Step::Compact { member } => {
-                self.request(member, AdminRequest::Compact).await?;
-                // Afterwards: a compaction that is repeated after a crash does no harm.
-                status.autopilot.compacted_at = Some(Time(self.observed.now));
-                self.write_status(&status).await?;
-            }
-            other => {
-                return Err(ApplyError::Gone(format!(
-                    "{other:?} is not a request to a member"
-                )));
-            }
-        }
-        Ok(events::of_step(step, self.observed))
-    }
-
     fn hero(&self) -> &Bellerophon {
         &self.objects.hero
     }
@@ -206,32 +130,10 @@ impl Applier<'_> {
             .unwrap_or_default()
     }
 
-    fn parsed_cluster_id(&self) -> Result<ClusterId, InvalidClusterId> {
-        self.cluster_id().parse()
-    }
-
     fn entry(&self, member: &str) -> Result<&MemberStatus, ApplyError> {
         let status = self.hero().status.as_ref();
         let entry = status.and_then(|status| status.member(member));
         entry.ok_or_else(|| ApplyError::Gone(format!("member {member} is not in the status")))
-    }
-
-    async fn request_leader(&self, request: AdminRequest) -> Result<AdminResponse, ApplyError> {
-        let status = self.hero().status.as_ref();
-        let leader = status.and_then(|status| status.leader.as_deref());
-        let leader = leader.ok_or_else(|| ApplyError::Gone("there is no leader".to_owned()))?;
-        self.request(leader, request).await
-    }
-
-    async fn request(
-        &self,
-        member: &str,
-        request: AdminRequest,
-    ) -> Result<AdminResponse, ApplyError> {
-        let target = self.objects.target(member);
-        let target =
-            target.ok_or_else(|| ApplyError::Gone(format!("member {member} does not run")))?;
-        Ok(self.members.send(&target, request).await?)
     }
 
     /// Writes the status, if nobody else has written the object since it was read.
@@ -242,13 +144,12 @@ impl Applier<'_> {
         Ok(events::of_status(&self.status(), status))
     }
 
-    async fn set_finalizers(&self, is_held: bool) -> Result<(), ApplyError> {
+    async fn change_finalizers(
+        &self,
+        change: impl FnOnce(&mut Vec<String>),
+    ) -> Result<(), ApplyError> {
         let mut desired = self.hero().clone();
-        let finalizers = desired.finalizers_mut();
-        finalizers.retain(|name| name != names::FINALIZER);
-        if is_held {
-            finalizers.push(names::FINALIZER.to_owned());
-        }
+        change(desired.finalizers_mut());
         self.client.patch_from(self.hero(), &desired).await?;
         Ok(())
     }
