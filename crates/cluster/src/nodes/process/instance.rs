@@ -49,13 +49,9 @@ const MINIMUM_GRACE_PERIOD: Duration = Duration::from_secs(2);
 const MOUNT_RETRY_FIRST: Duration = Duration::from_millis(500);
 const MOUNT_RETRY_MAX: Duration = Duration::from_secs(122);
 
-/// When a container of tier B is checked for listeners on all addresses: soon after its start, and
-/// after a slow one.
-const LISTENER_CHECKS: [Duration; 3] = [
-    Duration::from_secs(1),
-    Duration::from_secs(4),
-    Duration::from_secs(25),
-];
+/// When a container of tier B is checked for listeners on all addresses: after its start, and after a
+/// slow one. Not earlier, because a check reads the environment of all processes of this machine.
+const LISTENER_CHECKS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(25)];
 
 /// Where programs expect their service account.
 const SERVICE_ACCOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
