@@ -3,7 +3,15 @@
 //! Guarantees: both versions of Bellerophon have the same schema, so an object that is valid in one
 //! is valid in the other, and a round trip through either loses nothing.
 
+#[expect(
+    clippy::duplicated_attributes,
+    reason = "every column has a name, a type and a path"
+)]
 mod backup; // Backup and ScheduledBackup
+#[expect(
+    clippy::duplicated_attributes,
+    reason = "every column has a name, a type and a path"
+)]
 #[expect(
     unreachable_pub,
     reason = "the derive of validation rules repeats the type inside of a function"

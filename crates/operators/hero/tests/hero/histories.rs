@@ -51,8 +51,20 @@ fn random_histories_keep_every_invariant() {
     );
 }
 
+/// Prints the seed of a history that fails.
+struct PrintedSeed(u64);
+
+impl Drop for PrintedSeed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            _ = writeln!(std::io::stderr(), "HERO_SEED={} repeats it", self.0);
+        }
+    }
+}
+
 /// Runs one history. Returns the phase that it ended in.
 fn history(seed: u64) -> Phase {
+    let _seed = PrintedSeed(seed);
     let rng = Rng::seeded(seed);
     let mut simulation = Simulation::new(hero(1 + rng.below(5) as i32), seed);
     if rng.below(2) == 0 {

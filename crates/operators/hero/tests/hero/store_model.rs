@@ -51,6 +51,17 @@ struct Cluster {
     membership: Membership,
     /// The voters before an unfinished change.
     old_voters: Option<BTreeSet<u64>>,
+    /// The last committed membership: a leader without the entry of a later one has this one.
+    previous: Option<(Membership, Option<BTreeSet<u64>>)>,
+}
+
+impl Cluster {
+    /// Keeps the membership before it is changed, if it is committed.
+    fn keep_membership(&mut self) {
+        if self.membership.index <= self.committed {
+            self.previous = Some((self.membership.clone(), self.old_voters.clone()));
+        }
+    }
 }
 
 /// All disks and clusters.
@@ -216,6 +227,15 @@ impl StoreModel {
         // What the former leader had not replicated is gone, and a blank entry begins the term.
         let last = matched(&candidate) + 1;
         state.last = last;
+        if state.membership.index >= last
+            && let Some((membership, old_voters)) = state.previous.take()
+        {
+            state.membership = membership;
+            state.old_voters = old_voters;
+            if !state.membership.voters.contains(&candidate) {
+                state.leader = None;
+            }
+        }
         if last <= state.committed {
             let text = format!("{name}: member {candidate} leads without all committed entries");
             self.violations.push(text);
@@ -316,6 +336,7 @@ impl StoreModel {
                     is_joint: false,
                 },
                 old_voters: None,
+                previous: None,
             },
         );
         self.set_matched(claim, 2);
@@ -473,6 +494,7 @@ impl StoreModel {
                 let member = MembershipMember {
                     address: request.address.clone(),
                 };
+                state.keep_membership();
                 if state
                     .membership
                     .members
@@ -559,6 +581,7 @@ impl StoreModel {
             self.violations.push(text);
         }
         let state = self.clusters.get_mut(cluster).ok_or("Unformatted")?;
+        state.keep_membership();
         if self.interrupts_change && request.voters != old {
             self.interrupts_change = false;
             state.last += 1;
