@@ -1,6 +1,7 @@
 //! Requests of the admin API.
 
 use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use http::{Method, StatusCode};
 use serde::Serialize;
 use tokio::io::AsyncRead;
@@ -41,21 +42,34 @@ impl Client {
         json(&call, &self.admin(&call).await?)
     }
 
-    /// A client for the endpoint whose member is the leader, if one is.
+    /// A client for the endpoint whose member is the leader, if one is. All endpoints are asked
+    /// concurrently: one that does not answer delays nothing if another one is the leader.
     ///
     /// # Errors
     /// See [`ClientError`]: if no endpoint answers.
     pub async fn leader(&self) -> Result<Option<Self>, ClientError> {
-        let mut result = Ok(None);
-        for endpoint in self.endpoints() {
-            let client = self.with_endpoint(endpoint.clone());
-            match client.status().await {
+        let mut statuses: FuturesUnordered<_> = self
+            .endpoints()
+            .iter()
+            .map(|endpoint| async {
+                let client = self.with_endpoint(endpoint.clone());
+                let status = client.status().await;
+                (client, status)
+            })
+            .collect();
+        let mut failure = None;
+        let mut has_answer = false;
+        while let Some((client, status)) = statuses.next().await {
+            match status {
                 Ok(status) if status.role == Some(Role::Leader) => return Ok(Some(client)),
-                Ok(_) => result = Ok(None),
-                Err(error) => result = result.and(Err(error)),
+                Ok(_) => has_answer = true,
+                Err(error) => failure = Some(error),
             }
         }
-        result
+        match failure {
+            Some(error) if !has_answer => Err(error),
+            _ => Ok(None),
+        }
     }
 
     /// Formats the member as the only voter of a new cluster. The same request again succeeds.

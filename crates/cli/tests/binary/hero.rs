@@ -14,7 +14,9 @@ use bellerophon_store_client::{
 };
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams,
+};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -100,9 +102,28 @@ impl Stores {
             if condition(&object) {
                 return object;
             }
-            assert!(Instant::now() < deadline, "{name} stays at {object:#}");
+            if Instant::now() > deadline {
+                panic!("{name} stays at {object:#}\n{}", self.logs().await);
+            }
             sleep(POLL_INTERVAL).await;
         }
+    }
+
+    /// The status and the last lines of every Pod.
+    async fn logs(&self) -> String {
+        let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let list = pods.list(&ListParams::default()).await;
+        let params = LogParams {
+            tail_lines: Some(20),
+            ..LogParams::default()
+        };
+        let mut text = String::new();
+        for pod in list.expect("a list").items {
+            let log = pods.logs(&pod.name_any(), &params).await;
+            let status = pod.status.clone().unwrap_or_default();
+            text.push_str(&format!("{}: {status:?}\n{log:?}\n", pod.name_any()));
+        }
+        text
     }
 
     /// Waits until the store has this number of voters and nothing is in progress.

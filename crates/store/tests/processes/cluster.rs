@@ -170,6 +170,12 @@ impl Cluster {
         Client::new(self.options(self.endpoints(), ADMIN_TOKEN))
     }
 
+    /// The options of administrators, with another endpoint before those of the members.
+    pub(crate) fn admin_options_after(&self, endpoint: Endpoint) -> ClientOptions {
+        let endpoints = std::iter::once(endpoint).chain(self.endpoints());
+        self.options(endpoints.collect(), ADMIN_TOKEN)
+    }
+
     /// An administrator of one member.
     pub(crate) fn admin_of(&self, addresses: Addresses) -> Client {
         Client::new(self.options(vec![Self::endpoint(addresses)], ADMIN_TOKEN))

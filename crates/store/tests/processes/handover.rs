@@ -1,9 +1,10 @@
 //! Leadership transfers, and SIGTERM of the leader.
 
-use std::env;
+use std::{env, time::Duration};
 
 use bellerophon_linearizability::{Options, check};
 use bellerophon_store::api::Role;
+use bellerophon_store_client::{Client, Endpoint};
 use tokio::time::Instant;
 
 use crate::{
@@ -97,4 +98,25 @@ async fn transfer_to_dead_member_keeps_the_cluster_writable() {
     let history = load.stop().await;
     let report = check(&history, &Options::default());
     report.unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+/// Endpoints were asked one after another: a member that was removed delayed a backup by the whole
+/// timeout of a request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leader_is_found_beside_an_endpoint_that_does_not_answer() {
+    let cluster = Cluster::start(3, &[]).await;
+    // It accepts connections, and nobody reads from them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let mut options = cluster.admin_options_after(Endpoint {
+        is_https: true,
+        host: "127.0.0.1".to_owned(),
+        port: silent.local_addr().expect("it is bound").port(),
+    });
+    // Longer than any test may take.
+    options.attempt_timeout = Duration::from_secs(3600);
+    options.request_timeout = Duration::from_secs(3600);
+    let leader = Client::new(options).leader().await;
+    let leader = leader.expect("members answer").expect("one is the leader");
+    let status = leader.status().await.expect("it answers");
+    assert_eq!(status.role, Some(Role::Leader));
 }

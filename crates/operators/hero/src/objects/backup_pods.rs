@@ -14,7 +14,7 @@ use super::{
     owned,
 };
 use crate::{
-    crd::{Backup, Bellerophon, BellerophonStatus, MemberStatus, RestoreStatus},
+    crd::{Backup, Bellerophon, BellerophonStatus, MemberPhase, MemberStatus, RestoreStatus},
     names,
 };
 
@@ -86,10 +86,11 @@ pub(crate) fn backup_pod(
     Ok(pod)
 }
 
-/// All members, so that the command finds the leader.
+/// All members that stay, so that the command finds the leader.
 fn endpoints(hero: &Bellerophon) -> String {
     let members = hero.status.iter().flat_map(|status| &status.members);
     let urls: Vec<String> = members
+        .filter(|member| member.phase == MemberPhase::Active)
         .map(|member| {
             format!(
                 "https://{}:{}",
