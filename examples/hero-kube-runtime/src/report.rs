@@ -20,11 +20,11 @@ cargo xtask comparison
 
 Each row is one run on its own `bellerophon up --runtime process`: three nodes, real store processes, the operator
 as a process of its own, which reaches the API server through a TCP proxy that has the fault of the row. Members are
-reached through port-forwards, so a fault delays them too. Figures are of one run; times differ between runs by some
+reached through port-forwards, so a fault delays them too. The tables are of one run; times differ between runs by some
 percent.
 ";
 
-const NOTES: &str = "\
+const EXPLANATION: &str = "\
 ## What the tables show
 
 - Reconciles: the toolkit's controller ignores the updates of its own status (`Predicate::generation_changed`);
@@ -59,7 +59,11 @@ pub(crate) fn progress(run: &Run) -> String {
 
 /// Prints the report and writes it to a file.
 pub(crate) fn publish(runs: &[Run], file: Option<&str>) -> Result<(), Failure> {
-    let text = format!("{HEAD}\n{}\n{}\n{NOTES}", durations(runs), usage(runs));
+    let text = format!(
+        "{HEAD}\n{}\n{}\n{EXPLANATION}",
+        durations(runs),
+        usage(runs)
+    );
     std::io::stdout().write_all(text.as_bytes())?;
     if let Some(file) = file {
         std::fs::write(file, text)?;

@@ -102,7 +102,7 @@ impl Load {
         }
         let client = Client::new(self.options.clone());
         watches.push(complete_watch(&client, end.revision, &self.recorder).await);
-        let lists = std::mem::take(&mut *self.shared.lists.lock().unwrap());
+        let lists = std::mem::take(&mut *self.shared.lists.lock().expect("no client panicked"));
         History {
             operations: self.recorder.operations(),
             lists,
@@ -159,7 +159,7 @@ impl LoadClient {
 
     async fn execute(&self, number: u64, request: Request) -> Outcome {
         let name = format!("{PREFIX}{number}");
-        let key: api::Key = name.parse().unwrap();
+        let key: api::Key = name.parse().expect("a valid key");
         let id = self.recorder.invoke(name.as_str().into(), request.clone());
         let outcome = match request {
             Request::Get(consistency) => read(self.client.get(&key, converted(consistency)).await),
@@ -195,7 +195,11 @@ impl LoadClient {
             invoked,
             finished: self.recorder.now(),
         };
-        self.shared.lists.lock().unwrap().push(list);
+        self.shared
+            .lists
+            .lock()
+            .expect("no client panicked")
+            .push(list);
     }
 }
 
