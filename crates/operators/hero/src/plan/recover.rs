@@ -4,6 +4,8 @@
 //! Guarantee: without a quorum of good disks nothing is changed at all, and without a leader neither
 //! the membership nor a running Pod nor a claim.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
 
 use super::{PROGRESS_INTERVAL, Planner, STEADY_INTERVAL, view::quorum};
@@ -36,15 +38,25 @@ impl Planner<'_> {
         Some(step.unwrap_or_else(|| Step::wait("no leader has a quorum", PROGRESS_INTERVAL)))
     }
 
-    /// Whether fewer voters than a quorum still have their data.
+    /// Whether fewer voters than a quorum still have their data, whichever membership is in effect:
+    /// a change that was begun may or may not have been committed.
     fn is_data_lost(&self) -> bool {
-        let voters = &self.status.voters;
-        let good = self
-            .members()
-            .into_iter()
-            .filter(|member| voters.contains(&member.entry.id) && !member.health.is_disk_lost())
-            .count();
-        good < quorum(voters.len())
+        let members = self.members();
+        let in_phase = |phase: MemberPhase| -> BTreeSet<u64> {
+            let members = members.iter().filter(|member| member.entry.phase == phase);
+            members.map(|member| member.entry.id).collect()
+        };
+        let good: BTreeSet<u64> = members
+            .iter()
+            .filter(|member| !member.health.is_disk_lost())
+            .map(|member| member.entry.id)
+            .collect();
+        let known: BTreeSet<u64> = self.status.voters.iter().copied().collect();
+        let without_leaving = &known - &in_phase(MemberPhase::Removing);
+        let with_promoted = &known | &in_phase(MemberPhase::Promoting);
+        [known, without_leaving, with_promoted]
+            .iter()
+            .all(|voters| voters.intersection(&good).count() < quorum(voters.len()))
     }
 
     /// Recreates the Pod of a member whose disk is good.

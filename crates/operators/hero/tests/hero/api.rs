@@ -138,7 +138,7 @@ async fn operator_uses_exactly_its_permissions() {
         ))
         .await;
     let operator = OperatorUnderTest::start(operator, &account);
-    wait_until_running(&cluster, 2).await;
+    wait_until_running(&cluster.client, 2).await;
     // Two backups, of which one expires, and its file is deleted.
     cluster.advance(Duration::from_secs(2 * 3600 + 600)).await;
     let backups = cluster.namespaced::<Backup>("default");
@@ -150,21 +150,21 @@ async fn operator_uses_exactly_its_permissions() {
         schedules.iter().any(|schedule| schedule.spec.keep == 2)
     })
     .await;
-    wait_until_running(&cluster, 2).await;
+    wait_until_running(&cluster.client, 2).await;
     patch(
         &cluster,
         json!({"backup": {"schedule": null}, "replicas": 1}),
     )
     .await;
-    wait_until_running(&cluster, 1).await;
+    wait_until_running(&cluster.client, 1).await;
     patch(
         &cluster,
         json!({"replicas": 2, "storage": {"claimPolicy": "Delete"}}),
     )
     .await;
-    wait_until_running(&cluster, 2).await;
+    wait_until_running(&cluster.client, 2).await;
     patch(&cluster, json!({"replicas": 1})).await;
-    wait_until_running(&cluster, 1).await;
+    wait_until_running(&cluster.client, 1).await;
     let services = cluster.namespaced::<k8s_openapi::api::core::v1::Service>("default");
     let selector = Patch::Merge(json!({"spec": {"selector": {"app": "other"}}}));
     services
@@ -178,7 +178,7 @@ async fn operator_uses_exactly_its_permissions() {
         .await
         .expect("it is accepted");
     cluster.advance(Duration::from_secs(60)).await;
-    wait_until_running(&cluster, 1).await;
+    wait_until_running(&cluster.client, 1).await;
     cluster.delete(hero(json!({}))).await;
     let heroes = cluster.namespaced::<Bellerophon>("default");
     wait_until(&heroes, "the object is gone", |heroes| heroes.is_empty()).await;
@@ -209,7 +209,7 @@ async fn store_is_restored_from_a_backup_as_a_new_cluster() {
     let (cluster, account) = cluster().await;
     cluster.apply(hero(json!({"replicas": 1}))).await;
     let operator = OperatorUnderTest::start(operator, &account);
-    let old = wait_until_running(&cluster, 1).await;
+    let old = wait_until_running(&cluster.client, 1).await;
     // The new store may exist before the backup is complete.
     let restore = json!({"replicas": 3, "bootstrap": {"restore": {"backup": "before"}}});
     cluster.apply(named("daedalus", restore)).await;
@@ -256,7 +256,7 @@ async fn backup_of_a_deleted_pod_fails_and_the_next_one_works() {
     let (cluster, account) = cluster().await;
     cluster.apply(hero(json!({"replicas": 1}))).await;
     let operator = OperatorUnderTest::start(operator, &account);
-    wait_until_running(&cluster, 1).await;
+    wait_until_running(&cluster.client, 1).await;
     members().hold_tasks();
     let backup = |name: &str| {
         json!({
@@ -319,7 +319,7 @@ async fn scheduled_backups_are_created_and_expire() {
         "spec": {"hero": "icarus", "schedule": "@hourly", "keep": 2},
     });
     let operator = OperatorUnderTest::start(operator, &account);
-    wait_until_running(&cluster, 1).await;
+    wait_until_running(&cluster.client, 1).await;
     cluster.apply(schedule).await;
     cluster.advance(Duration::from_secs(5 * 3600 + 600)).await;
     let backups = cluster.namespaced::<Backup>("default");
@@ -352,14 +352,14 @@ async fn steps_are_recorded_as_events() {
     let (cluster, account) = cluster().await;
     cluster.apply(hero(json!({"replicas": 3}))).await;
     let operator = OperatorUnderTest::start(operator, &account);
-    wait_until_running(&cluster, 3).await;
+    wait_until_running(&cluster.client, 3).await;
     patch(&cluster, json!({"image": "store:1.1.0"})).await;
-    wait_for(&cluster, "all members are upgraded", |status| {
+    wait_for(&cluster.client, "all members are upgraded", |status| {
         status.phase == Phase::Running && status.format_level == Some(2)
     })
     .await;
     patch(&cluster, json!({"replicas": 1})).await;
-    wait_until_running(&cluster, 1).await;
+    wait_until_running(&cluster.client, 1).await;
     patch(&cluster, json!({"image": "store:1.0.0"})).await;
     cluster.advance(Duration::from_secs(60)).await;
     let events = cluster
@@ -394,7 +394,7 @@ async fn store_runs_on_simulated_nodes() {
     let (cluster, account) = cluster_on(TestCluster::with_nodes(3).await).await;
     cluster.apply(hero(json!({"replicas": 3}))).await;
     let operator = OperatorUnderTest::start(operator, &account);
-    let status = wait_until_running(&cluster, 3).await;
+    let status = wait_until_running(&cluster.client, 3).await;
     assert!(
         status
             .members

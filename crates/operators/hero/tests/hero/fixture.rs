@@ -29,7 +29,7 @@ use bellerophon_testkit::{Account, OperatorFixture, TestCluster, wait_until};
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{
-    Client, ResourceExt as _,
+    Api, Client, ResourceExt as _,
     api::{ListParams, Patch},
 };
 use serde_json::{Value, json};
@@ -355,11 +355,11 @@ pub(crate) fn named(name: &str, mut spec: Value) -> Value {
 
 /// Waits until the status of `icarus` meets a condition.
 pub(crate) async fn wait_for(
-    cluster: &TestCluster,
+    client: &Client,
     what: &str,
     condition: impl Fn(&BellerophonStatus) -> bool,
 ) -> BellerophonStatus {
-    let heroes = cluster.namespaced::<Bellerophon>("default");
+    let heroes = Api::<Bellerophon>::namespaced(client.clone(), "default");
     let found = wait_until(&heroes, what, |heroes| {
         heroes.iter().any(|hero| {
             let status = hero.status.as_ref();
@@ -374,8 +374,8 @@ pub(crate) async fn wait_for(
 }
 
 /// Waits until `icarus` runs with this many voters.
-pub(crate) async fn wait_until_running(cluster: &TestCluster, voters: usize) -> BellerophonStatus {
-    wait_for(cluster, &format!("{voters} voters run"), |status| {
+pub(crate) async fn wait_until_running(client: &Client, voters: usize) -> BellerophonStatus {
+    wait_for(client, &format!("{voters} voters run"), |status| {
         status.phase == Phase::Running
             && status.members.len() == voters
             && status.voters.len() == voters

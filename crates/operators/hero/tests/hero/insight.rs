@@ -52,7 +52,7 @@ async fn alerts_and_dashboard_use_exported_metrics() {
         operator(client, options)
     };
     let operator = OperatorUnderTest::start(start, &account);
-    wait_until_running(&cluster, 1).await;
+    wait_until_running(&cluster.client, 1).await;
     members().hold_tasks();
     for name in ["done", "late"] {
         cluster
