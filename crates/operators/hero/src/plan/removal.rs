@@ -148,7 +148,7 @@ impl Planner<'_> {
     /// Removes the first member whose disk is lost, if the others are a quorum.
     pub(super) fn lost_disks(&mut self) -> Option<Step> {
         let lost = self.members().into_iter().find(|member| {
-            member.entry.phase == MemberPhase::Active && member.health.is_disk_lost()
+            member.entry.phase == MemberPhase::Active && member.health.needs_replacement()
         })?;
         self.phase = Phase::Healing;
         if !self.can_lose(lost.entry.id) {

@@ -31,12 +31,12 @@ impl Planner<'_> {
             .collect();
         let mut intended = membership.voters.clone();
         intended.retain(|id| !leaving.contains(id));
-        let healthy = self.healthy_voters();
+        let replicating = self.replicating_voters();
         // A removal whose remaining voters have failed since is taken back: the voters of both sets
         // are those before it. If neither can be committed, the voters are repaired first.
         let voters = [intended, membership.voters.clone()]
             .into_iter()
-            .find(|voters| healthy.intersection(voters).count() >= quorum(voters.len()))?;
+            .find(|voters| replicating.intersection(voters).count() >= quorum(voters.len()))?;
         Some(self.change_membership(|current| *current = voters))
     }
 
