@@ -3,7 +3,10 @@
 //! Guarantees: at most one member is being removed from the membership; its Pod is deleted only
 //! after a uniform membership without it is committed; a removal never gives up the quorum.
 
-use super::{PROGRESS_INTERVAL, Planner, view::Member};
+use super::{
+    PROGRESS_INTERVAL, Planner,
+    view::{Health, Member},
+};
 use crate::{
     crd::{ClaimPolicy, MemberPhase, MemberStatus, Phase},
     observed::PodState,
@@ -81,7 +84,7 @@ impl Planner<'_> {
         let mut candidates: Vec<Member<'_>> = self.members();
         candidates.retain(|member| {
             member.entry.name != from
-                && member.entry.phase == MemberPhase::Active
+                && member.entry.phase != MemberPhase::Removing
                 && healthy.contains(&member.entry.id)
         });
         let next = candidates.into_iter().min_by_key(|member| {
@@ -151,6 +154,10 @@ impl Planner<'_> {
             member.entry.phase == MemberPhase::Active && member.health.needs_replacement()
         })?;
         self.phase = Phase::Healing;
+        // It still replicates, so that a replacement can join first.
+        if lost.health == Health::Doomed && !self.can_lose(lost.entry.id) {
+            return None;
+        }
         if !self.can_lose(lost.entry.id) {
             let reason = format!(
                 "member {} {}; the others are not a healthy quorum",

@@ -88,7 +88,7 @@ impl Health {
     }
 
     /// Whether it acknowledges entries.
-    fn is_replicating(&self) -> bool {
+    pub(super) fn is_replicating(&self) -> bool {
         matches!(self, Self::Healthy | Self::Doomed)
     }
 }
