@@ -148,23 +148,28 @@ impl Planner<'_> {
         ))
     }
 
-    /// Removes the first member whose disk is lost, if the others are a quorum.
+    /// Removes a member whose disk is lost, or about to be, if the others are a quorum.
     pub(super) fn lost_disks(&mut self) -> Option<Step> {
-        let lost = self.members().into_iter().find(|member| {
+        let mut lost = self.members();
+        lost.retain(|member| {
             member.entry.phase == MemberPhase::Active && member.health.needs_replacement()
-        })?;
+        });
+        // One that still replicates may be needed to remove one that does not.
+        lost.sort_by_key(|member| member.health.is_replicating());
+        let first = lost.first()?;
         self.phase = Phase::Healing;
-        // It still replicates, so that a replacement can join first.
-        if lost.health == Health::Doomed && !self.can_lose(lost.entry.id) {
+        if let Some(member) = lost.iter().find(|member| self.can_lose(member.entry.id)) {
+            let reason = member.health.to_string();
+            return Some(self.remove(&member.entry, &reason));
+        }
+        // A replacement can join first.
+        if first.health == Health::Doomed {
             return None;
         }
-        if !self.can_lose(lost.entry.id) {
-            let reason = format!(
-                "member {} {}; the others are not a healthy quorum",
-                lost.entry.name, lost.health
-            );
-            return Some(Step::wait(reason, PROGRESS_INTERVAL));
-        }
-        Some(self.remove(&lost.entry, &lost.health.to_string()))
+        let reason = format!(
+            "member {} {}; the others are not a healthy quorum",
+            first.entry.name, first.health
+        );
+        Some(Step::wait(reason, PROGRESS_INTERVAL))
     }
 }
