@@ -134,7 +134,7 @@ impl Planner<'_> {
 
     fn seed(&mut self, seed: &Member<'_>) -> Step {
         let entry = &seed.entry;
-        if seed.health.is_disk_lost() && entry.phase == MemberPhase::Pending {
+        if seed.health.needs_replacement() && entry.phase == MemberPhase::Pending {
             return self.remove(entry, "its claim was lost before it was formatted");
         }
         if let Some(step) = self.provision(entry) {

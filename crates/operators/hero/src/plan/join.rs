@@ -24,7 +24,7 @@ impl Planner<'_> {
     }
 
     fn join_member(&mut self, member: &Member<'_>) -> Step {
-        if member.health.is_disk_lost() {
+        if member.health.needs_replacement() {
             return self.remove(&member.entry, "its data was lost before it joined");
         }
         if let Some(step) = self.provision(&member.entry) {

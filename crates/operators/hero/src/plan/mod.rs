@@ -156,7 +156,7 @@ impl<'a> Planner<'a> {
         let members = self.members();
         let is_leaving = |id: u64| self.is_in_membership(id);
         let pending = members.iter().find_map(|member| match member.entry.phase {
-            MemberPhase::Active if !member.health.is_healthy() => {
+            MemberPhase::Active if !member.health.is_replicating() => {
                 Some(format!("member {} {}", member.entry.name, member.health))
             }
             MemberPhase::Removing if is_leaving(member.entry.id) => Some(format!(

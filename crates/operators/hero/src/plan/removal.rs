@@ -3,7 +3,10 @@
 //! Guarantees: at most one member is being removed from the membership; its Pod is deleted only
 //! after a uniform membership without it is committed; a removal never gives up the quorum.
 
-use super::{PROGRESS_INTERVAL, Planner, view::Member};
+use super::{
+    PROGRESS_INTERVAL, Planner,
+    view::{Health, Member},
+};
 use crate::{
     crd::{ClaimPolicy, MemberPhase, MemberStatus, Phase},
     observed::PodState,
@@ -81,7 +84,7 @@ impl Planner<'_> {
         let mut candidates: Vec<Member<'_>> = self.members();
         candidates.retain(|member| {
             member.entry.name != from
-                && member.entry.phase == MemberPhase::Active
+                && member.entry.phase != MemberPhase::Removing
                 && healthy.contains(&member.entry.id)
         });
         let next = candidates.into_iter().min_by_key(|member| {
@@ -145,19 +148,28 @@ impl Planner<'_> {
         ))
     }
 
-    /// Removes the first member whose disk is lost, if the others are a quorum.
+    /// Removes a member whose disk is lost, or about to be, if the others are a quorum.
     pub(super) fn lost_disks(&mut self) -> Option<Step> {
-        let lost = self.members().into_iter().find(|member| {
-            member.entry.phase == MemberPhase::Active && member.health.is_disk_lost()
-        })?;
+        let mut lost = self.members();
+        lost.retain(|member| {
+            member.entry.phase == MemberPhase::Active && member.health.needs_replacement()
+        });
+        // One that still replicates may be needed to remove one that does not.
+        lost.sort_by_key(|member| member.health.is_replicating());
+        let first = lost.first()?;
         self.phase = Phase::Healing;
-        if !self.can_lose(lost.entry.id) {
-            let reason = format!(
-                "member {} {}; the others are not a healthy quorum",
-                lost.entry.name, lost.health
-            );
-            return Some(Step::wait(reason, PROGRESS_INTERVAL));
+        if let Some(member) = lost.iter().find(|member| self.can_lose(member.entry.id)) {
+            let reason = member.health.to_string();
+            return Some(self.remove(&member.entry, &reason));
         }
-        Some(self.remove(&lost.entry, &lost.health.to_string()))
+        // A replacement can join first.
+        if first.health == Health::Doomed {
+            return None;
+        }
+        let reason = format!(
+            "member {} {}; the others are not a healthy quorum",
+            first.entry.name, first.health
+        );
+        Some(Step::wait(reason, PROGRESS_INTERVAL))
     }
 }

@@ -31,12 +31,12 @@ impl Planner<'_> {
             .collect();
         let mut intended = membership.voters.clone();
         intended.retain(|id| !leaving.contains(id));
-        let healthy = self.healthy_voters();
+        let replicating = self.replicating_voters();
         // A removal whose remaining voters have failed since is taken back: the voters of both sets
         // are those before it. If neither can be committed, the voters are repaired first.
         let voters = [intended, membership.voters.clone()]
             .into_iter()
-            .find(|voters| healthy.intersection(voters).count() >= quorum(voters.len()))?;
+            .find(|voters| replicating.intersection(voters).count() >= quorum(voters.len()))?;
         Some(self.change_membership(|current| *current = voters))
     }
 
@@ -52,13 +52,13 @@ impl Planner<'_> {
     }
 
     fn scale_down_role(&mut self, role: MemberRole) -> Option<Step> {
+        if self.count(role) <= self.desired(role) {
+            return None;
+        }
         let mut members = self.members();
         members.retain(|member| {
             member.entry.role == role && member.entry.phase != MemberPhase::Removing
         });
-        if members.len() <= self.desired(role) {
-            return None;
-        }
         self.phase = Phase::Scaling;
         let leader = self.status.leader.clone();
         let victim = members.into_iter().min_by_key(|member| {
@@ -80,15 +80,7 @@ impl Planner<'_> {
     /// Allocates a member if there are fewer than desired and none is joining.
     pub(super) fn scale_up(&mut self) -> Option<Step> {
         for role in [MemberRole::Voter, MemberRole::Reader] {
-            let is_counted = |member: &Member<'_>| {
-                member.entry.role == role && member.entry.phase != MemberPhase::Removing
-            };
-            let count = self
-                .members()
-                .iter()
-                .filter(|member| is_counted(member))
-                .count();
-            if count < self.desired(role) {
+            if self.count(role) < self.desired(role) {
                 self.phase = Phase::Scaling;
                 return Some(Step::Allocate {
                     name: self.observed.fresh_name.clone(),
@@ -97,6 +89,17 @@ impl Planner<'_> {
             }
         }
         None
+    }
+
+    /// The number of members of a role that stay. One that is about to lose its data does not: its
+    /// replacement joins before it leaves, if the others are not a quorum.
+    fn count(&self, role: MemberRole) -> usize {
+        let stays = |member: &Member<'_>| {
+            member.entry.role == role
+                && member.entry.phase != MemberPhase::Removing
+                && !member.health.needs_replacement()
+        };
+        self.members().iter().filter(|member| stays(member)).count()
     }
 
     /// The desired number of members of a role.

@@ -62,7 +62,9 @@ pub(super) enum Health {
     Lagging,
     /// It does not take part in replication; its disk may be good.
     Down(String),
-    /// Its data is lost, or about to be.
+    /// It replicates, but its claim is being deleted and goes with its Pod.
+    Doomed,
+    /// Its data is lost.
     DiskLost(&'static str),
 }
 
@@ -75,8 +77,19 @@ impl Health {
         matches!(self, Self::Down(_))
     }
 
+    /// Whether its data is lost.
     pub(super) fn is_disk_lost(&self) -> bool {
         matches!(self, Self::DiskLost(_))
+    }
+
+    /// Whether its data is lost, or about to be.
+    pub(super) fn needs_replacement(&self) -> bool {
+        matches!(self, Self::DiskLost(_) | Self::Doomed)
+    }
+
+    /// Whether it acknowledges entries.
+    pub(super) fn is_replicating(&self) -> bool {
+        matches!(self, Self::Healthy | Self::Doomed)
     }
 }
 
@@ -86,6 +99,7 @@ impl fmt::Display for Health {
             Self::Healthy => f.write_str("is healthy"),
             Self::Lagging => f.write_str("is too far behind the leader"),
             Self::Down(reason) => write!(f, "is down: {reason}"),
+            Self::Doomed => f.write_str("is about to lose its data: its claim is being deleted"),
             Self::DiskLost(reason) => write!(f, "has lost its data: {reason}"),
         }
     }
@@ -129,6 +143,19 @@ impl<'a> Planner<'a> {
         if let Some(reason) = self.lost_disk(entry) {
             return Health::DiskLost(reason);
         }
+        let is_doomed = self
+            .claim_of(entry)
+            .is_some_and(|claim| claim.is_terminating);
+        match self.replication_health(entry) {
+            Health::Healthy if is_doomed => Health::Doomed,
+            // The claim goes as soon as no Pod uses it, and a new claim of its name would be empty.
+            _ if is_doomed => Health::DiskLost("its claim is being deleted"),
+            health => health,
+        }
+    }
+
+    /// The health of a member whose disk is good.
+    fn replication_health(&self, entry: &MemberStatus) -> Health {
         let down = |reason: &str| Health::Down(reason.to_owned());
         let Some(pod) = self.observed.pods.get(&entry.name) else {
             return down("it has no Pod");
@@ -161,16 +188,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Why the data of a member is lost, or about to be.
+    /// Why the data of a member is lost.
     fn lost_disk(&self, entry: &MemberStatus) -> Option<&'static str> {
-        if entry.claim_uid.is_some() {
-            let Some(claim) = self.claim_of(entry) else {
-                return Some("its claim is gone");
-            };
-            // The claim goes as soon as no Pod uses it, and a new claim of its name would be empty.
-            if claim.is_terminating {
-                return Some("its claim is being deleted");
-            }
+        if entry.claim_uid.is_some() && self.claim_of(entry).is_none() {
+            return Some("its claim is gone");
         }
         // Before, an empty data directory is as expected.
         if entry.phase <= MemberPhase::Formatting {
@@ -241,12 +262,21 @@ impl<'a> Planner<'a> {
 
     /// The ids of healthy voters of the membership.
     pub(super) fn healthy_voters(&self) -> BTreeSet<u64> {
+        self.voters_with(Health::is_healthy)
+    }
+
+    /// The ids of voters that acknowledge entries: what a change of the membership needs.
+    pub(super) fn replicating_voters(&self) -> BTreeSet<u64> {
+        self.voters_with(Health::is_replicating)
+    }
+
+    fn voters_with(&self, condition: fn(&Health) -> bool) -> BTreeSet<u64> {
         let Some(membership) = self.membership() else {
             return BTreeSet::new();
         };
         self.members()
             .into_iter()
-            .filter(|member| member.health.is_healthy())
+            .filter(|member| condition(&member.health))
             .map(|member| member.entry.id)
             .filter(|id| membership.voters.contains(id))
             .collect()
@@ -260,12 +290,12 @@ impl<'a> Planner<'a> {
         if !membership.voters.contains(&id) {
             return true;
         }
-        let mut healthy = self.healthy_voters();
+        let mut replicating = self.replicating_voters();
         // The change itself needs a majority of the voters before and of those after it.
-        let can_commit = healthy.len() >= quorum(membership.voters.len());
-        healthy.remove(&id);
+        let can_commit = replicating.len() >= quorum(membership.voters.len());
+        replicating.remove(&id);
         let rest = membership.voters.len() - 1;
-        can_commit && rest > 0 && healthy.len() >= quorum(rest)
+        can_commit && rest > 0 && replicating.len() >= quorum(rest)
     }
 
     /// Whether all voters but one are healthy, so that this one may be stopped.
