@@ -105,10 +105,16 @@ impl FromStr for Endpoint {
         if host.is_empty() {
             return Err(invalid());
         }
+        // A port that is no number is no port for `Authority`, and its colon stays.
+        let after_host = authority.as_str().rsplit(']').next().unwrap_or_default();
+        let port = match authority.port_u16() {
+            None if after_host.contains(':') => return Err(invalid()),
+            port => port.unwrap_or(DEFAULT_PORT),
+        };
         Ok(Self {
             is_https,
             host: host.to_owned(),
-            port: authority.port_u16().unwrap_or(DEFAULT_PORT),
+            port,
         })
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// How many histories a test run checks.
-const HISTORIES: u64 = 1000;
+const HISTORIES: u64 = 300;
 
 /// Sets another number, for a long run.
 const HISTORIES_VARIABLE: &str = "BELLEROPHON_STORE_HISTORIES";
