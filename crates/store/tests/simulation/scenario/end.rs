@@ -20,17 +20,13 @@ impl Scenario {
         self.cluster.network.heal();
         self.cluster.resume_all();
         let start = self.cluster.now;
-        // A process that stops in order needs a moment.
-        let settle = start + 400;
-        while self.cluster.now < settle {
-            self.tick()?;
-        }
-        self.restart_all()?;
         let answered: Arc<Mutex<BTreeSet<Slot>>> = Arc::default();
         let mut next = 0;
         loop {
             if self.cluster.now >= next {
                 next = self.cluster.now + 200;
+                // Each time, since a process that was asked to stop may end only now.
+                self.restart_all()?;
                 if self.is_healed(&answered.lock().unwrap()) {
                     return Ok(self.cluster.now - start);
                 }
