@@ -21,7 +21,7 @@ use super::{
     shuffle_sharding::flow_hash,
     state::Start,
 };
-use crate::listen::has_grant;
+use crate::listen::{TaskSeat, has_grant};
 
 /// Added to the seconds since the start, so that the start is later than any time limit.
 const CLOCK_OFFSET_SECONDS: u64 = 64;
@@ -152,6 +152,7 @@ fn new_request(classified: &Classified, work: Work, arrived: Instant) -> Request
         next: None,
         processor_seats: 0,
         waiter: None,
+        seat: TaskSeat::of_current_task(),
         kind: classified.kind,
         metrics: schema.metrics.clone(),
         details: Arc::clone(&classified.details),

@@ -9,7 +9,7 @@ use super::{
     queue_set::Slot,
     work_estimate::{SeatSeconds, Work},
 };
-use crate::auth::Question;
+use crate::{auth::Question, listen::TaskSeat};
 
 /// Whether a request counts as reading or as mutating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(super) struct Request {
     pub(super) processor_seats: u64,
     /// Notified when the request is dispatched; `None` if it never waited.
     pub(super) waiter: Option<oneshot::Sender<()>>,
+    /// That of the task that executes it.
+    pub(super) seat: TaskSeat,
     /// Which of the in-flight gauges it counts in, if any.
     pub(super) kind: Option<RequestKind>,
     pub(super) metrics: Arc<FlowSchemaMetrics>,

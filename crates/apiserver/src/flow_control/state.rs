@@ -237,6 +237,7 @@ impl State {
             request.processor_seats = width.min(processor_seats_max);
         }
         let processor_seats = request.processor_seats;
+        request.seat.occupy();
         request.metrics.dispatched(width);
         self.processor_seats += processor_seats;
         if let Some(load) = self.load_mut(kind) {
@@ -270,6 +271,7 @@ impl State {
         let started = request
             .started
             .expect("only a request that is executed ends");
+        request.seat.leave();
         request.metrics.finished();
         let lingers = level.queues.finish(slot, now);
         self.processor_seats -= processor_seats;

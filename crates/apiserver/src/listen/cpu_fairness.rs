@@ -4,8 +4,9 @@
 //! them: streams, connections, watches. Here, the connections of a user are a flow. While several
 //! flows are active, the tasks of a flow that has used more than its share of processor time wait
 //! in a queue of their own, from which a few at a time are moved to the queues of the runtime: one
-//! of each flow in turn. Within a flow, new tasks and those that were polled before alternate: the
-//! latter may hold what others wait for, such as seats of API Priority and Fairness.
+//! of each flow in turn. Within a flow, tasks with a seat of API Priority and Fairness are first,
+//! since requests of other flows wait for that seat; new tasks and those that were polled before
+//! alternate.
 //!
 //! Guarantees:
 //! - A task of a flow within its share waits for the polls that run now, and for at most one worker
@@ -20,7 +21,7 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -63,11 +64,56 @@ struct Queues {
 /// The tasks of a flow that wait.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Tasks that were polled before.
+    /// Tasks with a seat.
+    seated: VecDeque<oneshot::Sender<Grant>>,
+    /// Other tasks that were polled before.
     started: VecDeque<oneshot::Sender<Grant>>,
     new: VecDeque<oneshot::Sender<Grant>>,
     /// Whether the last task was one of `started`.
     last_was_started: bool,
+}
+
+/// What a task that waits is to its flow.
+#[derive(Clone, Copy, Debug)]
+enum Position {
+    Seated,
+    Started,
+    New,
+}
+
+/// Whether a task has a seat of API Priority and Fairness. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TaskSeat(Option<Arc<AtomicBool>>);
+
+impl TaskSeat {
+    fn of_new_task() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// That of the task that runs. Nothing depends on it outside of the tasks of connections.
+    pub(crate) fn of_current_task() -> Self {
+        SEAT.try_with(Self::clone).unwrap_or_default()
+    }
+
+    pub(crate) fn occupy(&self) {
+        self.set(true);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.set(false);
+    }
+
+    fn set(&self, is_occupied: bool) {
+        if let Some(seat) = &self.0 {
+            seat.store(is_occupied, Ordering::Relaxed);
+        }
+    }
+
+    fn is_occupied(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|seat| seat.load(Ordering::Relaxed))
+    }
 }
 
 /// Tasks that share processor time with others as one.
@@ -88,6 +134,8 @@ struct Grant {
 tokio::task_local! {
     /// The grant of the poll that runs.
     static GRANT: Cell<Option<Grant>>;
+    /// The seat of the task that runs.
+    static SEAT: TaskSeat;
 }
 
 /// Returns the grant of the poll that runs: its thread is about to be replaced by another one.
@@ -140,13 +188,19 @@ impl CpuScheduler {
         flow: impl Fn() -> &'a CpuFlow,
         future: F,
     ) -> F::Output {
-        let mut future = pin!(future);
+        let seat = TaskSeat::of_new_task();
+        let mut future = pin!(SEAT.scope(seat.clone(), future));
         let mut is_started = false;
         loop {
             let flow = flow();
             let mut begun = self.now();
             let polled = if self.must_wait(flow, begun) {
-                let grant = self.wait(flow, is_started).await;
+                let position = match is_started {
+                    _ if seat.is_occupied() => Position::Seated,
+                    true => Position::Started,
+                    false => Position::New,
+                };
+                let grant = self.wait(flow, position).await;
                 begun = self.now();
                 let scope = GRANT.scope(Cell::new(Some(grant)), poll_once(future.as_mut()));
                 scope.await
@@ -188,8 +242,8 @@ impl CpuScheduler {
     }
 
     /// Waits until a task of the flow may be polled.
-    async fn wait(self: &Arc<Self>, flow: &CpuFlow, is_started: bool) -> Grant {
-        let grant = match self.enqueue(flow, is_started) {
+    async fn wait(self: &Arc<Self>, flow: &CpuFlow, position: Position) -> Grant {
+        let grant = match self.enqueue(flow, position) {
             Ok(grant) => grant,
             Err(granted) => granted
                 .await
@@ -203,7 +257,7 @@ impl CpuScheduler {
     fn enqueue(
         self: &Arc<Self>,
         flow: &CpuFlow,
-        is_started: bool,
+        position: Position,
     ) -> Result<Grant, oneshot::Receiver<Grant>> {
         let mut queues = self.lock();
         if queues.free > 0 {
@@ -216,10 +270,10 @@ impl CpuScheduler {
             queues.round.push_back(flow.id);
             Queue::default()
         });
-        if is_started {
-            waiting.started.push_back(sender);
-        } else {
-            waiting.new.push_back(sender);
+        match position {
+            Position::Seated => waiting.seated.push_back(sender),
+            Position::Started => waiting.started.push_back(sender),
+            Position::New => waiting.new.push_back(sender),
         }
         Err(receiver)
     }
@@ -263,6 +317,9 @@ impl Queues {
 
 impl Queue {
     fn pop(&mut self) -> Option<oneshot::Sender<Grant>> {
+        if let Some(seated) = self.seated.pop_front() {
+            return Some(seated);
+        }
         let is_new = self.started.is_empty() || (self.last_was_started && !self.new.is_empty());
         self.last_was_started = !is_new;
         if is_new {
@@ -273,7 +330,7 @@ impl Queue {
     }
 
     fn is_empty(&self) -> bool {
-        self.started.is_empty() && self.new.is_empty()
+        self.seated.is_empty() && self.started.is_empty() && self.new.is_empty()
     }
 }
 
@@ -451,6 +508,40 @@ mod tests {
         for task in new {
             task.await.expect("no panic");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_with_seats_are_polled_before_others_of_their_flow() {
+        let scheduler = CpuScheduler::new(2);
+        let flow = overused(&scheduler);
+        let polled = Arc::new(AtomicUsize::new(0));
+        let count = |seated: bool| {
+            let polled = polled.clone();
+            spawn(&scheduler, &flow, async move {
+                if seated {
+                    TaskSeat::of_current_task().occupy();
+                }
+                sleep(SECOND).await;
+                polled.fetch_add(1, Ordering::Relaxed)
+            })
+        };
+        let others: Vec<_> = (0..100).map(|_| count(false)).collect();
+        let seated = count(true);
+        // The one before is polled again with the grant that is free.
+        assert!(seated.await.expect("no panic") <= 1);
+        for task in others {
+            task.await.expect("no panic");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn task_that_left_its_seat_waits_as_others_do() {
+        let seat = TaskSeat::of_new_task();
+        seat.occupy();
+        assert!(seat.clone().is_occupied());
+        seat.leave();
+        assert!(!seat.is_occupied());
+        assert!(!TaskSeat::of_current_task().is_occupied());
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ use tracing::{debug, warn};
 use connection::Connections;
 use tracker::ConnectionTracker;
 
-pub(crate) use cpu_fairness::{has_grant, return_grant};
+pub(crate) use cpu_fairness::{TaskSeat, has_grant, return_grant};
 pub(crate) use tracker::{ClientConnection, TrackedConnection};
 
 use crate::http::body::Body;

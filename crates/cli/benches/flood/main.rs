@@ -1,14 +1,17 @@
 //! What the flood of one user does to another one: `cargo bench -p bellerophon-cli --bench flood`
 //!
-//! Starts the release binary for each row, and creates two service accounts. One creates ConfigMaps
-//! sequentially on one connection, one every 2 ms for 6 s; the other one floods the server
-//! meanwhile. Prints a Markdown table: the latency of those writes, the ratio of their p99 to that
-//! without a flood, the peak of the server's memory beyond what it had before, and what became of
-//! the flood. `-- WORDS…` measures only the floods that have one of these words in their names.
+//! Starts the release binary for each measurement, and creates two service accounts. One creates
+//! ConfigMaps sequentially on one connection, one every 2 ms for 6 s; the other one floods the
+//! server meanwhile. Every row is measured in each of several rounds. Prints a Markdown table with
+//! the round of the median p99: the latency of those writes, the ratio of their p99 to the median
+//! p99 without a flood, the peak of the server's memory beyond what it had before, and what became
+//! of the flood. `-- WORDS…` measures only the floods that have one of these words in their names.
 //!
-//! The flood is a process of its own with the scheduling policy SCHED_IDLE (`chrt`): on another
-//! machine, it would not take the processors of the server. What it still takes is in the row of the
-//! busy processors, which sends no request. It needs 11,000 file descriptors (`ulimit -n`).
+//! Flood and measured client would be on other machines. So the flood is a process of its own with
+//! the scheduling policy SCHED_IDLE, which does not take the processors of the server, and the
+//! measured client has SCHED_FIFO, which does not wait for the threads of the server (`chrt`; it
+//! needs CAP_SYS_NICE). What the flood still takes is in the row of the busy processors, which sends
+//! no request. It needs 11,000 file descriptors (`ulimit -n`).
 
 #[path = "../common/mod.rs"]
 mod common; // the server as a process, and a client
@@ -20,7 +23,7 @@ mod peer; // its connections
 mod statistics; // what became of it
 mod writes; // the writes that are measured
 
-use std::{fmt::Write as _, path::Path};
+use std::{fmt::Write as _, path::Path, process::Command};
 
 use common::{
     BenchError,
@@ -39,6 +42,9 @@ const HEADER: &str = "\
 
 const MIB: f64 = 1024.0;
 
+/// Odd, so that there is a median.
+const ROUNDS: usize = 3;
+
 fn main() -> Result<(), BenchError> {
     let arguments: Vec<String> = std::env::args()
         .skip(1)
@@ -53,20 +59,48 @@ fn main() -> Result<(), BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let table = runtime.block_on(async {
-        let mut table = String::from(HEADER);
-        let quiet = measure(None).await?;
-        writeln!(table, "{}", quiet.format(QUIET, &quiet.latencies))?;
-        for (flood, _) in FLOODS {
-            if words.is_empty() || words.iter().any(|word| flood.contains(word)) {
-                let row = measure(Some(flood)).await?;
-                writeln!(table, "{}", row.format(flood, &quiet.latencies))?;
+    prioritize_this_thread();
+    let floods = FLOODS.into_iter().map(|(flood, _)| flood);
+    let is_measured = |flood: &&str| words.is_empty() || words.iter().any(|w| flood.contains(w));
+    let floods: Vec<&str> = floods.filter(is_measured).collect();
+    let mut quiet = Vec::new();
+    let mut rows: Vec<Vec<Row>> = floods.iter().map(|_| Vec::new()).collect();
+    runtime.block_on(async {
+        for _ in 0..ROUNDS {
+            quiet.push(measure(None).await?);
+            for (flood, rows) in floods.iter().zip(&mut rows) {
+                rows.push(measure(Some(flood)).await?);
             }
         }
-        Ok::<_, BenchError>(table)
+        Ok::<_, BenchError>(())
     })?;
+    let quiet = median(quiet);
+    let mut table = String::from(HEADER);
+    writeln!(table, "{}", quiet.format(QUIET, &quiet.latencies))?;
+    for (flood, rows) in floods.into_iter().zip(rows) {
+        writeln!(table, "{}", median(rows).format(flood, &quiet.latencies))?;
+    }
     print(&table);
     Ok(())
+}
+
+/// Gives this thread, which measures, SCHED_FIFO; the processes that it starts have the default.
+fn prioritize_this_thread() {
+    let process = std::process::id().to_string();
+    let chrt = Command::new("chrt")
+        .args(["--reset-on-fork", "--fifo", "--pid", "20", &process])
+        .status();
+    if !chrt.is_ok_and(|status| status.success()) {
+        eprintln!(
+            "flood: the measured client waits for the threads of the server, without SCHED_FIFO"
+        );
+    }
+}
+
+/// The row with the median p99.
+fn median(mut rows: Vec<Row>) -> Row {
+    rows.sort_by(|a, b| a.latencies.p99.total_cmp(&b.latencies.p99));
+    rows.swap_remove(rows.len() / 2)
 }
 
 /// The result of one flood.

@@ -24,7 +24,7 @@ use super::{
     upkeep::tests::default_configuration,
     *,
 };
-use crate::http::route::Route;
+use crate::{http::route::Route, listen::TaskSeat};
 
 mod random; // random requests at all levels
 
@@ -42,6 +42,7 @@ pub(super) fn request(flow_hash: u64, work: Work, now: Instant) -> Request {
         next: None,
         processor_seats: 0,
         waiter: None,
+        seat: TaskSeat::default(),
         kind: Some(RequestKind::ReadOnly),
         metrics: Arc::new(FlowSchemaMetrics::new("level", "schema")),
         details: Arc::new(RequestDetails {
