@@ -9,7 +9,11 @@ use openraft::{
     Config, Raft, RaftMetrics, ServerState, SnapshotPolicy,
     async_runtime::watch::WatchReceiver as _, errors::Fatal,
 };
-use tokio::{sync::Mutex, task::JoinHandle, time::timeout};
+use tokio::{
+    sync::Mutex,
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, timeout},
+};
 
 use super::{
     log_store::LogStore,
@@ -35,6 +39,10 @@ const BACKOFF: &str = "50ms 100ms 200ms ...500ms";
 
 /// Entries in one message at most; the bytes are limited too.
 const MESSAGE_ENTRIES_MAX: u64 = 4096;
+
+/// How often it is checked whether openraft has stopped. Its metrics change several times with each
+/// write, and whoever waits for a change is woken each time.
+const FAILURE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Settings of a node.
 #[derive(Clone, Debug)]
@@ -205,15 +213,14 @@ impl Node {
     }
 
     async fn raft_failed(&self) -> String {
-        let mut metrics = self.raft.metrics();
+        let metrics = self.raft.metrics();
+        let mut checks = interval(FAILURE_CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            checks.tick().await;
             let error = metrics.borrow_watched().running_state.clone().err();
             if let Some(failure) = error.and_then(failure) {
                 return failure;
-            }
-            if metrics.changed().await.is_err() {
-                // The node was stopped in order.
-                std::future::pending::<()>().await;
             }
         }
     }
