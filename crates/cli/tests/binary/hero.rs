@@ -3,209 +3,18 @@
 //! Clients write, read and watch all the time; their history is checked for linearizability and
 //! for lost writes.
 
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
-
 use bellerophon_linearizability::{History, Options, check};
-use bellerophon_store_client::{
-    ByteStream, Client as StoreClient, ClientOptions, ClientTls, Dial, Endpoint, ListOptions, Token,
-};
-use futures_util::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{
-    Api, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams,
-};
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Client, ResourceExt as _};
+use bellerophon_store_client::{Client as StoreClient, ClientOptions, ListOptions};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
-use crate::process_nodes::{client, is_ready};
-use crate::running::RunningServer;
+use crate::hero_stores::{KilledOperator, Stores, wait_for_writes};
 use crate::store_load::Load;
 
 /// Concurrent clients of the store.
 const CLIENTS: u64 = 3;
-
-/// Acknowledged writes between two changes of the store.
-const WRITES: u64 = 30;
-
-/// How long one change may take on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(180);
-
-/// How often the state is read.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
-
-/// A cluster with the operator, and the custom resources of one namespace.
-struct Stores {
-    client: Client,
-    heroes: Api<DynamicObject>,
-    backups: Api<DynamicObject>,
-    _server: RunningServer,
-}
-
-impl Stores {
-    async fn start() -> Self {
-        let server = RunningServer::start(&["--runtime", "process", "--operators", "hero"]);
-        let client = client(&server).await;
-        let resource = |kind: &str, plural: &str| {
-            let kind = GroupVersionKind::gvk("stable.bellerophon.io", "v1beta7", kind);
-            ApiResource::from_gvk_with_plural(&kind, plural)
-        };
-        let heroes = resource("Bellerophon", "heroes");
-        let backups = resource("Backup", "backups");
-        Self {
-            heroes: Api::default_namespaced_with(client.clone(), &heroes),
-            backups: Api::default_namespaced_with(client.clone(), &backups),
-            client,
-            _server: server,
-        }
-    }
-
-    async fn create(&self, name: &str, replicas: i64, bootstrap: Value) {
-        let hero = json!({
-            "apiVersion": "stable.bellerophon.io/v1beta7",
-            "kind": "Bellerophon",
-            "metadata": {"name": name},
-            "spec": {
-                "winged_horse_name": "pegasus",
-                "image": "bellerophon:0.1.0",
-                "replicas": replicas,
-                "storage": {"size": "64Mi"},
-                "bootstrap": bootstrap,
-            },
-        });
-        let hero = serde_json::from_value(hero).expect("a custom resource");
-        let created = self.heroes.create(&PostParams::default(), &hero).await;
-        created.expect("it is created");
-    }
-
-    async fn scale(&self, name: &str, replicas: i64) {
-        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        let params = PatchParams::default();
-        let patched = self.heroes.patch(name, &params, &patch).await;
-        patched.expect("it is scaled");
-    }
-
-    /// Waits until an object fulfills the condition.
-    async fn wait_for(
-        &self,
-        objects: &Api<DynamicObject>,
-        name: &str,
-        condition: impl Fn(&Value) -> bool,
-    ) -> Value {
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
-            let object = objects.get(name).await.expect("it exists").data;
-            if condition(&object) {
-                return object;
-            }
-            if Instant::now() > deadline {
-                panic!("{name} stays at {object:#}\n{}", self.logs().await);
-            }
-            sleep(POLL_INTERVAL).await;
-        }
-    }
-
-    /// The status and the last lines of every Pod.
-    async fn logs(&self) -> String {
-        let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
-        let list = pods.list(&ListParams::default()).await;
-        let params = LogParams {
-            tail_lines: Some(20),
-            ..LogParams::default()
-        };
-        let mut text = String::new();
-        for pod in list.expect("a list").items {
-            let log = pods.logs(&pod.name_any(), &params).await;
-            let status = pod.status.clone().unwrap_or_default();
-            text.push_str(&format!("{}: {status:?}\n{log:?}\n", pod.name_any()));
-        }
-        text
-    }
-
-    /// Waits until the store has this number of voters and nothing is in progress.
-    async fn wait_until_running(&self, name: &str, voters: u64) -> Value {
-        self.wait_for(&self.heroes, name, |hero| {
-            let status = &hero["status"];
-            status["phase"] == "Running"
-                && status["replicas"] == voters
-                && status["voters"].as_array().map_or(0, Vec::len) as u64 == voters
-        })
-        .await
-    }
-
-    /// How clients reach the store: through a port-forward to one of its ready Pods.
-    async fn options(&self, name: &str) -> ClientOptions {
-        let secrets: Api<Secret> = Api::default_namespaced(self.client.clone());
-        let secret = secrets.get(&format!("{name}-client")).await;
-        let data = secret.expect("the Secret of clients").data;
-        let data = data.expect("a Secret with data");
-        let token = String::from_utf8(data["token"].0.clone()).expect("a token is text");
-        let mut options = ClientOptions::new(vec![Endpoint {
-            is_https: true,
-            host: "localhost".to_owned(),
-            port: 7070,
-        }]);
-        options.tls = Some(ClientTls::with_ca(&data["ca.crt"].0).expect("a certificate"));
-        options.token = Some(Token::new(&token));
-        options.dialer = Arc::new(PodDialer {
-            pods: Api::default_namespaced(self.client.clone()),
-            store: name.to_owned(),
-            next: AtomicUsize::new(0),
-        });
-        options
-    }
-}
-
-/// Dials the ready Pods of a store in turn.
-struct PodDialer {
-    pods: Api<Pod>,
-    store: String,
-    next: AtomicUsize,
-}
-
-impl Dial for PodDialer {
-    fn dial<'a>(
-        &'a self,
-        endpoint: &'a Endpoint,
-    ) -> BoxFuture<'a, io::Result<Box<dyn ByteStream>>> {
-        Box::pin(async move {
-            let list = ListParams::default();
-            let pods = self.pods.list(&list).await.map_err(io::Error::other)?;
-            let prefix = format!("{}-", self.store);
-            let is_member = |pod: &&Pod| {
-                pod.name_any().starts_with(&prefix) && is_ready(pod) && !is_ending(pod)
-            };
-            let members: Vec<&Pod> = pods.items.iter().filter(is_member).collect();
-            let turn = self.next.fetch_add(1, Relaxed);
-            let member = members
-                .get(turn % members.len().max(1))
-                .ok_or_else(|| io::Error::other("no Pod is ready"))?;
-            let name = member.name_any();
-            let forward = self.pods.portforward(&name, &[endpoint.port]).await;
-            let mut forward = forward.map_err(io::Error::other)?;
-            let stream = forward.take_stream(endpoint.port);
-            Ok(Box::new(stream.expect("one stream per port")) as Box<dyn ByteStream>)
-        })
-    }
-}
-
-fn is_ending(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some()
-}
-
-/// Waits until clients have written again.
-async fn wait_for_writes(load: &Load) {
-    let expected = load.acknowledged() + WRITES;
-    let deadline = Instant::now() + TIMEOUT;
-    while load.acknowledged() < expected {
-        assert!(Instant::now() < deadline, "no write is acknowledged");
-        sleep(POLL_INTERVAL).await;
-    }
-}
 
 fn assert_linearizable(history: &History) {
     let report = check(history, &Options::default());
@@ -287,4 +96,84 @@ async fn store_is_scaled_healed_and_restored_under_load() {
     let expected = contents(options).await;
     assert!(!expected.is_empty());
     assert_eq!(contents(stores.options("daedalus").await).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn store_is_upgraded_under_load_while_its_operator_is_killed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let images = directory.path().join("images.yaml");
+    let table = json!({"images": [{
+        "image": "bellerophon:0.2.0",
+        "program": env!("CARGO_BIN_EXE_bellerophon"),
+        "env": {"BELLEROPHON_STORE_VERSION": "0.2.0"},
+    }]});
+    std::fs::write(&images, table.to_string()).expect("a file");
+    let images = images.to_str().expect("a path");
+    let stores = Stores::start_without_operator(&["--images", images]).await;
+    let operator = KilledOperator::start(&stores);
+    stores.create("icarus", 3, Value::Null).await;
+    let installed = stores.wait_until_running("icarus", 3).await;
+    assert_eq!(installed["status"]["version"], "0.1.0");
+    let load = Load::start(stores.options("icarus").await, CLIENTS, 2);
+    wait_for_writes(&load).await;
+
+    let image = json!({"image": "bellerophon:0.2.0"});
+    stores.patch("icarus", image).await;
+    stores
+        .wait_for(&stores.heroes, "icarus", |hero| {
+            let members = hero["status"]["members"].as_array();
+            hero["status"]["phase"] == "Running"
+                && hero["status"]["version"] == "0.2.0"
+                && members.is_some_and(|all| all.iter().all(|one| one["version"] == "0.2.0"))
+        })
+        .await;
+    wait_for_writes(&load).await;
+
+    stores.scale("icarus", 1).await;
+    stores.wait_until_running("icarus", 1).await;
+    wait_for_writes(&load).await;
+    assert_linearizable(&load.stop().await);
+    let kills = operator.stop().await;
+    assert!(kills >= 5, "{kills} kills");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn store_without_quorum_is_reported_and_left_as_it_is() {
+    let stores = Stores::start().await;
+    stores.create("icarus", 3, Value::Null).await;
+    let hero = stores.wait_until_running("icarus", 3).await;
+    let members = hero["status"]["members"].as_array().expect("members");
+    let names: Vec<&str> = members
+        .iter()
+        .filter_map(|one| one["name"].as_str())
+        .collect();
+    let pods: Api<Pod> = Api::default_namespaced(stores.client.clone());
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(stores.client.clone());
+    let [kept, lost @ ..] = names.as_slice() else {
+        panic!("no members: {hero:#}");
+    };
+    let kept_uid = pods.get(kept).await.expect("a Pod").uid();
+    let without_grace = DeleteParams::default().grace_period(0);
+    for name in lost {
+        let deleted = claims.delete(name, &DeleteParams::default()).await;
+        deleted.expect("the claim is deleted");
+        let deleted = pods.delete(name, &without_grace).await;
+        deleted.expect("the Pod is deleted");
+    }
+    let hero = stores
+        .wait_for(&stores.heroes, "icarus", |hero| {
+            let conditions = hero["status"]["conditions"].as_array();
+            let is_lost = |one: &Value| one["type"] == "QuorumLost" && one["reason"] == "DataLost";
+            hero["status"]["phase"] == "QuorumLost"
+                && conditions.is_some_and(|all| all.iter().any(is_lost))
+        })
+        .await;
+    let voters = hero["status"]["voters"].as_array().map(Vec::len);
+    assert_eq!(voters, Some(3), "{hero:#}");
+    let left = pods.list(&ListParams::default()).await.expect("Pods").items;
+    let left: Vec<_> = left
+        .into_iter()
+        .map(|pod| (pod.name_any(), pod.uid()))
+        .collect();
+    assert_eq!(left, [((*kept).to_owned(), kept_uid)]);
 }

@@ -5,6 +5,8 @@ mod doctor; // checks of the system
 mod hello; // the HTTP server of samples
 #[cfg(target_os = "linux")]
 mod hero; // the Bellerophon operator with real members
+#[cfg(target_os = "linux")]
+mod hero_stores; // its stores, and an operator that is killed
 mod kube_rs; // kube-rs
 #[cfg(target_os = "linux")]
 mod process_nodes; // pods as local processes

@@ -298,7 +298,7 @@ impl Objects {
             && ports(current) == ports(desired)
             && desired
                 .publish_not_ready_addresses
-                .is_none_or(|wanted| current.publish_not_ready_addresses == Some(wanted))
+                .is_none_or(|desired| current.publish_not_ready_addresses == Some(desired))
     }
 
     fn has_texts(&self, secret: &str, keys: &[&str]) -> bool {

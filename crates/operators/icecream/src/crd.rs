@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
         type_ = "string",
         json_path = ".spec.deploymentName"
     ),
-    printcolumn(name = "Wanted", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(name = "Desired", type_ = "integer", json_path = ".spec.replicas"),
     printcolumn(
         name = "Available",
         type_ = "integer",

@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
         type_ = "string",
         json_path = ".spec.winged_horse_name"
     ),
-    printcolumn(name = "Wanted", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(name = "Desired", type_ = "integer", json_path = ".spec.replicas"),
     printcolumn(name = "Available", type_ = "integer", json_path = ".status.replicas"),
     printcolumn(
         name = "Image",

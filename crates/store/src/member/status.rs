@@ -30,7 +30,7 @@ impl Member {
 
     fn empty_status(&self) -> Status {
         Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: version(),
             supported_format_levels: FormatLevels {
                 min: FORMAT_LEVEL_MIN,
                 max: FORMAT_LEVEL_MAX,
@@ -59,6 +59,16 @@ impl Member {
             snapshot: None,
             message: String::new(),
         }
+    }
+}
+
+/// The version of this program. A development build can report another one, so that tests upgrade
+/// members with one program.
+fn version() -> String {
+    let reported = std::env::var("BELLEROPHON_STORE_VERSION");
+    match reported {
+        Ok(version) if cfg!(debug_assertions) => version,
+        _ => env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
 

@@ -135,11 +135,11 @@ fn last_completed(backups: &[Backup]) -> Option<Time> {
 /// is older than all that are kept, or beyond the newest `keep` failed ones.
 fn expired(backups: &[Backup], keep: i32) -> Option<String> {
     let keep = usize::try_from(keep).unwrap_or(1).max(1);
-    let ended = |wanted: BackupPhase| {
+    let ended = |expected: BackupPhase| {
         let mut ended: Vec<&Backup> = backups
             .iter()
             .filter(|backup| {
-                phase(backup) == wanted && backup.metadata.deletion_timestamp.is_none()
+                phase(backup) == expected && backup.metadata.deletion_timestamp.is_none()
             })
             .collect();
         ended.sort_by_key(|backup| Reverse(ended_at(backup)));

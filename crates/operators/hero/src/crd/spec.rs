@@ -30,7 +30,7 @@ use super::status::BellerophonStatus;
         label_selector_path = ".status.selector"
     ),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Wanted", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(name = "Desired", type_ = "integer", json_path = ".spec.replicas"),
     printcolumn(name = "Ready", type_ = "integer", json_path = ".status.replicas"),
     printcolumn(name = "Leader", type_ = "string", json_path = ".status.leader"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),

@@ -97,12 +97,12 @@ impl Planner<'_> {
             .readers_changed_at
             .as_ref()
             .is_none_or(|changed| self.observed.now.duration_since(changed.0) >= cooldown);
-        let wanted = match self.observed.reads_per_second {
+        let desired = match self.observed.reads_per_second {
             Some(rate) if is_cool => self.readers_for(rate, current).clamp(readers.min, max),
             _ => current,
         };
-        if wanted != self.status.autopilot.readers {
-            self.status.autopilot.readers = wanted;
+        if desired != self.status.autopilot.readers {
+            self.status.autopilot.readers = desired;
             self.status.autopilot.readers_changed_at = Some(Time(self.observed.now));
         }
     }

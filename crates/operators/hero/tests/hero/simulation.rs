@@ -551,7 +551,7 @@ impl Simulation {
     pub(crate) fn describe(&self) -> String {
         let status = self.status();
         let mut text = format!(
-            "{:?} at {}, wanted {} {}, image {:?}, version {:?}, leader {:?}, voters {:?}\n",
+            "{:?} at {}, desired {} {}, image {:?}, version {:?}, leader {:?}, voters {:?}\n",
             status.phase,
             self.now,
             self.hero.spec.replicas,

@@ -428,16 +428,16 @@ impl StoreModel {
             .and_then(|disk| disk.identity.clone());
         match request {
             AdminRequest::Initialize(request) => {
-                let wanted = (request.cluster_id.to_string(), request.member_id);
+                let expected = (request.cluster_id.to_string(), request.member_id);
                 match identity {
-                    Some(identity) if identity == wanted => {}
+                    Some(identity) if identity == expected => {}
                     Some(_) => return Err("AlreadyFormatted".to_owned()),
                     None => {
-                        self.format(&process.claim, &wanted.0, wanted.1);
+                        self.format(&process.claim, &expected.0, expected.1);
                         self.begin_cluster(
                             &process.claim,
-                            &wanted.0,
-                            wanted.1,
+                            &expected.0,
+                            expected.1,
                             &request.address,
                             0,
                         );
@@ -446,11 +446,11 @@ impl StoreModel {
                 return Ok(AdminResponse::Done);
             }
             AdminRequest::Format(request) => {
-                let wanted = (request.cluster_id.to_string(), request.member_id);
+                let expected = (request.cluster_id.to_string(), request.member_id);
                 match identity {
-                    Some(identity) if identity == wanted => {}
+                    Some(identity) if identity == expected => {}
                     Some(_) => return Err("AlreadyFormatted".to_owned()),
-                    None => self.format(&process.claim, &wanted.0, wanted.1),
+                    None => self.format(&process.claim, &expected.0, expected.1),
                 }
                 return Ok(AdminResponse::Done);
             }
