@@ -41,7 +41,7 @@ const BACKOFF: &str = "50ms 100ms 200ms ...500ms";
 const MESSAGE_ENTRIES_MAX: u64 = 4096;
 
 /// How often it is checked whether openraft has stopped. Its metrics change several times with each
-/// write, and whoever waits for a change is woken each time.
+/// write, and a task that waits for changes would run each time.
 const FAILURE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Settings of a node.
