@@ -514,24 +514,30 @@ mod tests {
     async fn tasks_with_seats_are_polled_before_others_of_their_flow() {
         let scheduler = CpuScheduler::new(2);
         let flow = overused(&scheduler);
-        let polled = Arc::new(AtomicUsize::new(0));
-        let count = |seated: bool| {
-            let polled = polled.clone();
+        let polls = Arc::new(AtomicUsize::new(0));
+        // Returns the most polls of other tasks between two of its own.
+        let task = |seat: fn(TaskSeat)| {
+            let polls = polls.clone();
             spawn(&scheduler, &flow, async move {
-                if seated {
-                    TaskSeat::of_current_task().occupy();
+                seat(TaskSeat::of_current_task());
+                let mut waited = 0;
+                for _ in 0..5 {
+                    let before = polls.fetch_add(1, Ordering::Relaxed);
+                    yield_now().await;
+                    waited = waited.max(polls.load(Ordering::Relaxed) - before - 1);
                 }
-                sleep(SECOND).await;
-                polled.fetch_add(1, Ordering::Relaxed)
+                waited
             })
         };
-        let others: Vec<_> = (0..100).map(|_| count(false)).collect();
-        let seated = count(true);
-        // The one before is polled again with the grant that is free.
-        assert!(seated.await.expect("no panic") <= 1);
+        let others: Vec<_> = (0..100).map(|_| task(|_| ())).collect();
+        let seated = task(|seat| seat.occupy());
+        // A grant is passed on before the task that had it waits again.
+        assert!(seated.await.expect("no panic") <= 2);
+        let mut waited = 0;
         for task in others {
-            task.await.expect("no panic");
+            waited = waited.max(task.await.expect("no panic"));
         }
+        assert!(waited > 10, "the others wait for each other: {waited}");
     }
 
     #[tokio::test(start_paused = true)]
