@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{
     DeleteAnswer, Strategy,
-    look::{Fill, Look},
+    json_ext::{JsonDefaults, JsonExt},
 };
 use crate::object::Object;
 
@@ -41,7 +41,7 @@ fn warnings(new: &Object, old: Option<&Object>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::create;
+    use crate::kinds::test_support::create;
 
     #[test]
     fn references_keep_only_names() {

@@ -247,7 +247,8 @@ fn endpoints(object: &Object) -> String {
     )
 }
 
-/// Every address with every port; addresses alone where there are no ports, as headless services may have it.
+/// Every address with every port; addresses alone where there are no ports, as headless services
+/// may have it.
 fn subset_endpoints(subset: &Value) -> Vec<String> {
     let addresses: Vec<&str> = subset
         .list("addresses")

@@ -144,7 +144,8 @@ fn satisfies(item: &Value, filter: &Filter) -> Result<bool, String> {
         // What cannot be evaluated counts as being there.
         return Ok(side(&filter.left).map_or(true, |found| !found.is_empty()));
     };
-    let (left, right) = (side(&filter.left)?, side(right)?);
+    let left = side(&filter.left)?;
+    let right = side(right)?;
     match (left.as_slice(), right.as_slice()) {
         ([], _) | (_, []) => Ok(false),
         ([left], [right]) => compare(left, operator, right),
