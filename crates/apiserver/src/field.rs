@@ -317,6 +317,19 @@ impl Shown for Verbatim<'_> {
     }
 }
 
+/// The Go type that JSON of this form is decoded into; `None` for null.
+pub(crate) fn go_type(value: &Value) -> Option<&'static str> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    })
+}
+
 /// A string in double quotes with Go's escapes.
 pub(crate) fn go_quote(s: &str) -> String {
     let mut out = String::with_capacity(s.len() + 2);

@@ -1,4 +1,5 @@
 //! An ingress without a class takes the default one.
+//! Mirrors the plugin DefaultIngressClass.
 
 use super::{Admission, storage::newest_default};
 use crate::{

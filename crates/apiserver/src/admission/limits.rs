@@ -2,6 +2,7 @@
 //! may ask for.
 //! Guarantees: amounts compare as Kubernetes compares them: in thousandths, or in whole units where
 //! those would not fit.
+//! Mirrors the plugin LimitRanger.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
 //! Objects live in namespaces that exist and are not on their way out; some namespaces stay for
 //! ever.
+//! Mirrors the plugin NamespaceLifecycle.
 
 use super::{Admission, Attributes};
 use crate::{

@@ -1,5 +1,6 @@
 //! Nodes: a new one is not ready, a pod made on one takes its topology, and a pod grows only as far
 //! as its node allows.
+//! Mirrors the plugins TaintNodesByCondition and PodTopologyLabels.
 
 use super::{Admission, limits::pod_amounts};
 use crate::{

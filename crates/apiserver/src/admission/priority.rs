@@ -1,4 +1,5 @@
 //! A pod takes the priority of its class; without a class, that of the default class or none.
+//! Mirrors the plugin Priority.
 
 use super::Admission;
 use crate::{

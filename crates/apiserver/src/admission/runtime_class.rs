@@ -1,4 +1,5 @@
 //! A pod of a runtime class takes the overhead and the placement of its runtime.
+//! Mirrors the plugin RuntimeClass.
 
 use serde_json::Value;
 

@@ -1,6 +1,7 @@
 //! Pods run as a service account of their namespace, whose token they find in a volume.
 //! Guarantees: a pod is stored only with an account that exists, or as the mirror of one that a
 //! kubelet made by itself.
+//! Mirrors the plugin ServiceAccount.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,5 +1,6 @@
 //! Requests for certificates: who asks is written down, and approving and signing need a right for
 //! the signer.
+//! Mirrors the plugins CertificateApproval and CertificateSigning.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use x509_parser::{certification_request::X509CertificationRequest, pem::Pem, prelude::FromDer};

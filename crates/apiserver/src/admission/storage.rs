@@ -1,5 +1,6 @@
 //! Volumes and claims: default classes, protection while they are in use, and which claims may
-//! grow.
+//! grow. Mirrors the plugins DefaultStorageClass, StorageObjectInUseProtection and
+//! PersistentVolumeClaimResize.
 
 use super::Admission;
 use crate::{

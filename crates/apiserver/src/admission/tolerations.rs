@@ -1,4 +1,5 @@
 //! Pods bear a node that is not ready or unreachable for five minutes, unless they say otherwise.
+//! Mirrors the plugin DefaultTolerationSeconds.
 
 use std::collections::HashSet;
 

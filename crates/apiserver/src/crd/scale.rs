@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::field::FieldError;
+use crate::field::{FieldError, go_type};
 
 use super::definition::Scale;
 
@@ -55,7 +55,7 @@ fn nested<'a>(
         Err(format!(
             ".{path} accessor error: {} is of the type {}, expected {wanted}",
             printed(value),
-            go_type(value)
+            go_type(value).unwrap_or("<nil>")
         ))
     };
     for step in path.split('.') {
@@ -80,18 +80,6 @@ fn printed(value: &Value) -> String {
         Value::Null => "<nil>".into(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_i64() => "int64",
-        Value::Number(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 

@@ -1,5 +1,6 @@
 //! Roles and bindings: rules that make sense, and a role reference that stays.
 //! Guarantees: names are any segment of a path.
+//! Mirrors `ValidateRole`, `ValidateRoleBinding` and their updates in `pkg/apis/rbac/validation`.
 
 use serde_json::Value;
 

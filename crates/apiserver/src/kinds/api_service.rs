@@ -1,4 +1,5 @@
 //! APIServices: which server answers for a version of a group.
+//! Mirrors `ValidateAPIService` in `kube-aggregator/pkg/apis/apiregistration/validation`.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,6 @@
-//! Small classes that others refer to by name: how important a pod is, and what runs it.
+//! Small classes that others refer to by name: how important a pod is, and what runs it. Mirrors
+//! `ValidatePriorityClass` in `pkg/apis/scheduling/validation` and `ValidateRuntimeClass` in
+//! `pkg/apis/node/validation`.
 
 use std::collections::BTreeSet;
 

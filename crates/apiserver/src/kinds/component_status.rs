@@ -4,6 +4,7 @@
 //! stored.
 //! Guarantees: the storage is healthy, since it is part of the server; a component that was not
 //! declared is unhealthy, as one whose health endpoint cannot be reached.
+//! Mirrors the registry `pkg/registry/core/componentstatus`.
 
 use serde_json::{Value, json};
 

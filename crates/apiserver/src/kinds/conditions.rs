@@ -1,4 +1,5 @@
 //! Conditions in a status: one of each type, with a reason in one word.
+//! Mirrors `ValidateConditions` in `apimachinery/pkg/apis/meta/v1/validation`.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 

@@ -1,4 +1,5 @@
 //! ConfigMaps: keys, size, and the freeze that `immutable` is.
+//! Mirrors `ValidateConfigMap` and `ValidateConfigMapUpdate` in `pkg/apis/core/validation`.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;

@@ -1,5 +1,6 @@
 //! The kinds of resource.k8s.io: claims on devices, their classes, and what drivers offer.
-//! Guarantees: what is asked for never changes once stored.
+//! Guarantees: what is asked for never changes once stored. Mirrors `ValidateResourceClaim`,
+//! `ValidateDeviceClass` and `ValidateResourceSlice` in `pkg/apis/resource/validation`.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,9 @@
 //! Disruption budgets: how many pods must stay, and whether one may be evicted.
 //! In: a pod and the budgets of its namespace. Out: a verdict, with the budget as it is after the
 //! eviction.
-//! Guarantees: an allowed eviction takes exactly one disruption from exactly one budget.
+//! Guarantees: an allowed eviction takes exactly one disruption from exactly one budget. Mirrors
+//! `ValidatePodDisruptionBudget` in `pkg/apis/policy/validation` and `checkAndDecrement` of the
+//! eviction registry.
 
 use serde_json::{Value, json};
 

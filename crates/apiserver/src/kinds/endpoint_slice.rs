@@ -1,4 +1,5 @@
 //! EndpointSlices: addresses of one kind, with their ports.
+//! Mirrors `ValidateEndpointSlice` in `pkg/apis/discovery/validation`.
 
 use std::{collections::BTreeSet, net::IpAddr};
 

@@ -1,4 +1,5 @@
 //! Endpoints: the addresses behind a service in their old form.
+//! Mirrors `ValidateEndpoints` in `pkg/apis/core/validation`.
 
 use serde_json::Value;
 

@@ -1,6 +1,7 @@
 //! Events: one stored form, served in two groups.
 //! In: events of the core group or of events.k8s.io. Out: the core form, and back.
 //! Guarantees: an event written in one group reads the same in both; the newer group asks for more.
+//! Mirrors `ValidateEventCreate` and `ValidateEventUpdate` in `pkg/apis/core/validation`.
 
 use serde_json::{Map, Value, json};
 

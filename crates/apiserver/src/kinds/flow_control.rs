@@ -1,4 +1,5 @@
-//! Flow schemas and priority levels: which requests wait behind which.
+//! Flow schemas and priority levels: which requests wait behind which. Mirrors `ValidateFlowSchema`
+//! and `ValidatePriorityLevelConfiguration` in `pkg/apis/flowcontrol/validation`.
 
 use std::collections::BTreeSet;
 

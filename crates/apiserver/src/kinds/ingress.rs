@@ -1,4 +1,5 @@
 //! Ingresses and their classes: hosts, paths and backends.
+//! Mirrors `ValidateIngressCreate` and `ValidateIngressClass` in `pkg/apis/networking/validation`.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,5 @@
 //! Leases: who leads, and for how long.
+//! Mirrors `ValidateLease` in `pkg/apis/coordination/validation`.
 
 use super::{Strategy, json_ext::JsonExt, validation};
 use crate::{

@@ -1,4 +1,5 @@
 //! LimitRanges: bounds that do not contradict each other, filled in from one another.
+//! Mirrors `ValidateLimitRange` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 

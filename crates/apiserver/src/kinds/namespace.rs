@@ -1,6 +1,7 @@
 //! Namespaces: what they start with, and how their finalizers go.
 //! Guarantees: `spec.finalizers` changes only through `finalize`; the label with the name is always
 //! there.
+//! Mirrors `ValidateNamespace` and `ValidateNamespaceFinalizeUpdate` in `pkg/apis/core/validation`.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
 //! Network policies: peers, blocks and ports.
+//! Mirrors `ValidateNetworkPolicy` in `pkg/apis/networking/validation`.
 
 use serde_json::{Value, json};
 

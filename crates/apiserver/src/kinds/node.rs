@@ -1,4 +1,5 @@
 //! Nodes: status may come with the create; pod ranges and provider are set once.
+//! Mirrors `ValidateNode` and `ValidateNodeUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 

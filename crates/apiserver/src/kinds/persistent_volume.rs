@@ -1,4 +1,5 @@
-//! PersistentVolumes: one source, a size, and a phase that remembers when it changed.
+//! PersistentVolumes: one source, a size, and a phase that remembers when it changed. Mirrors
+//! `ValidatePersistentVolume` and `ValidatePersistentVolumeUpdate` in `pkg/apis/core/validation`.
 
 use serde_json::{Map, Value, json};
 

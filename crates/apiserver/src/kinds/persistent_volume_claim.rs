@@ -1,4 +1,6 @@
-//! PersistentVolumeClaims: what is asked for, fixed but for its growth.
+//! PersistentVolumeClaims: what is asked for, fixed but for its growth. Mirrors
+//! `ValidatePersistentVolumeClaim` and `ValidatePersistentVolumeClaimUpdate` in
+//! `pkg/apis/core/validation`.
 
 use serde_json::{Value, json};
 

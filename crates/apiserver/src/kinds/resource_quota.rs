@@ -1,4 +1,5 @@
 //! ResourceQuotas: amounts of known resources, in scopes that fit them.
+//! Mirrors `ValidateResourceQuota` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
 //! Secrets: the keys each type needs, and `stringData` folded into `data`.
 //! Guarantees: no message shows the value of a secret.
+//! Mirrors `ValidateSecret` and `ValidateSecretUpdate` in `pkg/apis/core/validation`.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};

@@ -1,5 +1,6 @@
 //! The fields that selectors may name, kind by kind.
 //! Guarantees: paths point into the stored version of the object.
+//! Mirrors `AddFieldLabelConversionsFor…` of each API group.
 
 use super::row::Field;
 

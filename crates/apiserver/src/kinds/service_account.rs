@@ -1,4 +1,5 @@
 //! ServiceAccounts: references to secrets keep only their names.
+//! Mirrors `ValidateServiceAccount` in `pkg/apis/core/validation`.
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
 //! Ranges of service addresses, and the addresses taken from them.
+//! Mirrors `ValidateServiceCIDR` and `ValidateIPAddress` in `pkg/apis/networking/validation`.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
 //! Certificate signing requests: who asked, who approved, what was issued.
 //! Guarantees: the spec never changes; approvals come only through `approval`, certificates only
-//! through `status`.
+//! through `status`. Mirrors `ValidateCertificateSigningRequestCreate` and its updates in
+//! `pkg/apis/certificates/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

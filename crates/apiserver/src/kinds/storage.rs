@@ -1,4 +1,6 @@
-//! The kinds of storage.k8s.io: classes, drivers, and what nodes and volumes say of them.
+//! The kinds of storage.k8s.io: classes, drivers, and what nodes and volumes say of them. Mirrors
+//! `ValidateStorageClass`, `ValidateCSIDriver`, `ValidateCSINode` and `ValidateVolumeAttachment` in
+//! `pkg/apis/storage/validation`.
 
 use std::collections::BTreeSet;
 

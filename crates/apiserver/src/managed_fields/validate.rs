@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::field::go_type;
+
 use serde_json::Value;
 
 use super::{
@@ -88,7 +90,7 @@ fn scalar_error(scalar: Scalar, value: &Value) -> Option<String> {
     match scalar {
         Scalar::Number if !value.is_number() => Some(format!(
             "expected numeric (int or float), got {}",
-            go_type(value)
+            go_type(value).unwrap_or("<nil>")
         )),
         Scalar::Text if !value.is_string() => Some(format!(
             "expected string, got &value.valueUnstructured{{Value:{}}}",
@@ -108,21 +110,15 @@ fn shown(value: &Value) -> String {
     crate::patch::GoValue(value).to_string()
 }
 
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}
-
 /// A value as Go source writes it.
 fn literal(value: &Value) -> String {
-    let list = |items: Vec<String>| format!("{}{{{}}}", go_type(value), items.join(", "));
+    let list = |items: Vec<String>| {
+        format!(
+            "{}{{{}}}",
+            go_type(value).unwrap_or("<nil>"),
+            items.join(", ")
+        )
+    };
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::Array(items) => list(items.iter().map(literal).collect()),

@@ -1,4 +1,6 @@
-//! Admission: webhook configurations, policies and their bindings.
+//! Admission: webhook configurations, policies and their bindings. Mirrors
+//! `printValidatingWebhook`, `printValidatingAdmissionPolicy` and others in
+//! `pkg/printers/internalversion`.
 
 use serde_json::Value;
 

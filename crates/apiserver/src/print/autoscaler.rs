@@ -1,5 +1,6 @@
 //! Autoscalers of both versions, and the `Scale` of everything that can be scaled.
 //! Guarantees: an autoscaling/v1 object is read as the autoscaling/v2 object it stands for.
+//! Mirrors `printHorizontalPodAutoscaler` in `pkg/printers/internalversion`.
 
 use serde_json::{Value, json};
 

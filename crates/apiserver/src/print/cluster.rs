@@ -1,4 +1,5 @@
-//! What a cluster is made of: nodes, namespaces, classes, flow control, aggregated APIs.
+//! What a cluster is made of: nodes, namespaces, classes, flow control, aggregated APIs. Mirrors
+//! `printNode`, `printNamespace`, `printFlowSchema` and others in `pkg/printers/internalversion`.
 
 use std::{cmp::Ordering, collections::BTreeSet};
 

@@ -1,4 +1,5 @@
 //! Events, with the messages of both groups that serve them.
+//! Mirrors `printEvent` in `pkg/printers/internalversion`.
 
 use serde_json::Value;
 

@@ -1,6 +1,7 @@
 //! Pods: the many words for what a pod is doing.
 //! Guarantees: the word comes from the containers where they have one, from the phase where they
 //! have not.
+//! Mirrors `printPod` in `pkg/printers/internalversion`.
 
 use serde_json::Value;
 

@@ -1,5 +1,7 @@
 //! Volumes, claims, classes and the drivers behind them.
-//! Guarantees: quantities are printed as stored, which is their shortest form.
+//! Guarantees: quantities are printed as stored, which is their shortest form. Mirrors
+//! `printPersistentVolume`, `printPersistentVolumeClaim`, `printStorageClass` and others in
+//! `pkg/printers/internalversion`.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
 //! Creating an object.
+//! Mirrors `Store.Create` of the generic registry.
 
 use super::{Effects, Updated, Written, after_write, meta};
 use crate::{

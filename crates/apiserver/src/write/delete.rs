@@ -1,4 +1,5 @@
 //! Deleting an object: immediately, after a grace period, or when its finalizers are gone.
+//! Mirrors `Store.Delete` and `BeforeDelete` of the generic registry.
 
 use std::sync::Arc;
 

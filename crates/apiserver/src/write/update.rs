@@ -1,4 +1,5 @@
 //! Changing an object: whole, by patch, or a subresource of it.
+//! Mirrors `Store.Update` of the generic registry.
 
 use super::{
     ATTEMPTS_MAX, Effects, Written, after_write, create::create_admitted, generation_grows, meta,

@@ -2,6 +2,7 @@
 //! In: a namespace, a pod, or something that makes pods. Out: a refusal, or warnings.
 //! Guarantees: only pods are refused; what makes pods is warned about, so that its author learns in
 //! time.
+//! Mirrors the plugin PodSecurity.
 
 mod baseline; // what nobody should need
 mod level; // what the labels of a namespace ask for

@@ -1,4 +1,6 @@
-//! Admission policies and their bindings.
+//! Admission policies and their bindings. Mirrors `ValidateValidatingAdmissionPolicy`,
+//! `ValidateMutatingAdmissionPolicy` and their bindings in
+//! `pkg/apis/admissionregistration/validation`.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,6 @@
-//! Which requests a webhook or a policy matches.
+//! Which requests a webhook or a policy matches. Mirrors `validateRuleWithOperations`,
+//! `validateMatchResources` and `validateMatchConditions` in
+//! `pkg/apis/admissionregistration/validation`.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Webhook configurations.
+//! Webhook configurations. Mirrors `ValidateValidatingWebhookConfiguration`,
+//! `ValidateMutatingWebhookConfiguration` and the defaults of `pkg/apis/admissionregistration/v1`.
 
 use std::collections::BTreeSet;
 

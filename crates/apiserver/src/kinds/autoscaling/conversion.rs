@@ -2,6 +2,7 @@
 //! In: an autoscaler of version 1. Out: the stored version 2, and the reverse.
 //! Guarantees: an object written in one version and read in the other loses nothing; the
 //! annotations are never stored.
+//! Mirrors the conversion of annotations in `pkg/apis/autoscaling/v1/conversion.go`.
 
 use serde_json::{Map, Value, json};
 

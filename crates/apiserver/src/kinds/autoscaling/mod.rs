@@ -1,4 +1,6 @@
-//! Autoscalers: bounds, metrics and behaviour, kept in the form of autoscaling/v2.
+//! Autoscalers: bounds, metrics and behaviour, kept in the form of autoscaling/v2. Mirrors the
+//! strategy in `pkg/registry/autoscaling/horizontalpodautoscaler` and
+//! `SetDefaults_HorizontalPodAutoscaler`.
 
 mod conversion; // autoscaling/v1 and back
 mod validate; // the errors of an autoscaler

@@ -1,4 +1,5 @@
 //! The errors of an autoscaler.
+//! Mirrors `ValidateHorizontalPodAutoscaler` in `pkg/apis/autoscaling/validation`.
 
 use serde_json::Value;
 

@@ -1,5 +1,6 @@
 //! Affinity: which nodes and which neighbours a pod wants.
 //! In: the affinity of a pod spec. Out: its errors.
+//! Mirrors `validateAffinity` in `pkg/apis/core/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
 //! Annotations that mean something to a pod.
 //! In: annotations of a pod or template and its spec. Out: their errors.
+//! Mirrors `ValidatePodSpecificAnnotations` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeMap;
 

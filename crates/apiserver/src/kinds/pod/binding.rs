@@ -1,5 +1,7 @@
 //! A pod gets its node: the `binding` subresource.
 //! In: the Binding, the Pod, the labels of the node. Out: the bound Pod, or why it cannot be bound.
+//! Mirrors `ValidatePodBinding` in `pkg/apis/core/validation` and `BindingREST` of the pod
+//! registry.
 
 use std::collections::BTreeMap;
 

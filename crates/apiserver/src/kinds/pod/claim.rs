@@ -1,5 +1,6 @@
 //! Claims that are made from a template: by a pod for itself, by a StatefulSet for its pods.
 //! In: the template of a claim. Out: its errors.
+//! Mirrors `ValidatePersistentVolumeClaimSpec` in `pkg/apis/core/validation`.
 
 use serde_json::Value;
 

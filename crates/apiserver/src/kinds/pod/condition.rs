@@ -1,6 +1,7 @@
 //! Conditions that the server itself sets in the status of a pod.
 //! Guarantees: lastTransitionTime is the time since which a condition has its status; setting the
 //! same status again keeps that time.
+//! Mirrors `UpdatePodCondition` in `pkg/api/v1/pod`.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,7 @@
 //! Containers of a pod: main, init and ephemeral ones.
-//! In: the lists of a pod spec. Out: the errors of each container and among them.
+//! In: the lists of a pod spec. Out: the errors of each container and among them. Mirrors
+//! `validateContainers`, `validateInitContainers` and `validateContainerPorts` in
+//! `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,8 @@
 //! What a pod gets when its author left it out.
 //! In: a decoded Pod or the spec of a template. Out: the same, complete.
-//! Guarantees: filling in twice changes nothing more; what was given stays.
+//! Guarantees: filling in twice changes nothing more; what was given stays. Mirrors
+//! `SetDefaults_Pod`, `SetDefaults_PodSpec` and `SetDefaults_Container` in
+//! `pkg/apis/core/v1/defaults.go`.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,6 @@
 //! Environment variables of a container and where their values come from.
 //! In: a container. Out: the errors with `env` and `envFrom`.
+//! Mirrors `ValidateEnv` and `ValidateEnvFrom` in `pkg/apis/core/validation`.
 
 use serde_json::Value;
 

@@ -2,6 +2,7 @@
 //! removed.
 //! In: the new and the old Pod of such a write. Out: the Pod to store, and the errors of the
 //! change.
+//! Mirrors `ValidatePodEphemeralContainersUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 //! What the server adds to a new pod: its first status, and its own labels in selectors that ask
 //! for them.
 //! In: a defaulted Pod. Out: the Pod as it is first stored.
+//! Mirrors `PrepareForCreate` of the pod strategy in `pkg/registry/core/pod`.
 
 use serde_json::{Map, Value, json};
 

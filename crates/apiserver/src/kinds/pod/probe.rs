@@ -1,5 +1,6 @@
 //! Probes and lifecycle hooks of a container.
-//! In: a container. Out: the errors of its probes and hooks.
+//! In: a container. Out: the errors of its probes and hooks. Mirrors `validateProbe`,
+//! `validateHandler` and `validateLifecycle` in `pkg/apis/core/validation`.
 
 use serde_json::Value;
 

@@ -1,5 +1,6 @@
 //! Projected volumes: several sources in one directory.
 //! In: the sources of a projected volume, the files of a downward one. Out: their errors.
+//! Mirrors `validateProjectionSources` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,7 @@
 //! Resources changed in place: the `resize` subresource of a pod.
 //! In: the new and the old Pod of such a write. Out: the Pod to store, and the errors of the
 //! change.
+//! Mirrors `ValidatePodResize` in `pkg/apis/core/validation`.
 
 use serde_json::{Map, Value};
 

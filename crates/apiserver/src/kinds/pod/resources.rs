@@ -1,5 +1,7 @@
 //! Requests and limits of containers and pods, and the quality of service they buy.
 //! In: a pod spec. Out: the errors of its amounts, its class, and what the pod as a whole gets.
+//! Mirrors `validateContainerResourceRequirements` and `validatePodResources` in
+//! `pkg/apis/core/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
 //! Security contexts of pods and containers, and what an operating system rules out.
-//! In: parts of a pod spec. Out: their errors.
+//! In: parts of a pod spec. Out: their errors. Mirrors `ValidatePodSecurityContext` and
+//! `ValidateSecurityContext` in `pkg/apis/core/validation`.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 

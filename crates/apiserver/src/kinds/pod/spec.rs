@@ -1,6 +1,7 @@
 //! The errors of a pod spec, in a pod or in a template.
 //! In: the defaulted spec. Out: everything wrong with it, in the order in which Kubernetes finds
 //! it.
+//! Mirrors `ValidatePodSpec` in `pkg/apis/core/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,7 @@
 //! What a write to the status of a pod may do.
 //! In: the new and the old Pod. Out: the new one with everything else put back, and the errors of
 //! its status.
+//! Mirrors `ValidatePodStatusUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeMap;
 

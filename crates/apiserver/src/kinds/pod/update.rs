@@ -1,5 +1,6 @@
 //! What may change in a pod after it was made: almost nothing.
 //! In: the new and the old Pod. Out: the errors of the change.
+//! Mirrors `ValidatePodUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
 //! Volumes of a pod: their names and the one source each has.
 //! In: the volumes of a spec. Out: their errors, and the sound ones by name.
+//! Mirrors `ValidateVolumes` and `validateVolumeSource` in `pkg/apis/core/validation`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,7 @@
 //! What the sources of a volume get when their author left it out.
-//! In: a volume of a pod spec. Out: the same, complete. Holds: filling in twice changes nothing
-//! more.
+//! In: a volume of a pod spec. Out: the same, complete. Guarantees: filling in twice changes
+//! nothing more. Mirrors `SetDefaults_Volume` and the defaults of volume sources in
+//! `pkg/apis/core/v1/defaults.go`.
 
 use serde_json::{Map, Value};
 

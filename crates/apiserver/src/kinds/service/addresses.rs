@@ -3,6 +3,7 @@
 //! they belong to.
 //! Guarantees: nothing is given twice while an object holds it; low numbers are left to objects
 //! that name them.
+//! Mirrors the allocators `pkg/registry/core/service/ipallocator` and `portallocator`.
 
 use std::{collections::BTreeSet, net::Ipv4Addr, ops::RangeInclusive};
 

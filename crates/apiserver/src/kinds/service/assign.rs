@@ -2,6 +2,7 @@
 //! In: a defaulted service, and the stored one on update. Out: the service with its numbers, and
 //! the reservation that covers them.
 //! Guarantees: one address family, IPv4; on an error nothing stays reserved.
+//! Mirrors `Allocators` in `pkg/registry/core/service/storage/alloc.go`.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

@@ -1,4 +1,5 @@
 //! The errors of a service, its change or its status.
+//! Mirrors `ValidateService` and `ValidateServiceUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,7 @@
 //! Cron schedules: five fields, or a name such as `@hourly`.
-//! In: the text of a schedule. Out: its errors. Holds: the wording is that of the library
+//! In: the text of a schedule. Out: its errors. Guarantees: the wording is that of the library
 //! Kubernetes uses.
+//! Mirrors `ParseStandard` of `robfig/cron`.
 
 use super::cron_job::is_time_zone;
 

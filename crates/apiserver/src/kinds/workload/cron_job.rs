@@ -1,4 +1,5 @@
 //! CronJobs: a Job at every time of a schedule.
+//! Mirrors `ValidateCronJobCreate` in `pkg/apis/batch/validation`.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 

@@ -1,4 +1,5 @@
 //! DaemonSets: a pod on every node.
+//! Mirrors `ValidateDaemonSet` in `pkg/apis/apps/validation`.
 
 use serde_json::{Value, json};
 

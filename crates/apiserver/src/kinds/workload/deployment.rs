@@ -1,4 +1,5 @@
 //! Deployments: replicas of a template, rolled out step by step.
+//! Mirrors `ValidateDeployment` in `pkg/apis/apps/validation`.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
 //! Jobs: pods that run until enough of them succeeded.
+//! Mirrors `ValidateJob` in `pkg/apis/batch/validation`.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,6 @@
 //! What the controller of a job may say about it.
 //! In: the new and the old Job of a status write. Out: the errors of the new status.
+//! Mirrors `ValidateJobStatus` and `ValidateJobUpdateStatus` in `pkg/apis/batch/validation`.
 
 use std::collections::BTreeSet;
 

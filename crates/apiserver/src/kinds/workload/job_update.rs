@@ -1,5 +1,6 @@
 //! What may change in a job once it is made.
 //! In: the new and the old Job. Out: the errors of the change.
+//! Mirrors `ValidateJobUpdate` in `pkg/apis/batch/validation`.
 
 use serde_json::{Map, Value};
 

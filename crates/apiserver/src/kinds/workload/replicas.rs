@@ -1,4 +1,5 @@
 //! ReplicaSets and ReplicationControllers: a number of pods from a template.
+//! Mirrors `ValidateReplicaSet` in `pkg/apis/apps/validation` and `ValidateReplicationController`.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
 //! ControllerRevisions: past states of a StatefulSet or DaemonSet, never changed.
+//! Mirrors `ValidateControllerRevision` in `pkg/apis/apps/validation`.
 
 use super::super::{
     Strategy,

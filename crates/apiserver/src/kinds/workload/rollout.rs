@@ -1,6 +1,7 @@
 //! How replicas are replaced: counts, percentages and strategies that several workloads share; and
 //! counts in a status.
 //! In: parts of a workload's spec or status. Out: their errors.
+//! Mirrors `ValidateRollingUpdateDeployment` and the status checks of `pkg/apis/apps/validation`.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
 //! StatefulSets: replicas with names and claims that last.
+//! Mirrors `ValidateStatefulSet` in `pkg/apis/apps/validation`.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
 //! Pod templates: inside workloads, and as objects of their own.
 //! In: a template and the selector that must fit it. Out: its errors.
+//! Mirrors `ValidatePodTemplateSpec` in `pkg/apis/core/validation`.
 
 use serde_json::Value;
 

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 
 use super::{
     DIRECTIVE, ELEMENT_ORDER, bad_format, failed, merge_map,
-    print::{GoList, GoMap, go_type},
+    print::{GoList, GoMap},
     schema::{Found, Schema, Strategy},
     unknown_directive, without_directives,
 };
-use crate::error::ApiError;
+use crate::{error::ApiError, field};
 
 /// Merges every list for which the patch gives an order, and takes list and order out of the patch.
 pub(super) fn merge_ordered(
@@ -69,6 +69,11 @@ fn type_error(expected: &str, found: &Value) -> ApiError {
         "expected a {expected}, but received a {}",
         go_type(found)
     ))
+}
+
+/// A Go type as kube-apiserver prints it.
+fn go_type(value: &Value) -> &'static str {
+    field::go_type(value).unwrap_or("%!s(<nil>)")
 }
 
 /// Merges a patch list into the list of an object.

@@ -1,4 +1,5 @@
 //! POST of a Binding: a pod gets its node, once.
+//! Mirrors `BindingREST.Create` in `pkg/registry/core/pod/storage`.
 
 use std::sync::Arc;
 

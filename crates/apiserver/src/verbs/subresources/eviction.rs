@@ -1,5 +1,6 @@
 //! POST of an Eviction: a pod is deleted if the budgets over it allow that.
 //! Guarantees: a budget gives up one disruption before the pod goes, and never for a dry run.
+//! Mirrors `EvictionREST.Create` in `pkg/registry/core/pod/storage`.
 
 use super::read_as;
 use crate::{

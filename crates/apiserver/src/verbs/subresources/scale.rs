@@ -1,6 +1,7 @@
 //! How many replicas an object has and should have: the `scale` subresource.
 //! In: an object that scales, and a Scale to write. Out: the Scale of it.
 //! Guarantees: a write changes the wanted number of replicas and nothing else.
+//! Mirrors `ScaleREST` in `pkg/registry/apps/deployment/storage`.
 
 use std::sync::LazyLock;
 
