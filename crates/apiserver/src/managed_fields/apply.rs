@@ -5,11 +5,13 @@
 //! manager applied it last time and no other manager owns it.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     sync::{Arc, LazyLock},
 };
 
-use serde_json::{Map, Value};
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use super::{
     FieldManager, FieldSet, Node, Operation, ResetFields,
@@ -23,12 +25,15 @@ use super::{
 };
 use crate::{
     error::{ApiError, Cause},
-    object::{ManagedFieldsEntry, Object},
+    object::{ManagedFieldsEntry, Object, ObjectMeta},
     registry::Resource,
 };
 
 /// Records fields of objects that no manager tracked before the first apply.
 const BEFORE_FIRST: &str = "before-first-apply";
+
+/// The manager of `kubectl apply --server-side` in older versions.
+const KUBECTL: &str = "kubectl";
 
 /// Where `kubectl apply` without a server's help keeps what it applied last.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -55,17 +60,17 @@ static STRIP_SET: LazyLock<FieldSet> = LazyLock::new(|| {
 #[derive(Default)]
 pub(super) struct Conflicts(Vec<(FieldManager, FieldSet)>);
 
-/// The object before an apply, without its managed fields, also as JSON.
-struct Live {
-    object: Object,
+/// The object before an apply.
+struct Live<'a> {
+    object: Cow<'a, Object>,
+    /// Without its managed fields.
     value: Value,
 }
 
 /// The value, in the version of the resource, and its managers after an apply.
 struct Applied {
-    value: Value,
-    /// Whether the value differs from that before the apply.
-    is_changed: bool,
+    /// `None` if it is that before the apply.
+    value: Option<Value>,
     field_managers: Vec<FieldManager>,
 }
 
@@ -78,17 +83,16 @@ impl Tracker<'_> {
     pub(crate) fn apply(
         &self,
         old: Option<&Object>,
-        config: &Map<String, Value>,
+        config: &Value,
         force: bool,
     ) -> Result<Object, ApiError> {
         self.validate_kind(config)?;
-        let mut object = match old {
-            Some(old) => old.clone(),
-            None => empty(self.resource),
+        let object = match old {
+            Some(old) => Cow::Borrowed(old),
+            None => Cow::Owned(empty(self.resource)),
         };
-        object.meta.managed_fields.clear();
         let live = Live {
-            value: object.to_value(),
+            value: value_of(&object),
             object,
         };
         let entries = old
@@ -112,29 +116,32 @@ impl Tracker<'_> {
                 "metadata.managedFields must be nil".into(),
             ));
         }
-        let config = Value::Object(config.clone());
-        validate(root(self.resource), &config).map_err(|why| {
+        validate(root(self.resource), config).map_err(|why| {
             ApiError::Unnamed(format!(
                 "failed to create typed patch object ({}): {why}",
-                named(&config)
+                named(config)
             ))
         })?;
-        let applied = match self.merge_config(&live, &config, field_managers.clone(), force) {
-            Err(conflicts) if self.manager == "kubectl" => {
+        let before_retry = (self.manager == KUBECTL).then(|| field_managers.clone());
+        let applied = match (
+            self.merge_config(&live, config, field_managers, force),
+            before_retry,
+        ) {
+            (Err(conflicts), Some(field_managers)) => {
                 let conflicts = conflicts.without(&self.last_applied(&live));
                 if conflicts.is_empty() {
-                    self.merge_config(&live, &config, field_managers, true)
+                    self.merge_config(&live, config, field_managers, true)
                 } else {
                     Err(conflicts)
                 }
             }
-            outcome => outcome,
+            (outcome, _) => outcome,
         };
         let applied = applied.map_err(|conflicts| conflicts.into_error())?;
-        self.finish(old, &live, &config, applied)
+        self.finish(old, &live, config, applied)
     }
 
-    fn validate_kind(&self, config: &Map<String, Value>) -> Result<(), ApiError> {
+    fn validate_kind(&self, config: &Value) -> Result<(), ApiError> {
         let api_version = text(config, "apiVersion");
         let kind = text(config, "kind");
         if api_version == self.resource.api_version() && kind == self.resource.kind {
@@ -148,7 +155,7 @@ impl Tracker<'_> {
 
     fn merge_config(
         &self,
-        live: &Live,
+        live: &Live<'_>,
         config: &Value,
         mut field_managers: Vec<FieldManager>,
         force: bool,
@@ -169,21 +176,44 @@ impl Tracker<'_> {
             None => merged,
         };
         let is_changed = !same(&live.value, &value);
-        let new = is_changed.then(|| object_of(&value)).flatten();
-        let new = new.as_ref().unwrap_or(&live.object);
-        self.take_over(&mut field_managers, &live.object, new, force)?;
-        if is_changed {
+        let value = if is_changed {
             field_manager.time = Some(self.now);
-        }
+            Some(self.take_over_value(&mut field_managers, live, value, force)?)
+        } else {
+            self.take_over(&mut field_managers, &live.object, &live.object, force)?;
+            None
+        };
         field_manager.fields = field_manager.fields.difference(&STRIP_SET);
         if !field_manager.fields.is_empty() {
             field_managers.push(field_manager);
         }
         Ok(Applied {
             value,
-            is_changed,
             field_managers,
         })
+    }
+
+    /// Takes what changed from all other managers. Returns the value again: its body is moved into an
+    /// object and back, since it may be large.
+    fn take_over_value(
+        &self,
+        field_managers: &mut Vec<FieldManager>,
+        live: &Live<'_>,
+        value: Value,
+        force: bool,
+    ) -> Result<Value, Conflicts> {
+        let metadata = value.get("metadata").cloned().unwrap_or_default();
+        let has_metadata = metadata.is_null() || ObjectMeta::deserialize(metadata).is_ok();
+        let Value::Object(map) = value else {
+            return Ok(value);
+        };
+        if !has_metadata {
+            // The object cannot be decoded, which the caller finds out.
+            return Ok(Value::Object(map));
+        }
+        let new = Object::from_map(map).expect("metadata is checked above");
+        self.take_over(field_managers, &live.object, &new, force)?;
+        Ok(new.into_value())
     }
 
     /// Takes what changed from all other managers.
@@ -297,7 +327,7 @@ impl Tracker<'_> {
     }
 
     /// The fields that `kubectl apply` set by itself and that are still as it left them.
-    fn last_applied(&self, live: &Live) -> FieldSet {
+    fn last_applied(&self, live: &Live<'_>) -> FieldSet {
         let node = root(self.resource);
         let config = live
             .object
@@ -323,27 +353,27 @@ impl Tracker<'_> {
     fn finish(
         &self,
         old: Option<&Object>,
-        live: &Live,
+        live: &Live<'_>,
         config: &Value,
         applied: Applied,
     ) -> Result<Object, ApiError> {
         let Applied {
             value,
-            is_changed,
             field_managers,
         } = applied;
-        let mut object = if !is_changed {
-            live.object.clone()
-        } else {
-            let refuse = |why| {
-                ApiError::Unnamed(format!(
-                    "failed to convert new object ({}) to proper version: {why}",
-                    named(config)
-                ))
-            };
-            self.resource.decode_value(value).map_err(refuse)?.object
+        let mut object = match value {
+            None => Object::clone(&live.object),
+            Some(value) => {
+                let refuse = |why| {
+                    ApiError::Unnamed(format!(
+                        "failed to convert new object ({}) to proper version: {why}",
+                        named(config)
+                    ))
+                };
+                self.resource.decode_value(value).map_err(refuse)?.object
+            }
         };
-        if self.manager == "kubectl"
+        if self.manager == KUBECTL
             && let Some(last) = object
                 .meta
                 .annotations
@@ -358,7 +388,7 @@ impl Tracker<'_> {
         // Times move only together with something else.
         object.meta.managed_fields = match old {
             Some(old)
-                if object == live.object
+                if is_unchanged(&object, old)
                     && are_equal_without_times(&old.meta.managed_fields, &entries) =>
             {
                 old.meta.managed_fields.clone()
@@ -367,6 +397,31 @@ impl Tracker<'_> {
         };
         Ok(object)
     }
+}
+
+/// An object as JSON, without its managed fields.
+fn value_of(object: &Object) -> Value {
+    let mut value = object.body.clone();
+    let meta = ObjectMeta {
+        managed_fields: Vec::new(),
+        ..object.meta.clone()
+    };
+    value.insert("apiVersion".into(), object.api_version.clone().into());
+    value.insert("kind".into(), object.kind.clone().into());
+    value.insert("metadata".into(), meta.to_value());
+    Value::Object(value)
+}
+
+/// Whether an object without managed fields is the old one besides these.
+fn is_unchanged(object: &Object, old: &Object) -> bool {
+    let meta = ObjectMeta {
+        managed_fields: Vec::new(),
+        ..old.meta.clone()
+    };
+    object.api_version == old.api_version
+        && object.kind == old.kind
+        && object.meta == meta
+        && object.body == old.body
 }
 
 /// Whether a manager applied something last time that it does not apply now. Most give up nothing,
@@ -428,7 +483,7 @@ fn object_of(value: &Value) -> Option<Object> {
     Object::from_map(value.as_object()?.clone()).ok()
 }
 
-fn text<'v>(map: &'v Map<String, Value>, key: &str) -> &'v str {
+fn text<'v>(map: &'v Value, key: &str) -> &'v str {
     map.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 

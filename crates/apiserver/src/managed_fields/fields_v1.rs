@@ -21,22 +21,24 @@ impl FieldSet {
         if dot == Dot::Present {
             json.push_str("\".\":{}");
         }
-        let fields = self
-            .entries()
-            .iter()
-            .take_while(|entry| matches!(entry.element, PathElement::Field(_)));
-        let count = fields.clone().count();
+        let entries = self.entries();
+        let count = entries.partition_point(|e| matches!(e.element, PathElement::Field(_)));
+        let (fields, others) = entries.split_at(count);
         for entry in fields {
-            write_entry(&entry.element.spelling(), entry, json);
+            if let PathElement::Field(name) = &entry.element {
+                begin_member("f:", name, json);
+                entry.write_below(json);
+            }
         }
         // Fields are sorted by their names. Other elements have an order of their own.
-        let mut others: Vec<(String, &Entry)> = self.entries()[count..]
+        let mut others: Vec<(String, &Entry)> = others
             .iter()
             .map(|entry| (entry.element.spelling(), entry))
             .collect();
         others.sort_by(|(a, _), (b, _)| a.cmp(b));
         for (spelling, entry) in others {
-            write_entry(&spelling, entry, json);
+            begin_member("", &spelling, json);
+            entry.write_below(json);
         }
         json.push('}');
     }
@@ -63,19 +65,34 @@ enum Dot {
     Absent,
 }
 
-fn write_entry(spelling: &str, entry: &Entry, json: &mut String) {
+/// Writes a key and its colon.
+fn begin_member(prefix: &str, name: &str, json: &mut String) {
     if !json.ends_with('{') {
         json.push(',');
     }
-    let quoted = serde_json::to_string(spelling).expect("text is JSON");
-    json.push_str(&quoted);
-    json.push(':');
-    let dot = if entry.member && !entry.children.is_empty() {
-        Dot::Present
+    let is_plain = name
+        .bytes()
+        .all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\');
+    if is_plain {
+        for piece in ["\"", prefix, name, "\":"] {
+            json.push_str(piece);
+        }
     } else {
-        Dot::Absent
-    };
-    entry.children.write(dot, json);
+        let quoted = serde_json::to_string(&[prefix, name].concat()).expect("text is JSON");
+        json.push_str(&quoted);
+        json.push(':');
+    }
+}
+
+impl Entry {
+    fn write_below(&self, json: &mut String) {
+        let dot = if self.member && !self.children.is_empty() {
+            Dot::Present
+        } else {
+            Dot::Absent
+        };
+        self.children.write(dot, json);
+    }
 }
 
 /// JSON that is no field set.

@@ -60,6 +60,15 @@ impl Object {
         Value::Object(map)
     }
 
+    /// The whole object as JSON; the body is moved.
+    pub(crate) fn into_value(self) -> Value {
+        let mut map = self.body;
+        map.insert("metadata".into(), self.meta.to_value());
+        map.insert("apiVersion".into(), Value::String(self.api_version));
+        map.insert("kind".into(), Value::String(self.kind));
+        Value::Object(map)
+    }
+
     /// The value at a dotted path of the body: `spec.replicas`.
     pub(crate) fn at(&self, path: &str) -> Option<&Value> {
         let mut steps = path.split('.');

@@ -2,7 +2,7 @@
 //! Guarantees: everything the verbs need to know of a kind is asked here; no verb knows a kind by
 //! name.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::Value;
 
@@ -321,9 +321,14 @@ impl Resource {
 
     /// What is stored of an object: the storage version, without a resourceVersion.
     pub(crate) fn put(&self, object: &Object) -> Put {
-        let mut stored = object.clone();
-        self.to_storage(&mut stored);
-        stored.meta.resource_version.clear();
+        let is_stored_version = match &self.source {
+            Source::BuiltIn(row) => row.stored_as.is_none(),
+            Source::Custom(_) => false,
+        };
+        let mut stored = Cow::Borrowed(object);
+        if !is_stored_version {
+            self.to_storage(stored.to_mut());
+        }
         Put {
             attributes: self.attributes(&stored),
             draft: stored.draft(),

@@ -397,7 +397,7 @@ pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Repl
 /// version, admission, validation.
 async fn apply(api: &Api, call: &Call, change: Change) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "PatchOptions", true)?;
-    let Configuration { map, repeated } = Configuration::read(&call.body)?;
+    let Configuration { value, repeated } = Configuration::read(&call.body)?;
     let resource = &call.target.resource;
     let tracker = call.tracker(api, &options);
     let updated = write::update(
@@ -414,7 +414,7 @@ async fn apply(api: &Api, call: &Call, change: Change) -> Result<Reply, ApiError
             if old.is_none() && call.subresource.is_some() {
                 return Err(call.target.not_found());
             }
-            let mut new = tracker.apply(old, &map, options.force)?;
+            let mut new = tracker.apply(old, &value, options.force)?;
             validate_duplicates(call, repeated.as_ref(), &options)?;
             if old.is_none() && !new.meta.uid.is_empty() {
                 return Err(uid_of_nothing(call, &new));
@@ -443,7 +443,8 @@ fn uid_of_nothing(call: &Call, new: &Object) -> ApiError {
 
 /// A configuration to apply.
 pub(super) struct Configuration {
-    pub(super) map: Map<String, Value>,
+    /// A map.
+    pub(super) value: Value,
     /// The keys it repeats, as one strict error.
     pub(super) repeated: Option<String>,
 }
@@ -468,7 +469,7 @@ impl Configuration {
             ))
         })?;
         Ok(Self {
-            map: map.unwrap_or_default(),
+            value: Value::Object(map.unwrap_or_default()),
             repeated: tree.repeated,
         })
     }

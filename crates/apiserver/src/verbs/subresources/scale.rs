@@ -95,10 +95,13 @@ pub(super) async fn patch(api: &Api, call: &Call) -> Result<Reply, ApiError> {
 /// Applies a Scale.
 async fn apply(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "PatchOptions", true)?;
-    let change::Configuration { map, repeated } = change::Configuration::read(&call.body)?;
+    let change::Configuration {
+        value: config,
+        repeated,
+    } = change::Configuration::read(&call.body)?;
     change::validate_duplicates(call, repeated.as_ref(), &options)?;
     write(api, call, &options, Owning::Apply, |scale| {
-        let found = |name| map.get(name).and_then(Value::as_str).unwrap_or_default();
+        let found = |name| config.get(name).and_then(Value::as_str).unwrap_or_default();
         if (found("apiVersion"), found("kind")) != (&scale.api_version, &scale.kind) {
             let api_version = found("apiVersion");
             let kind = found("kind");
@@ -108,7 +111,7 @@ async fn apply(api: &Api, call: &Call) -> Result<Reply, ApiError> {
             )));
         }
         let mut value = scale.to_value();
-        merge(&mut value, Value::Object(map.clone()));
+        merge(&mut value, config.clone());
         let refused = |why| {
             ApiError::Unnamed(format!(
                 "failed to convert new object ({}) to proper version: {why}",
