@@ -1,8 +1,8 @@
-//! What flow control costs a request that does not wait: `cargo bench -p bellerophon-apiserver --features fuzzing
-//! --bench flow_control`.
+//! What flow control costs a request that does not wait: `cargo bench -p bellerophon-apiserver
+//! --features fuzzing --bench flow_control`.
 //!
-//! Classifies, admits and ends requests, one after the other in one task of a runtime with one worker thread. Prints a
-//! table.
+//! Classifies, admits and ends requests, one after the other in one task of a runtime with one
+//! worker thread. Prints a table.
 
 use std::io::Write as _;
 

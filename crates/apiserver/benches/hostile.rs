@@ -1,8 +1,9 @@
 //! What the worst bodies cost: `cargo bench -p bellerophon-apiserver --bench hostile`.
 //!
-//! Sends bodies made to hurt to an embedded server in-process, one at a time, each as large as the server takes or as its bounds allow. For each the
-//! table tells the answer, the time of the processor, and how far the memory of the process rose above what it was before. With `-- --write FILE` it
-//! also writes the table there.
+//! Sends bodies made to hurt to an embedded server in-process, one at a time, each as large as the
+//! server takes or as its bounds allow. For each the table shows the response, the CPU time, and
+//! how far the memory of the process rose above what it was before. With `-- --write FILE` it also
+//! writes the table there.
 
 use std::{fmt::Write as _, fs, io::Write as _, time::Duration};
 
@@ -438,9 +439,10 @@ fn kilobytes(bytes: usize) -> String {
 /// What the kernel counts the time of a process in: a hundredth of a second.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The time that processors spent on this process, for itself and in the kernel: fields 14 and 15 of its status.
+/// The time that processors spent on this process, for itself and in the kernel: fields 14 and 15
+/// of its status.
 fn processor_time() -> Duration {
-    let status = fs::read_to_string("/proc/self/stat").expect("the kernel tells of every process");
+    let status = fs::read_to_string("/proc/self/stat").expect("the kernel reports every process");
     let (_, behind_name) = status
         .rsplit_once(')')
         .expect("the name stands in brackets");
@@ -459,7 +461,7 @@ fn resident(name: &str) -> Result<usize, Failure> {
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix(name))
-        .ok_or("the kernel tells no memory")?;
+        .ok_or("the kernel reports no memory")?;
     let kilobytes: usize = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kilobytes * 1024)
 }

@@ -1,7 +1,10 @@
-//! How fast writes are decoded, merged and stored, and what a stored object costs: `cargo bench -p bellerophon-apiserver --bench writes`.
+//! How fast writes are decoded, merged and stored, and what a stored object costs: `cargo bench -p
+//! bellerophon-apiserver --bench writes`.
 //!
-//! Asks an embedded server in-process, one request after another on one thread, so a figure is what one core does with a whole request: reading,
-//! defaults, ownership, validation, storage and the answer. Time is that of the processor, not of the wall. Prints a table; with `-- --write FILE` it also writes it there.
+//! Asks an embedded server in-process, one request after another on one thread, so a figure is what
+//! one core does with a whole request: reading, defaults, ownership, validation, storage and the
+//! answer. Time is that of the processor, not of the wall. Prints a table; with `-- --write FILE`
+//! it also writes it there.
 
 use std::{fmt::Write as _, fs, io::Write as _, time::Duration};
 
@@ -123,7 +126,8 @@ async fn patches(client: &Client, rows: &mut Rows) {
     );
 }
 
-/// The same Deployment as the server shows it, sent in both forms. A dry run stores nothing, so what differs is the reading.
+/// The same Deployment as the server shows it, sent in both forms. A dry run stores nothing, so
+/// what differs is the reading.
 async fn decoding(client: &Client, rows: &mut Rows) {
     let path = format!("{DEPLOYMENTS}?dryRun=All");
     let written = Bytes::from(deployment("sent", 0).to_string());
@@ -201,7 +205,8 @@ fn config_map(name: &str, keys: usize, i: usize) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }
 
-/// Does something again and again, and tells how often in a second of one core. What else the machine does does not count.
+/// Does something again and again, and returns how often per CPU second. What else the machine does
+/// does not count.
 async fn rate(name: &str, mut something: impl AsyncFnMut(usize)) -> (String, String) {
     let started = processor_time();
     let mut count = 0;
@@ -225,9 +230,10 @@ async fn rate(name: &str, mut something: impl AsyncFnMut(usize)) -> (String, Str
 /// What the kernel counts the time of a process in: a hundredth of a second.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The time that processors spent on this process, for itself and in the kernel: fields 14 and 15 of its status.
+/// The time that processors spent on this process, for itself and in the kernel: fields 14 and 15
+/// of its status.
 fn processor_time() -> Duration {
-    let status = fs::read_to_string("/proc/self/stat").expect("the kernel tells of every process");
+    let status = fs::read_to_string("/proc/self/stat").expect("the kernel reports every process");
     let (_, behind_name) = status
         .rsplit_once(')')
         .expect("the name stands in brackets");
@@ -290,7 +296,7 @@ fn resident_bytes() -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:"))
-        .ok_or("the kernel tells no memory")?;
+        .ok_or("the kernel reports no memory")?;
     let kilobytes: usize = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kilobytes * 1024)
 }

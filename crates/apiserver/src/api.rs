@@ -1,7 +1,12 @@
-//! The server's state: what every verb works on.
-//! Holds: one store, one clock, one source of randomness, one catalog per server; many servers live in one process without knowing each other.
+//! The state of the server that verbs, admission and controllers share.
+//! Guarantees: one store, one clock, one source of randomness and one catalog per server; several
+//! servers in one process share nothing.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use tokio::sync::Notify;
 
@@ -14,9 +19,23 @@ use crate::{
     limits::RequestLimits,
     object::{Clock, Object},
     registry::{Registry, Resource},
-    store::{Expect, ObjectKey, Store, Write},
-    write::{Effects, put_of},
+    store::{ObjectKey, Store},
 };
+
+/// A write that has been committed.
+#[derive(Clone, Copy)]
+pub(crate) struct WriteEvent<'a> {
+    pub(crate) resource: &'a Resource,
+    /// `None` for a creation.
+    pub(crate) old: Option<&'a Object>,
+    /// `None` for a deletion.
+    pub(crate) new: Option<&'a Object>,
+}
+
+/// What the server does after a write and before it is answered. Mirrors the hooks `AfterCreate`,
+/// `AfterUpdate` and `AfterDelete` of upstream's generic registry.
+pub(crate) type AfterWrite =
+    for<'a> fn(&'a Api, WriteEvent<'a>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// One API server, without its transport.
 pub(crate) struct Api {
@@ -36,17 +55,20 @@ pub(crate) struct Api {
     pub(crate) api_services_changed: Notify,
     /// What runs with the server.
     pub(crate) components: Components,
+    /// Runs after each write of a client, and after most writes of the server itself.
+    pub(crate) after_write: AfterWrite,
 }
 
-/// What an object takes of the server's stock until it is known whether the object is stored. Given back unless it is kept.
-#[must_use = "what is claimed goes back when the claim is dropped"]
+/// Addresses that are allocated to an object until it is known whether the object is stored.
+/// Released unless they are kept.
+#[must_use = "addresses are released when the claim is dropped"]
 pub(crate) struct Claim<'a> {
     api: &'a Api,
     reservation: Option<Reservation>,
 }
 
 impl Claim<'_> {
-    /// The object is stored: what it took stays taken.
+    /// The object is stored: its addresses stay allocated.
     pub(crate) fn keep(mut self) {
         if let Some(reservation) = self.reservation.take() {
             self.api.with_addresses(|a| a.commit(reservation));
@@ -70,6 +92,7 @@ impl Api {
         entropy: Entropy,
         limits: RequestLimits,
         components: Components,
+        after_write: AfterWrite,
     ) -> Self {
         Self {
             store,
@@ -83,45 +106,21 @@ impl Api {
             flow_control: Arc::new(FlowControl::new(limits)),
             api_services_changed: Notify::new(),
             components,
+            after_write,
         }
     }
 
-    /// Stores the objects a fresh cluster has, as they are.
-    ///
-    /// # Errors
-    /// The storage does not take them.
-    pub(crate) async fn bootstrap(&self, objects: Vec<Object>) -> Result<(), String> {
-        let catalog = self.registry.catalog();
-        for object in objects {
-            let (group, version) = object
-                .api_version
-                .split_once('/')
-                .unwrap_or(("", &object.api_version));
-            let resource = catalog
-                .find_kind(group, version, &object.kind)
-                .ok_or_else(|| format!("no kind {}", object.kind))?;
-            if resource.strategy.effect == Effect::Addresses {
-                self.with_addresses(|a| a.adopt(&object));
-            }
-            let key = ObjectKey::new(&object.meta.namespace, &object.meta.name);
-            let write = Write {
-                shelf: resource.shelf.clone(),
-                key,
-                expect: Expect::Absent,
-                put: Some(put_of(&resource, &object)),
-            };
-            self.store
-                .commit(write)
-                .await
-                .map_err(|e| format!("{} {}: {e:?}", object.kind, object.meta.name))?;
-        }
-        self.flow_control_written().await;
-        // History begins with the first write of a client.
-        self.store.compact(self.store.revision());
-        Ok(())
+    /// Marks the addresses of a Service as allocated that was stored without a [`Claim`].
+    pub(crate) fn adopt_addresses(&self, object: &Object) {
+        self.with_addresses(|addresses| addresses.adopt(object));
     }
 
-    /// Takes what an object needs of the server's stock, such as an address.
+    /// Releases the addresses of a Service that is deleted.
+    pub(crate) fn release_addresses(&self, object: &Object) {
+        self.with_addresses(|addresses| addresses.release(object));
+    }
+
+    /// Allocates what an object needs, such as a Service address.
     ///
     /// # Errors
     /// What is asked for is taken or does not exist.
@@ -149,29 +148,6 @@ impl Api {
             api: self,
             reservation,
         })
-    }
-
-    /// What a write changes in the server itself; done when the write is answered.
-    pub(crate) async fn after_write(
-        &self,
-        resource: &Resource,
-        old: Option<&Object>,
-        new: Option<&Object>,
-        effects: Effects,
-    ) {
-        if effects == Effects::Deferred {
-            return;
-        }
-        match (resource.strategy.effect, old, new) {
-            (Effect::Addresses, Some(gone), None) => self.with_addresses(|a| a.release(gone)),
-            (Effect::Definition, Some(gone), None) => self.definition_gone(gone).await,
-            (Effect::Definition, _, Some(new)) => self.definition_written(&new.meta.name).await,
-            (Effect::Instance, Some(_), None) => self.instance_gone(resource).await,
-            (Effect::Instance, None, Some(_)) => self.instance_created(resource).await,
-            (Effect::FlowControl, _, _) => self.flow_control_written().await,
-            (Effect::ApiService, _, _) => self.api_services_written(),
-            _ => {}
-        }
     }
 
     fn with_addresses<T>(&self, f: impl FnOnce(&mut Addresses) -> T) -> T {

@@ -1,6 +1,8 @@
 //! The one source of randomness of a server.
-//! In: a seed, or nothing for one from the operating system. Out: uids, name suffixes, key material, choices.
-//! Holds: the same seed gives the same sequence, so a run can be replayed; the generator is fit for secrets when the seed is.
+//! In: a seed, or nothing for one from the operating system. Out: uids, name suffixes, key
+//! material, choices.
+//! Guarantees: the same seed gives the same sequence, so a run can be replayed; the generator is
+//! fit for secrets when the seed is.
 
 use std::{fmt, sync::Mutex};
 
@@ -31,8 +33,8 @@ impl Entropy {
         }
     }
 
-    /// The sequence that belongs to `seed`. For replay only, never for credentials: whoever knows
-    /// the seed knows every value.
+    /// The sequence that belongs to `seed`. For replay only, never for credentials: a client that
+    /// knows the seed knows every value.
     pub(crate) fn seeded(seed: u64) -> Self {
         Self {
             generator: Mutex::new(StdRng::seed_from_u64(seed)),
@@ -109,7 +111,9 @@ mod tests {
 
     #[test]
     fn same_seed_gives_same_sequence() {
-        let (a, b, other) = (Entropy::seeded(7), Entropy::seeded(7), Entropy::seeded(8));
+        let a = Entropy::seeded(7);
+        let b = Entropy::seeded(7);
+        let other = Entropy::seeded(8);
         let take = |e: &Entropy| (e.uid(), e.suffix(5), e.bytes(9), e.below(1000));
         assert_eq!(take(&a), take(&b));
         assert_ne!(take(&Entropy::seeded(7)), take(&other));
@@ -139,7 +143,9 @@ mod tests {
                 .all(|c| SUFFIX_ALPHABET.contains(&c))
         );
         assert!((0..500).all(|_| entropy.below(3) < 3));
-        assert_eq!((entropy.below(0), entropy.below(1)), (0, 0));
-        assert_eq!((entropy.bytes(32).len(), entropy.suffix(0).len()), (32, 0));
+        assert_eq!(entropy.below(0), 0);
+        assert_eq!(entropy.below(1), 0);
+        assert_eq!(entropy.bytes(32).len(), 32);
+        assert_eq!(entropy.suffix(0).len(), 0);
     }
 }

@@ -1,5 +1,5 @@
 //! Everything a request can fail with, and the one place that turns it into a `Status`.
-//! Holds: codes, reasons and wording are Kubernetes' own, because clients match on them.
+//! Guarantees: codes, reasons and wording are Kubernetes' own, because clients match on them.
 
 use std::collections::HashSet;
 
@@ -110,13 +110,14 @@ pub(crate) enum ApiError {
     NotAcceptable(Vec<&'static str>),
     /// 406 in words.
     NotAcceptableForm(String),
-    /// 409: the name is taken. `deleting` is set while the holder of the name is going.
+    /// 409: the name is taken. `deleting` is set while the holder of the name is terminating.
     AlreadyExists {
         resource: GroupResource,
         name: String,
         deleting: bool,
     },
-    /// 409: the object changed meanwhile, or a precondition does not hold. `what` is `configmaps` or a kind.
+    /// 409: the object changed meanwhile, or a precondition does not hold. `what` is `configmaps`
+    /// or a kind.
     Conflict {
         what: GroupResource,
         name: String,
@@ -171,7 +172,7 @@ pub(crate) enum ApiError {
 }
 
 /// A Status lists this many field errors at most. A body of 3 MiB can have a million, each of which
-/// is a hundred times as long as what is wrong.
+/// is a hundred times as long as the errors.
 pub(crate) const ERRORS_MAX: usize = 10_000;
 
 impl ApiError {
@@ -225,6 +226,11 @@ impl ApiError {
     /// The HTTP status code.
     pub(crate) fn code(&self) -> u16 {
         self.shape().code
+    }
+
+    /// The `reason` of its `Status`; empty where there is none.
+    pub(crate) fn reason(&self) -> &'static str {
+        self.shape().reason
     }
 
     /// How long a client should wait before it tries again, where the answer says so.

@@ -1,12 +1,13 @@
-//! What is wrong with an object, field by field.
+//! The errors of an object, field by field.
 //! In: checks of metadata, schemas and kinds. Out: the causes of a 422 `Status`.
-//! Holds: wording follows Kubernetes, because clients and people match on it.
+//! Guarantees: wording follows Kubernetes, because clients and people match on it.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A place in an object, built on the stack while walking it and printed only when something is wrong there.
+/// A place in an object, built on the stack while walking it and printed only when something is
+/// wrong there.
 #[derive(Clone, Copy)]
 pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -261,7 +262,8 @@ fn with_detail(head: String, detail: &str) -> String {
     }
 }
 
-/// How a value is shown inside a message: strings quoted, numbers and booleans bare, the rest as JSON.
+/// How a value is shown inside a message: strings quoted, numbers and booleans bare, the rest as
+/// JSON.
 pub(crate) trait Shown {
     /// The text.
     fn shown(&self) -> String;
@@ -313,6 +315,19 @@ impl Shown for Verbatim<'_> {
     fn shown(&self) -> String {
         self.0.to_owned()
     }
+}
+
+/// The Go type that JSON of this form is decoded into; `None` for null.
+pub(crate) fn go_type(value: &Value) -> Option<&'static str> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    })
 }
 
 /// A string in double quotes with Go's escapes.

@@ -1,6 +1,7 @@
 //! What fuzz targets call: one function for each reader of foreign bytes.
-//! In: any bytes. Out: nothing; a panic is a finding, whether it comes from the reader or from a broken promise checked here.
-//! Not part of the API: there only with the feature `fuzzing`, for the targets in `fuzz/`, and in tests, so that it is always compiled.
+//! In: any bytes. Out: nothing; a panic is a finding, whether it comes from the reader or from a
+//! broken promise checked here. Not part of the API: there only with the feature `fuzzing`, for the
+//! targets in `fuzz/`, and in tests, so that it is always compiled.
 
 use std::collections::BTreeMap;
 #[cfg(feature = "fuzzing")]
@@ -11,15 +12,15 @@ use http::Method;
 
 #[cfg(feature = "fuzzing")]
 use crate::{
-    auth::{Question, User},
+    auth::User,
     flow_control::{FlowControl, Work},
-    http::route::ResourcePath,
+    http::{request_info::RequestInfo, route::ResourcePath},
     limits::RequestLimits,
 };
 use serde_json::{Map, Value, json};
 
 use crate::{
-    crd::{CustomSchema, Definition, judge_new},
+    crd::{CustomSchema, Definition, validate_new_definition},
     decode::{self, DEPTH_MAX, Media},
     http::{
         query::{ListOptions, Query},
@@ -38,7 +39,7 @@ use crate::{
 pub struct FlowControlRounds {
     flow_control: FlowControl,
     user: User,
-    question: Arc<Question>,
+    request_info: Arc<RequestInfo>,
 }
 
 #[cfg(feature = "fuzzing")]
@@ -62,7 +63,7 @@ impl FlowControlRounds {
         Self {
             flow_control,
             user: user.authenticated(),
-            question: Arc::new(Question::of_resource(
+            request_info: Arc::new(RequestInfo::of_resource(
                 &Method::GET,
                 &path,
                 &Query::default(),
@@ -72,7 +73,7 @@ impl FlowControlRounds {
 
     /// One request.
     pub async fn round(&self) {
-        let classified = self.flow_control.classify(&self.question, &self.user);
+        let classified = self.flow_control.classify(&self.request_info, &self.user);
         let classified = classified.expect("it is subject to flow control");
         let wait_max = Duration::from_secs(15);
         let permit = self.flow_control.acquire(&classified, Work::ONE, wait_max);
@@ -97,11 +98,8 @@ pub fn path(data: &[u8]) {
             );
         }
         let key = ObjectKey::new(&path.namespace, &path.name);
-        assert_eq!(
-            (key.namespace(), key.name()),
-            (path.namespace.as_str(), path.name.as_str()),
-            "{text:?}"
-        );
+        assert_eq!(key.namespace(), path.namespace.as_str(), "{text:?}");
+        assert_eq!(key.name(), path.name.as_str(), "{text:?}");
     }
 }
 
@@ -124,7 +122,8 @@ fn body(data: &[u8], media: Media) {
     }
 }
 
-/// JSON patches: an object on the first line, the patch behind it. The outcome is no deeper than an object may be.
+/// JSON patches: an object on the first line, the patch behind it. The outcome is no deeper than an
+/// object may be.
 pub fn json_patch(data: &[u8]) {
     let (object, patch) = halves(data);
     let (Some(mut object), Some(patch)) = (json_of(object), json_of(patch)) else {
@@ -137,7 +136,8 @@ pub fn json_patch(data: &[u8]) {
     }
 }
 
-/// Merge patches: an object on the first line, the patch behind it. From the second time on they change nothing.
+/// Merge patches: an object on the first line, the patch behind it. From the second time on they
+/// change nothing.
 pub fn merge_patch(data: &[u8]) {
     let (object, patch) = halves(data);
     let (Some(mut object), Some(patch)) = (json_of(object), json_of(patch)) else {
@@ -196,7 +196,8 @@ pub fn continue_token(data: &[u8]) {
     }
 }
 
-/// Definitions: a schema on the first line, a value behind it. What is pruned and completed once stays as it is.
+/// Definitions: a schema on the first line, a value behind it. What is pruned and completed once
+/// stays as it is.
 pub fn schema(data: &[u8]) {
     let (schema, value) = halves(data);
     let Some(schema) = json_of(schema) else {
@@ -205,7 +206,7 @@ pub fn schema(data: &[u8]) {
     let Ok(definition) = Object::from_map(definition_of(schema)) else {
         return;
     };
-    if !judge_new(&definition).is_empty() {
+    if !validate_new_definition(&definition).is_empty() {
         return;
     }
     let Ok(read) = Definition::read(&definition) else {
@@ -235,7 +236,8 @@ pub fn schema(data: &[u8]) {
     schema.validate(&Value::Object(map), None, &mut Vec::new());
 }
 
-/// Validation rules: an expression on the first line, an object behind it. A rule that is accepted says the same of an object every time.
+/// Validation rules: an expression on the first line, an object behind it. A rule that is accepted
+/// says the same of an object every time.
 pub fn rule(data: &[u8]) {
     let (rule, object) = halves(data);
     let rule = String::from_utf8_lossy(rule);
@@ -253,7 +255,7 @@ pub fn rule(data: &[u8]) {
     let Ok(definition) = Object::from_map(definition_of(schema)) else {
         return;
     };
-    if !judge_new(&definition).is_empty() {
+    if !validate_new_definition(&definition).is_empty() {
         return;
     }
     let Ok(read) = Definition::read(&definition) else {
@@ -266,12 +268,12 @@ pub fn rule(data: &[u8]) {
         return;
     };
     let object = json!({"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec});
-    let judged = || {
-        let mut wrong = Vec::new();
-        schema.validate(&object, Some(&object), &mut wrong);
-        wrong
+    let validated = || {
+        let mut errors = Vec::new();
+        schema.validate(&object, Some(&object), &mut errors);
+        errors
     };
-    assert_eq!(judged(), judged(), "judged differently: {rule:?}");
+    assert_eq!(validated(), validated(), "validated differently: {rule:?}");
 }
 
 fn definition_of(schema: Value) -> Map<String, Value> {

@@ -1,6 +1,7 @@
 //! The file through which kubectl and every other client find the server.
 //! In: address and credentials. Out: a kubeconfig that only its owner can read.
-//! Holds: the file appears whole or not at all, is never readable by others, and never replaces a file that is not ours.
+//! Guarantees: the file appears whole or not at all, is never readable by others, and never
+//! replaces a file that is not ours.
 
 use std::{
     fs, io,
@@ -15,9 +16,8 @@ use crate::{
     tls::{ADMIN, Identity},
 };
 
-/// The first line; a file that starts otherwise is somebody else's.
-const MARK: &str =
-    "# Written by bellerophon: the keys of an administrator, made anew at every start.";
+/// How the first line begins; a file that starts otherwise is not ours.
+const MARK: &str = "# Written by bellerophon:";
 
 /// Everything a client needs.
 pub(crate) struct Kubeconfig<'a> {
@@ -47,7 +47,7 @@ impl Kubeconfig<'_> {
     pub(crate) fn text(&self) -> String {
         let data = |pem: &str| BASE64_STANDARD.encode(pem);
         format!(
-            "{MARK}\n\
+            "{MARK} the keys of an administrator, created at every start.\n\
              apiVersion: v1\n\
              kind: Config\n\
              clusters:\n\
@@ -76,7 +76,8 @@ impl Kubeconfig<'_> {
         )
     }
 
-    /// Writes the file in one step, with its directory if need be. A kubeconfig of an earlier start is replaced.
+    /// Writes the file in one step, with its directory if need be. A kubeconfig of an earlier start
+    /// is replaced.
     ///
     /// # Errors
     /// When the path is taken by anything but a kubeconfig of ours, or cannot be written.
@@ -100,7 +101,7 @@ impl Kubeconfig<'_> {
         let draft = directory.join(format!(".kubeconfig-{}", entropy.suffix(10)));
         let written = write_private(&draft, &self.text()).and_then(|()| fs::rename(&draft, path));
         written.map_err(|source| {
-            // The draft may not exist; the first error is the one to tell.
+            // The draft may not exist; the first error is returned.
             drop(fs::remove_file(&draft));
             if is_new {
                 drop(fs::remove_dir(directory));
@@ -110,7 +111,8 @@ impl Kubeconfig<'_> {
     }
 }
 
-/// What stands at `path` that must stay: nothing when the path is free or holds a kubeconfig of ours.
+/// What stands at `path` that must stay: nothing when the path is free or holds a kubeconfig of
+/// ours.
 fn occupant(path: &Path) -> io::Result<Option<&'static str>> {
     let kind = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -210,10 +212,8 @@ mod tests {
         let path = directory.path().join("new/kubeconfig");
         write(&path).expect("written");
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
-        assert_eq!(
-            (mode(&path), mode(path.parent().expect("a directory"))),
-            (0o600, 0o700)
-        );
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(path.parent().expect("a directory")), 0o700);
     }
 
     #[test]

@@ -1,47 +1,69 @@
-//! An embedded Kubernetes API server: a tower service in-process, or HTTPS for kubectl and any other client.
+//! An embedded Kubernetes API server: a tower service in-process, or HTTPS for kubectl and any
+//! other client.
 
-mod admission; // what the cluster demands of a request
-mod aggregation; // versions of groups that other servers serve
-mod api; // the state every verb works on
-mod auth; // who asks, and whether they may
-mod bootstrap; // what a fresh cluster holds
-mod connect; // requests that are passed on to kubelets, pods and Services
-mod crd; // custom resources: definitions and schemas
-mod decode; // request bodies: JSON and YAML
-mod definitions; // definitions at work: names, serving, clean-up
-mod discovery; // what is served, told to clients
-mod entropy; // the one source of randomness
-mod error; // every failure, and its Status
-mod field; // what is wrong with an object, field by field
+// Values without IO.
+mod entropy; // the source of randomness
+mod error; // `ApiError` and `Status`
+mod field; // field paths and field errors
+mod json_ext; // reads and defaults of JSON fields
+mod limits; // how many requests are executed concurrently
+mod names; // rules of names and labels
+mod offload; // long work off the threads of other requests
+mod version; // the Kubernetes release this server follows
+
+// From bytes to objects, and back.
+mod codec; // bodies, decoded as the type that is expected
+mod decode; // request bodies in JSON and YAML
+mod object; // typed metadata, opaque body, the clock
+mod patch;
+mod protobuf; // the protobuf encoding of built-in types
+mod types; // the table of built-in types; typed decoding // JSON patch, merge patch, strategic merge patch
+
+// Storage.
+mod selector;
+mod store; // revisions, history, watches // label and field selectors
+
+// Requests.
+mod audit;
+mod auth; // authentication, impersonation, RBAC
 mod flow_control; // API Priority and Fairness
+mod http; // paths, queries, media types, bodies
+mod listen; // from connections to requests
+mod tls; // the certificates of one server // the audit log
+
+// Resources.
+mod crd; // custom resources: definitions and schemas
+mod kinds; // the strategies of built-in kinds
+mod managed_fields;
+mod print; // tables and metadata-only forms
+mod registry; // what is served now // field managers and server-side apply
+
+// The path of a request.
+mod admission; // mutating and validating admission
+mod aggregation; // versions of groups that other servers serve
+mod api; // the state that verbs, admission and controllers share
+mod connect; // requests that are passed on to kubelets, pods and Services
+mod controllers; // what the server does after writes
+mod respond;
+mod verbs; // one function per verb, for every kind
+mod write; // the only code that writes storage // from replies to the bytes of responses
+
+// Documents about the server.
+mod discovery; // groups, versions and resources
+mod metrics; // Prometheus metrics
+mod non_resource;
+mod openapi; // OpenAPI v2 and v3 // health, version, metrics and other non-resource endpoints
+
+// The server.
+mod bootstrap; // the objects of a new cluster
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
-pub mod fuzzing; // what fuzz targets and benchmarks call
-mod http; // requests to calls, outcomes to bytes
-mod kinds; // the rows: one per served kind
-mod kubeconfig; // the file through which clients find the server
-mod limits; // how many requests are executed concurrently
-mod listen; // from connections to requests
-mod metrics; // what a scrape tells
-mod names; // what names and labels may look like
-mod object; // typed metadata, opaque body, the clock
-mod offload; // long work off the threads of other requests
-mod openapi; // what requests and objects look like
-mod ownership; // who set which field, and apply
-mod pages; // paths that are no resources
-mod patch; // a change instead of an object
-mod print; // tables and metadata-only forms
-mod protobuf; // the binary form of built-in kinds
-mod registry; // what is served right now
-mod selector; // labels and fields
-mod server; // starting and stopping
-mod service; // a request in, a response out
-mod store; // revisions, history, watches
-mod tls; // the certificates of one server
-mod types; // the built-in types, and objects read by them
-mod verbs; // one function each, for every kind
-mod write; // the only code that changes storage
+pub mod fuzzing;
+mod kubeconfig; // the kubeconfig of the server
+mod server; // start and stop
+mod service; // the tower service: a request in, a response out // what fuzz targets and benchmarks call
 
+pub use audit::AuditOptions;
 pub use connect::{ByteStream, Dialer, Dialing, InProcessDialer, LoopbackDialer, TcpDialer};
 pub use http::body::Body;
 pub use kinds::Component;

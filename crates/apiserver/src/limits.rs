@@ -7,7 +7,8 @@
 /// defaults these are. Requests beyond that wait in the queues that the PriorityLevelConfigurations
 /// configure, or are answered 429 with `Retry-After`. Requests of `system:masters` are exempt.
 ///
-/// Every request may hold a body of up to 3 MiB while it waits. Watches count only until they are started.
+/// Every request may hold a body of up to 3 MiB while it waits. Watches count only until they are
+/// started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
     /// Seats that requests which read add.

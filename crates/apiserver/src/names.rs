@@ -1,5 +1,5 @@
 //! What names, label keys and label values may look like.
-//! Holds: the wording of each refusal is Kubernetes' own.
+//! Guarantees: the wording of each refusal is Kubernetes' own.
 
 use std::sync::LazyLock;
 
@@ -24,44 +24,44 @@ fn whole(pattern: &str) -> Regex {
     Regex::new(&format!("^(?:{pattern})$")).expect("the pattern is a constant of this file")
 }
 
-/// What is wrong with a name such as `example.com`; nothing when it is good.
+/// The errors of a name such as `example.com`; nothing when it is good.
 pub(crate) fn dns_subdomain(name: &str) -> Vec<String> {
-    let mut wrong = too_long(name, DNS_SUBDOMAIN_MAX, "characters");
+    let mut errors = too_long(name, DNS_SUBDOMAIN_MAX, "characters");
     if !DNS_SUBDOMAIN_RE.is_match(name) {
-        wrong.push(format!(
+        errors.push(format!(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{DNS_SUBDOMAIN}')"
         ));
     }
-    wrong
+    errors
 }
 
-/// What is wrong with a name such as `my-name`; nothing when it is good.
+/// The errors of a name such as `my-name`; nothing when it is good.
 pub(crate) fn dns_label(name: &str) -> Vec<String> {
-    let mut wrong = too_long(name, DNS_LABEL_MAX, "characters");
+    let mut errors = too_long(name, DNS_LABEL_MAX, "characters");
     if !DNS_LABEL_RE.is_match(name) {
         if DNS_SUBDOMAIN_RE.is_match(name) {
-            wrong.push("must not contain dots".into());
+            errors.push("must not contain dots".into());
         } else {
-            wrong.push(format!(
+            errors.push(format!(
                 "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{DNS_LABEL}')"
             ));
         }
     }
-    wrong
+    errors
 }
 
-/// What is wrong with a name such as `abc-123` that must start with a letter; nothing when it is good.
+/// The errors of a name such as `abc-123` that must start with a letter; nothing when it is good.
 pub(crate) fn dns_1035_label(name: &str) -> Vec<String> {
-    let mut wrong = too_long(name, DNS_LABEL_MAX, "characters");
+    let mut errors = too_long(name, DNS_LABEL_MAX, "characters");
     if !DNS_1035_RE.is_match(name) {
-        wrong.push(format!(
+        errors.push(format!(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '{DNS_1035}')"
         ));
     }
-    wrong
+    errors
 }
 
-/// What is wrong with a name that is one segment of a path; nothing when it is good.
+/// The errors of a name that is one segment of a path; nothing when it is good.
 pub(crate) fn path_segment(name: &str) -> Vec<String> {
     if name == "." || name == ".." {
         return vec![format!("may not be '{name}'")];
@@ -73,17 +73,17 @@ pub(crate) fn path_segment(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// What is wrong with a label or annotation key such as `example.com/name`; nothing when it is good.
+/// The errors of a label or annotation key such as `example.com/name`; nothing when it is good.
 pub(crate) fn qualified_name(key: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     let parts: Vec<&str> = key.split('/').collect();
     let name = match parts.as_slice() {
         [name] => *name,
         [prefix, name] => {
             if prefix.is_empty() {
-                wrong.push("prefix part must be non-empty".into());
+                errors.push("prefix part must be non-empty".into());
             } else {
-                wrong.extend(
+                errors.extend(
                     dns_subdomain(prefix)
                         .into_iter()
                         .map(|w| format!("prefix part {w}")),
@@ -98,29 +98,29 @@ pub(crate) fn qualified_name(key: &str) -> Vec<String> {
         }
     };
     if name.is_empty() {
-        wrong.push("name part must be non-empty".into());
+        errors.push("name part must be non-empty".into());
     } else if name.len() > DNS_LABEL_MAX {
-        wrong.push(format!(
+        errors.push(format!(
             "name part must be no more than {DNS_LABEL_MAX} bytes"
         ));
     }
     if !QUALIFIED_RE.is_match(name) {
-        wrong.push(format!(
+        errors.push(format!(
             "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{QUALIFIED}')"
         ));
     }
-    wrong
+    errors
 }
 
-/// What is wrong with a label's value; nothing when it is good.
+/// The errors of a label's value; nothing when it is good.
 pub(crate) fn label_value(value: &str) -> Vec<String> {
-    let mut wrong = too_long(value, DNS_LABEL_MAX, "bytes");
+    let mut errors = too_long(value, DNS_LABEL_MAX, "bytes");
     if !LABEL_VALUE_RE.is_match(value) {
-        wrong.push(format!(
+        errors.push(format!(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '{LABEL_VALUE}')"
         ));
     }
-    wrong
+    errors
 }
 
 /// Kubernetes counts bytes everywhere; it says so for labels and calls them characters for names.
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_judged_as_kubernetes_judges_them() {
+    fn names_are_validated_as_in_kubernetes() {
         assert!(dns_subdomain("a.b-c").is_empty());
         assert!(dns_label("a.b")[0].contains("must not contain dots"));
         assert_eq!(dns_subdomain(&"a".repeat(254)).len(), 1);

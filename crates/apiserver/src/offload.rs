@@ -1,6 +1,6 @@
 //! Long work off the threads that serve other requests.
 //! In: a future whose polls may compute for long. Out: the same, polled where nothing waits for it.
-//! Holds: on a runtime of one thread nothing changes, so that runs with a paused clock stay
+//! Guarantees: on a runtime of one thread nothing changes, so that runs with a paused clock stay
 //! deterministic.
 
 use std::{

@@ -11,21 +11,23 @@ use bytes::Bytes;
 use futures_util::{Stream, future::BoxFuture};
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     aggregation::{Aggregator, FrontProxy},
     api::Api,
+    audit::{AuditLog, AuditOptions},
     auth::{Authenticator, Tokens},
     bootstrap,
     connect::{Connector, Dialer, LoopbackDialer},
+    controllers,
     entropy::Entropy,
     kinds::{Component, Components},
     kubeconfig::Kubeconfig,
     limits::RequestLimits,
     listen::{Limits, Listener},
+    non_resource::{NonResourceEndpoints, custom::CustomEndpoint},
     object::Clock,
-    pages::{Site, guest::Page},
     service::{ApiService, Server},
     store::MemoryStore,
     tls::{self, Certificates},
@@ -45,6 +47,9 @@ pub enum StartError {
     /// Certificates or keys could not be made.
     #[error("cannot make the server's keys: {0}")]
     Keys(String),
+    /// The audit log cannot be written.
+    #[error("{0}")]
+    Audit(String),
     /// The objects of a fresh cluster could not be stored.
     #[error("cannot store the first objects of the cluster: {0}")]
     Bootstrap(String),
@@ -57,9 +62,10 @@ pub struct Builder {
     seed: Option<u64>,
     start: Option<Timestamp>,
     limits: RequestLimits,
-    pages: Vec<Page>,
+    custom_endpoints: Vec<CustomEndpoint>,
     dialer: Option<Arc<dyn Dialer>>,
     components: Components,
+    audit: Option<AuditOptions>,
 }
 
 impl Builder {
@@ -82,7 +88,8 @@ impl Builder {
         }
     }
 
-    /// Lets it be that time of day at the start, and not the one of this machine. The clock goes with tokio's.
+    /// Lets it be that time of day at the start, and not the one of this machine. The clock goes
+    /// with tokio's.
     #[must_use]
     pub fn starting_at(self, start: Timestamp) -> Self {
         Self {
@@ -107,8 +114,8 @@ impl Builder {
         }
     }
 
-    /// Shows these components as healthy in `componentstatuses`. Default: none, as if they could not
-    /// be reached.
+    /// Shows these components as healthy in `componentstatuses`. Default: none, as if they could
+    /// not be reached.
     #[must_use]
     pub fn components(self, components: impl IntoIterator<Item = Component>) -> Self {
         Self {
@@ -117,18 +124,29 @@ impl Builder {
         }
     }
 
-    /// Serves a page of one's own at a path that is no resource, to those who may `get` it. The page is given the query
-    /// of the request, as it was sent, and answers with pieces of text. A path that the server has already stays its own.
+    /// Writes an audit log. Default: none.
     #[must_use]
-    pub fn page<S>(
+    pub fn audit(self, options: AuditOptions) -> Self {
+        Self {
+            audit: Some(options),
+            ..self
+        }
+    }
+
+    /// Serves a page of one's own at a path that is no resource, to those who may `get` it. The
+    /// page is given the query of the request, as it was sent, and answers with pieces of text. A
+    /// path that the server has already stays its own.
+    #[must_use]
+    pub fn endpoint<S>(
         mut self,
         path: &'static str,
-        page: impl Fn(&str) -> S + Send + Sync + 'static,
+        endpoint: impl Fn(&str) -> S + Send + Sync + 'static,
     ) -> Self
     where
         S: Stream<Item = Bytes> + Send + 'static,
     {
-        self.pages.push(Page::new(path, page));
+        self.custom_endpoints
+            .push(CustomEndpoint::new(path, endpoint));
         self
     }
 
@@ -156,19 +174,30 @@ impl Builder {
                 entropy,
                 self.limits,
                 self.components,
+                controllers::after_write,
             ));
-            let site = Site::with(self.pages);
-            let stop = site.stopping.clone();
+            let endpoints = NonResourceEndpoints::with(self.custom_endpoints);
+            let stop = endpoints.stopping.clone();
             let dialer = self.dialer.unwrap_or_else(|| Arc::new(LoopbackDialer));
             let connector = Connector::new(dialer, stop.clone()).map_err(|e| keys(&e))?;
             let front_proxy = FrontProxy::issue(api.clock.now()).map_err(|e| keys(&e))?;
             let front_proxy_ca = front_proxy.ca_pem().to_owned();
+            let audit_stop = CancellationToken::new();
+            let audit = match &self.audit {
+                None => None,
+                Some(options) => {
+                    let opened = AuditLog::open(options, audit_stop.clone()).await;
+                    Some(opened.map_err(StartError::Audit)?)
+                }
+            };
+            let (audit, audit_task) = audit.unzip();
             let server = Arc::new(Server::new(
                 api.clone(),
                 Authenticator::new(&token, tokens),
-                site,
+                endpoints,
                 connector,
                 Aggregator::new(front_proxy),
+                audit,
             ));
             let bound = match self.listen {
                 None => None,
@@ -183,7 +212,7 @@ impl Builder {
                         .await
                         .map_err(refused)?;
                     let address = listener.local_addr().map_err(refused)?;
-                    server.site.reached_at(address);
+                    server.endpoints.reached_at(address);
                     Some((listener, address, certificates))
                 }
             };
@@ -203,7 +232,7 @@ impl Builder {
                 now: api.clock.now(),
                 entropy: &api.entropy,
             };
-            api.bootstrap(bootstrap::objects(&params))
+            bootstrap::store(&api, bootstrap::objects(&params))
                 .await
                 .map_err(StartError::Bootstrap)?;
             let socket = bound.map(|(listener, address, certificates)| {
@@ -217,7 +246,7 @@ impl Builder {
                 }
             });
             let timer = api.flow_control.clone().run_timer(stop.clone());
-            let upkeep = api.clone().run_flow_control_upkeep(stop.clone());
+            let upkeep = controllers::flow_control::run_upkeep(api.clone(), stop.clone());
             let aggregated = server.clone();
             let stopped = stop.clone();
             let aggregation = async move { aggregated.run_aggregation(stopped).await };
@@ -228,6 +257,7 @@ impl Builder {
                 ("aggregation", tokio::spawn(aggregation)),
             ];
             Ok(ApiServer {
+                audit: audit_task.map(|task| (audit_stop.drop_guard(), task)),
                 server,
                 stop,
                 socket,
@@ -238,10 +268,12 @@ impl Builder {
     }
 }
 
-/// How often history is forgotten up to where it stood the time before: a revision can be read for this long, and at most twice as long.
+/// How often history is forgotten up to where it stood the time before: a revision can be read for
+/// this long, and at most twice as long.
 const COMPACTION_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
-/// Forgets history, as the storage of a real cluster does: lists that are read page by page must not pin it for ever.
+/// Forgets history, as the storage of a real cluster does: lists that are read page by page must
+/// not pin it for ever.
 async fn compact(api: Arc<Api>, stop: CancellationToken) {
     let mut seen = api.store.revision();
     while stop
@@ -250,7 +282,9 @@ async fn compact(api: Arc<Api>, stop: CancellationToken) {
         .is_some()
     {
         let now = api.store.revision();
-        api.store.compact(std::mem::replace(&mut seen, now));
+        let compacted = std::mem::replace(&mut seen, now);
+        api.store.compact(compacted);
+        tracing::debug!(revision = compacted, "history compacted");
     }
 }
 
@@ -279,7 +313,8 @@ struct Socket {
 
 /// A running Kubernetes API server.
 ///
-/// Many can run in one process; they share nothing. Dropping it stops the sockets; [`ApiServer::shutdown`] also waits for them.
+/// Many can run in one process; they share nothing. Dropping it stops the sockets;
+/// [`ApiServer::shutdown`] also waits for them.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -294,6 +329,8 @@ pub struct ApiServer {
     socket: Option<Socket>,
     /// Tasks by name that end once `stop` is cancelled; none when they were waited for.
     tasks: Vec<(&'static str, JoinHandle<()>)>,
+    /// Ends the audit log after the last request, and the task that writes it.
+    audit: Option<(DropGuard, JoinHandle<()>)>,
     token: String,
 }
 
@@ -311,7 +348,8 @@ impl ApiServer {
         Builder::default()
     }
 
-    /// The server as a tower service, without a socket. Requests without credentials come from the administrator.
+    /// The server as a tower service, without a socket. Requests without credentials come from the
+    /// administrator.
     pub fn service(&self) -> ApiService {
         ApiService::new(self.server.clone(), None).as_user(tls::ADMIN, ["system:masters"])
     }
@@ -343,9 +381,11 @@ impl ApiServer {
             .map(|socket| socket.certificates.ca_pem.as_str())
     }
 
-    /// A kubeconfig for HTTPS as administrator; `None` without a socket. It holds secrets: keep it private.
+    /// A kubeconfig for HTTPS as administrator; `None` without a socket. It holds secrets: keep it
+    /// private.
     pub fn kubeconfig(&self) -> Option<String> {
-        let (socket, url) = (self.socket.as_ref()?, self.url()?);
+        let socket = self.socket.as_ref()?;
+        let url = self.url()?;
         Some(self.config_of(socket, &url).text())
     }
 
@@ -386,6 +426,12 @@ impl ApiServer {
         for (name, task) in std::mem::take(&mut self.tasks) {
             if let Err(error) = task.await {
                 tracing::error!(name, %error, "a task of the server did not stop by itself");
+            }
+        }
+        if let Some((stop, task)) = self.audit.take() {
+            drop(stop);
+            if let Err(error) = task.await {
+                tracing::error!(%error, "the audit log did not end by itself");
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The tower service: a request in, a response out, whatever the transport.
-//! Holds: every request is answered; a panic in a handler becomes a 500 for that request alone; bodies, time and concurrency are bounded.
+//! Guarantees: every request is answered; a panic in a handler becomes a 500 for that request
+//! alone; bodies, time and concurrency are bounded.
 
 use std::{
     convert::Infallible,
@@ -20,29 +21,37 @@ use tracing::{Instrument as _, Span, field::Empty};
 use crate::{
     aggregation::Aggregator,
     api::Api,
-    auth::{self, Authenticator, PeerCertificate, User},
+    audit::{AuditLog, Record, RecordDetails},
+    auth::{self, Attributes, Authenticator, PeerCertificate, User},
     connect::{self, ConnectRequest, Connector, RequestBody as RequestBodyStream},
     error::ApiError,
-    flow_control::{Classified, Collections, Load, Permit, Work},
+    flow_control::{Classified, Collections, Permit, Work},
     http::{
-        answer::{Shape, add_warnings, answer, error_response},
         body::Body,
         negotiate::{self, Format, Offer},
         query::Query,
-        request_body::{BodyError, RequestBodies, RequestBody},
+        request_info::{CONNECT_SUBRESOURCES, RequestInfo},
+        response::{add_warnings, error_response},
         route::{Discovery, ResourcePath, Route},
     },
-    listen::TrackedConnection,
+    listen::{
+        ClientConnection, TrackedConnection,
+        request_body::{BodyError, RequestBodies, RequestBody},
+    },
     metrics::Asked,
+    non_resource::{self, EndpointRequest, NonResourceEndpoints, ServerState},
     offload::offload,
-    pages::{self, Site, Visit},
     print::IncludeObject,
-    registry::{Catalog, Part, RemoteVersion, Resource},
+    registry::{Catalog, RemoteVersion, Resource, Subresource},
+    respond::{Shape, answer},
     verbs::{self, Call, Target, Warnings},
 };
 
 /// A request that is no watch is answered within this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Requests that take longer are logged. Mirrors the threshold of kube-apiserver's traces.
+const SLOW_REQUEST: Duration = Duration::from_millis(500);
 
 /// The part of its time limit for which a request may wait for seats.
 const QUEUE_WAIT_FRACTION: u32 = 4;
@@ -52,12 +61,13 @@ pub(crate) struct Server {
     pub(crate) api: Arc<Api>,
     pub(crate) authenticator: Authenticator,
     /// What is served besides resources.
-    pub(crate) site: Site,
+    pub(crate) endpoints: NonResourceEndpoints,
     /// Passes on requests to kubelets, pods and Services.
     pub(crate) connector: Connector,
     /// Passes on requests to other API servers.
     aggregator: Aggregator,
     bodies: RequestBodies,
+    audit: Option<Arc<AuditLog>>,
 }
 
 impl Server {
@@ -65,17 +75,19 @@ impl Server {
     pub(crate) fn new(
         api: Arc<Api>,
         authenticator: Authenticator,
-        site: Site,
+        endpoints: NonResourceEndpoints,
         connector: Connector,
         aggregator: Aggregator,
+        audit: Option<AuditLog>,
     ) -> Self {
         Self {
             api,
             authenticator,
-            site,
+            endpoints,
             connector,
             aggregator,
             bodies: RequestBodies::default(),
+            audit: audit.map(Arc::new),
         }
     }
 
@@ -83,19 +95,14 @@ impl Server {
     pub(crate) async fn run_aggregation(&self, stop: CancellationToken) {
         self.aggregator.run(&self.api, &self.connector, stop).await;
     }
-
-    /// How busy the server is with reads and with writes.
-    pub(crate) fn load(&self) -> [(&'static str, Load); 2] {
-        let (read_only, mutating) = self.api.flow_control.load();
-        [("readOnly", read_only), ("mutating", mutating)]
-    }
 }
 
 /// The server as a tower service. Clones share one server.
 #[derive(Clone)]
 pub struct ApiService {
     server: Arc<Server>,
-    /// Who asks when a request carries no credentials of its own: the holder of an in-process handle is trusted, a socket is not.
+    /// Who asks when a request carries no credentials of its own: the holder of an in-process
+    /// handle is trusted, a socket is not.
     trusted: Option<Arc<User>>,
 }
 
@@ -116,7 +123,7 @@ impl ApiService {
     /// The same server, where requests without credentials come from this user. They are authorized
     /// as those of any client with that user, who is also in the group `system:authenticated`.
     ///
-    /// Whoever has a service is trusted by the server, so it may name any user.
+    /// The holder of a service is trusted by the server and may name any user.
     #[must_use]
     pub fn as_user<'a>(&self, user: &str, groups: impl IntoIterator<Item = &'a str>) -> Self {
         let user = User {
@@ -160,20 +167,35 @@ impl ApiService {
         let begun = Instant::now();
         let span = tracing::debug_span!("request", method = %head.method, path = head.uri.path(), user = Empty);
         let mut classified = None;
+        let mut recorder = Recorder::new(&self.server);
         let outcome = {
             // Pinned here: the futures around it would each copy its several kilobytes.
-            let responding = pin!(self.respond(&head, body, &mut classified));
+            let responding = pin!(self.respond(&head, body, &mut classified, &mut recorder));
             caught(&head, responding).instrument(span.clone()).await
         };
-        let mut response = outcome.unwrap_or_else(|error| error_response(&error, format));
+        let mut response = outcome.unwrap_or_else(|error| {
+            // The message may quote the body of the request, so it is not logged.
+            tracing::debug!(parent: &span, code = error.code(), reason = error.reason(), "request refused");
+            error_response(&error, format)
+        });
         if let Some(classified) = &classified {
             classified.add_headers(response.headers_mut());
         }
-        let audit = self.server.api.entropy.uid();
-        if let Ok(value) = HeaderValue::try_from(audit) {
+        let audit_id = recorder
+            .audit_id
+            .take()
+            .unwrap_or_else(|| self.server.api.entropy.uid());
+        let mut response = recorder.finish(response).await;
+        if let Ok(value) = HeaderValue::try_from(audit_id) {
             response.headers_mut().insert("audit-id", value);
         }
-        tracing::debug!(parent: &span, code = response.status().as_u16(), duration = ?begun.elapsed(), "answered");
+        let duration = begun.elapsed();
+        let code = response.status().as_u16();
+        if duration >= SLOW_REQUEST {
+            tracing::info!(parent: &span, method = %head.method, path = head.uri.path(), code, ?duration, "slow request");
+        } else {
+            tracing::debug!(parent: &span, code, ?duration, "request answered");
+        }
         response
     }
 
@@ -182,6 +204,7 @@ impl ApiService {
         head: &http::request::Parts,
         body: B,
         classified: &mut Option<Classified>,
+        recorder: &mut Recorder<'_>,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body + Send + 'static,
@@ -195,19 +218,22 @@ impl ApiService {
         if let Some(connection) = head.extensions.get::<Arc<TrackedConnection>>() {
             connection.authenticated(&user);
         }
-        let question = match &route {
-            Route::Resource(path) => auth::Question::of_resource(&head.method, path, &query),
-            _ => auth::Question::of_path(&head.method, head.uri.path()),
+        let request_info = match &route {
+            Route::Resource(path) => RequestInfo::of_resource(&head.method, path, &query),
+            _ => RequestInfo::of_path(&head.method, head.uri.path()),
         };
-        let question = Arc::new(question);
-        let user = self.acting_user(&question, &head.headers, user)?;
+        let request_info = Arc::new(request_info);
+        let sender = self.server.audit.as_ref().map(|_| user.clone());
+        let user = self.acting_user(&request_info, &head.headers, user)?;
+        recorder.begin(head, &request_info, sender, &user).await;
         let flow_control = &self.server.api.flow_control;
-        *classified = flow_control.classify(&question, &user);
+        *classified = flow_control.classify(&request_info, &user);
         let classified = classified.as_ref();
-        auth::check(&question.by(&user), &*self.server.api)?;
+        auth::check(&Attributes::of(&request_info, &user), &*self.server.api)?;
         let catalog = self.server.api.registry.catalog();
         if let Some(remote) = served_by(&route, &catalog) {
-            // The other server has flow control of its own: the seat is given back before it is asked.
+            // The other server has flow control of its own: the seat is given back before it is
+            // asked.
             drop(self.acquire(classified, Work::ONE).await?);
             let request = ConnectRequest {
                 api: &self.server.api,
@@ -217,38 +243,45 @@ impl ApiService {
                 query: &query,
                 counted: Arc::new(()),
             };
-            return self.delegate(&request, remote, &question, body).await;
+            return self.delegate(&request, remote, &request_info, body).await;
         }
         let path = match route {
             Route::Resource(path) => {
                 let request = Allowed {
-                    question,
+                    request_info,
                     user,
                     classified,
+                    record: recorder.record.as_mut(),
                 };
                 return self.resource(path, head, query, body, request).await;
             }
             Route::Discovery(asked) => {
                 let _permit = self.acquire(classified, Work::ONE).await?;
-                return self.server.site.discover(&catalog, &asked, head);
+                return self.server.endpoints.discover(&catalog, &asked, head);
             }
             Route::Other(path) => path,
         };
         let _permit = self.acquire(classified, Work::ONE).await?;
-        let visit = Visit {
+        let request = EndpointRequest {
             path: &path,
             query: &query,
             head,
         };
-        pages::answer(&self.server, &visit)
+        let state = ServerState {
+            api: &self.server.api,
+            authenticator: &self.server.authenticator,
+            endpoints: &self.server.endpoints,
+        };
+        non_resource::answer(&state, &request)
     }
 
-    /// Passes on a request to another API server. It has the time limit of a request of this server.
+    /// Passes on a request to another API server. It has the time limit of a request of this
+    /// server.
     async fn delegate<B>(
         &self,
         request: &ConnectRequest<'_>,
         remote: &RemoteVersion,
-        question: &auth::Question,
+        request_info: &RequestInfo,
         body: B,
     ) -> Result<Response<Body>, ApiError>
     where
@@ -260,7 +293,7 @@ impl ApiService {
         let connector = &self.server.connector;
         let aggregator = &self.server.aggregator;
         let delegated = aggregator.proxy(connector, request, remote, body);
-        if question.is_long_running() {
+        if request_info.is_long_running() {
             return Ok(delegated.await);
         }
         let deadline = Instant::now() + REQUEST_TIMEOUT;
@@ -281,9 +314,13 @@ impl ApiService {
         let flow_control = &self.server.api.flow_control;
         match flow_control.acquire(classified, work, wait_max).await {
             Ok(permit) => Ok(Some(permit)),
-            Err(rejection) => Err(ApiError::Rejected {
-                retry_after_seconds: rejection.retry_after_seconds,
-            }),
+            Err(rejection) => {
+                let retry_after_seconds = rejection.retry_after_seconds;
+                tracing::debug!(retry_after_seconds, "request rejected by flow control");
+                Err(ApiError::Rejected {
+                    retry_after_seconds,
+                })
+            }
         }
     }
 
@@ -305,12 +342,16 @@ impl ApiService {
     /// The user that the request is made as.
     fn acting_user(
         &self,
-        question: &auth::Question,
+        request_info: &RequestInfo,
         headers: &HeaderMap,
         user: User,
     ) -> Result<User, ApiError> {
         match auth::wanted_user(headers)? {
-            Some(wanted) => auth::impersonate(&wanted, &question.by(&user), &*self.server.api),
+            Some(wanted) => auth::impersonate(
+                &wanted,
+                &Attributes::of(request_info, &user),
+                &*self.server.api,
+            ),
             None => Ok(user),
         }
     }
@@ -329,7 +370,10 @@ impl ApiService {
         B::Error: Into<BodyError>,
     {
         let found = find(&self.server.api, &path, &head.method)?;
-        let subresource = found.part.as_ref().map_or("", |part| part.name);
+        let subresource = found
+            .subresource
+            .as_ref()
+            .map_or("", |subresource| subresource.name);
         let asked = Asked {
             resource: &found.resource,
             subresource,
@@ -337,8 +381,8 @@ impl ApiService {
             head,
             query: &query,
         };
-        let running = self.server.site.metrics.begin(&asked);
-        if connect::SUBRESOURCES.contains(&subresource) {
+        let running = self.server.endpoints.metrics.begin(&asked);
+        if CONNECT_SUBRESOURCES.contains(&subresource) {
             let connected = Arc::new(running.connect());
             let request = ConnectRequest {
                 api: &self.server.api,
@@ -374,7 +418,8 @@ impl ApiService {
         body: RequestBodyStream,
     ) -> Result<Response<Body>, ApiError> {
         if request.path.subresource == "log" {
-            // A log is plain text whatever the client accepts, but the client must accept something.
+            // A log is plain text whatever the client accepts, but the client must accept
+            // something.
             let accept = negotiate::joined(&request.head.headers, &header::ACCEPT);
             negotiate::wanted(accept.as_deref(), Offer::BuiltIn { streams: false })?;
         }
@@ -397,16 +442,16 @@ impl ApiService {
     {
         let api = &self.server.api;
         let watch = path.watch
-            || (found.part.is_none()
+            || (found.subresource.is_none()
                 && path.name.is_empty()
                 && head.method == Method::GET
                 && query.flag("watch"));
-        let custom = found.resource.items_name_kind();
+        let custom = found.resource.is_custom();
         let streams = head.method == Method::GET && path.name.is_empty();
         let verbs = found
-            .part
+            .subresource
             .as_ref()
-            .map_or(found.resource.verbs, |part| part.verbs);
+            .map_or(found.resource.verbs, |subresource| subresource.verbs);
         let offer = match (watch, custom) {
             (false, false) if verbs == ["create"] => Offer::Unread,
             (true, custom) => Offer::Watch { custom },
@@ -426,9 +471,10 @@ impl ApiService {
         };
         let deadline = Instant::now() + REQUEST_TIMEOUT;
         let Allowed {
-            question,
+            request_info,
             user,
             classified,
+            record,
         } = request;
         // The body is read before the request has seats: a client that sends slowly holds none. It
         // is counted until the request is answered.
@@ -448,20 +494,24 @@ impl ApiService {
                 body?
             }
         };
+        if let Some(record) = record.filter(|record| record.has_request_object()) {
+            let object = serde_json::from_slice(&body.bytes).ok();
+            record.request_object = object.map(|object| record.shown(object));
+        }
         let collection = Collection {
             api,
             resource: &found.resource,
         };
         let work = classified.map_or(Work::ONE, |classified| {
-            let attributes = question.by(&user);
+            let attributes = Attributes::of(&request_info, &user);
             api.flow_control
                 .estimate(classified, &attributes, &query, &collection)
         });
         let permit = self.acquire(classified, work).await?;
         let watching = watch.then(|| {
             let tracker = &api.flow_control.watches;
-            let (namespace, name) = question.scope();
-            tracker.register(&found.resource.shelf, namespace, name, &query)
+            let (namespace, name) = request_info.scope();
+            tracker.register(&found.resource.collection, namespace, name, &query)
         });
         let call = Call {
             target: Target {
@@ -469,7 +519,7 @@ impl ApiService {
                 namespace: path.namespace,
                 name: path.name,
             },
-            part: found.part,
+            subresource: found.subresource,
             query,
             content_type: negotiate::joined(&head.headers, &header::CONTENT_TYPE),
             body: body.bytes.clone(),
@@ -544,10 +594,101 @@ async fn caught<T>(
 
 /// A request that its user may make.
 struct Allowed<'a> {
-    question: Arc<auth::Question>,
+    request_info: Arc<RequestInfo>,
     user: User,
     /// `None` if the request is not subject to flow control.
     classified: Option<&'a Classified>,
+    /// `None` if the request is not in the audit log.
+    record: Option<&'a mut Record>,
+}
+
+/// Records one request in the audit log.
+struct Recorder<'a> {
+    server: &'a Server,
+    /// `None` without an audit log.
+    audit_id: Option<String>,
+    /// `None` until the user is known, and if the policy does not record the request.
+    record: Option<Record>,
+}
+
+impl<'a> Recorder<'a> {
+    fn new(server: &'a Server) -> Self {
+        let audit_id = server.audit.as_ref().map(|_| server.api.entropy.uid());
+        Self {
+            server,
+            audit_id,
+            record: None,
+        }
+    }
+
+    async fn begin(
+        &mut self,
+        head: &http::request::Parts,
+        request: &Arc<RequestInfo>,
+        sender: Option<User>,
+        user: &User,
+    ) {
+        let (Some(log), Some(audit_id)) = (&self.server.audit, &self.audit_id) else {
+            return;
+        };
+        let Some(start) = log.begin(request, user) else {
+            return;
+        };
+        let connection = head.extensions.get::<Arc<ClientConnection>>();
+        let record = start.record(RecordDetails {
+            audit_id: audit_id.clone(),
+            request_uri: head.uri.to_string(),
+            request: request.clone(),
+            user: user.clone(),
+            impersonator: sender.filter(|sender| sender != user),
+            source_ip: connection.map(|connection| connection.peer.ip().to_string()),
+            user_agent: negotiate::joined(&head.headers, &header::USER_AGENT).unwrap_or_default(),
+            received: self.server.api.clock.now(),
+        });
+        log.received(&record).await;
+        self.record = Some(record);
+    }
+
+    /// Records the response. That of a watch or connection is complete when its body is dropped.
+    async fn finish(self, response: Response<Body>) -> Response<Body> {
+        let (Some(log), Some(mut record)) = (&self.server.audit, self.record) else {
+            return response;
+        };
+        let code = response.status().as_u16();
+        let now = self.server.api.clock.now();
+        if response.body().is_stream() {
+            log.started(&record, code, now).await;
+            let ended = Ended {
+                log: log.clone(),
+                record,
+                code,
+                api: self.server.api.clone(),
+            };
+            return response.map(|body| body.with_guard(ended));
+        }
+        if record.has_response_object() {
+            let bytes = response.body().bytes();
+            let object = bytes.and_then(|bytes| serde_json::from_slice(bytes).ok());
+            record.response_object = object.map(|object| record.shown(object));
+        }
+        log.complete(&record, code, now).await;
+        response
+    }
+}
+
+/// Records the end of a response that is a stream.
+struct Ended {
+    log: Arc<AuditLog>,
+    record: Record,
+    code: u16,
+    api: Arc<Api>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.log
+            .complete_later(&self.record, self.code, self.api.clock.now());
+    }
 }
 
 /// The collection of a request, for the estimate of its work.
@@ -558,19 +699,19 @@ struct Collection<'a> {
 
 impl Collections for Collection<'_> {
     fn size(&self) -> Option<(usize, usize)> {
-        self.api.store.size(&self.resource.shelf)
+        self.api.store.size(&self.resource.collection)
     }
 
     fn watchers(&self, namespace: &str, name: &str) -> usize {
         let watches = &self.api.flow_control.watches;
-        watches.count(&self.resource.shelf, namespace, name)
+        watches.count(&self.resource.collection, namespace, name)
     }
 }
 
 /// What a path leads to.
 struct Found {
     resource: Arc<Resource>,
-    part: Option<Part>,
+    subresource: Option<Subresource>,
     /// What there is to say about it, and what comes up on the way.
     warnings: Warnings,
 }
@@ -591,7 +732,7 @@ fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiErr
     };
     // The generic handler of custom resources has words of its own for paths that lead nowhere.
     let nowhere = || {
-        if resource.items_name_kind() {
+        if resource.is_custom() {
             ApiError::NoSuchPath
         } else {
             ApiError::NoSuchResource
@@ -605,24 +746,21 @@ fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiErr
     if misplaced {
         return Err(nowhere());
     }
-    let part = match path.subresource.as_str() {
+    let subresource = match path.subresource.as_str() {
         "" => None,
-        name => Some(
-            resource
-                .part(name)
-                .cloned()
-                .ok_or_else(|| match resource.custom() {
-                    Some(_) => ApiError::NotFound {
-                        resource: resource.group_resource(),
-                        name: path.name.clone(),
-                    },
-                    None => ApiError::NoSuchResource,
-                })?,
-        ),
+        name => Some(resource.subresource(name).cloned().ok_or_else(
+            || match resource.custom() {
+                Some(_) => ApiError::NotFound {
+                    resource: resource.group_resource(),
+                    name: path.name.clone(),
+                },
+                None => ApiError::NoSuchResource,
+            },
+        )?),
     };
     let everywhere = resource.namespaced && path.namespace.is_empty();
     if everywhere && *method != Method::GET {
-        return Err(if resource.items_name_kind() {
+        return Err(if resource.is_custom() {
             ApiError::NoSuchPath
         } else {
             ApiError::MethodNotAllowed
@@ -632,7 +770,7 @@ fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiErr
     warnings.add(resource.warning.clone());
     Ok(Found {
         resource,
-        part,
+        subresource,
         warnings,
     })
 }
@@ -664,10 +802,8 @@ mod tests {
         assert_eq!(response.status(), 500);
         let status: serde_json::Value =
             serde_json::from_slice(response.body().bytes().expect("a whole body")).expect("JSON");
-        assert_eq!(
-            (status["kind"].as_str(), status["reason"].as_str()),
-            (Some("Status"), Some("InternalError"))
-        );
+        assert_eq!(status["kind"].as_str(), Some("Status"));
+        assert_eq!(status["reason"].as_str(), Some("InternalError"));
         assert!(
             !status["message"]
                 .as_str()

@@ -1,6 +1,8 @@
 //! The certificates of one server, made when it starts.
-//! In: the addresses it listens on and the date. Out: a CA, a TLS configuration, the administrator's credentials.
-//! Holds: private keys stay in memory; only the administrator's leaves, and only into a kubeconfig.
+//! In: the addresses it listens on and the date. Out: a CA, a TLS configuration, the
+//! administrator's credentials.
+//! Guarantees: private keys stay in memory; only the administrator's leaves, and only into a
+//! kubeconfig.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -19,7 +21,8 @@ use rustls::{
 
 use crate::{entropy::Entropy, object::Time};
 
-/// The administrator: what the kubeconfig names, what the client certificate and the token stand for.
+/// The administrator: what the kubeconfig names, what the client certificate and the token stand
+/// for.
 pub(crate) const ADMIN: &str = "admin";
 /// Certificates are good for this long; a server is started far more often.
 const LIFE_DAYS: i64 = 3650;
@@ -73,7 +76,8 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Makes a CA and signs with it. The server certificate is good for loopback, the usual names and `addresses`.
+    /// Makes a CA and signs with it. The server certificate is good for loopback, the usual names
+    /// and `addresses`.
     ///
     /// # Errors
     /// When the cryptographic library cannot make a key.
@@ -106,7 +110,8 @@ impl Certificates {
         })
     }
 
-    /// TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1; a client certificate is optional, but one that is shown must be the CA's.
+    /// TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1; a client certificate is optional, but one that is
+    /// shown must be the CA's.
     ///
     /// # Errors
     /// When the TLS library refuses the certificates.
@@ -215,7 +220,8 @@ fn dated(name: &str, now: Time) -> CertificateParams {
     params.not_after = day(LIFE_DAYS);
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    // Strict verifiers, Python 3.13's among them, refuse a certificate that does not name its issuer's key.
+    // Strict verifiers, Python 3.13's among them, refuse a certificate that does not name its
+    // issuer's key.
     params.use_authority_key_identifier_extension = true;
     params
 }

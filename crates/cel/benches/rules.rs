@@ -73,7 +73,8 @@ fn spec() -> Shape {
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 fn per_second(mut work: impl FnMut()) -> u64 {
-    let (begin, mut count) = (Instant::now(), 0u64);
+    let begin = Instant::now();
+    let mut count = 0u64;
     while begin.elapsed() < SPAN {
         (0..100).for_each(|_| work());
         count += 100;

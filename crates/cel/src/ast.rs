@@ -1,10 +1,12 @@
 //! The tree of an expression after macros are gone.
-//! In: nothing. Out: the node types that parsing makes and that checking, pricing and planning walk.
-//! Holds: every node has an id of its own; the tree is at most a few times [`crate::parser::DEPTH_MAX`] deep.
+//! In: nothing. Out: the node types that the parser makes and that the checker, the cost estimator
+//! and the planner walk.
+//! Guarantees: every node has an id of its own; the tree is at most a few times
+//! [`crate::parser::DEPTH_MAX`] deep.
 
 use std::sync::Arc;
 
-/// What tells one node from another; also the index of its place in the text.
+/// The identity of a node; also the index of its place in the text.
 pub(crate) type Id = u32;
 
 /// A node.
@@ -24,9 +26,10 @@ pub(crate) enum Kind {
     Call(Call),
     List(Vec<Item>),
     Map(Vec<Entry>),
-    /// A message: its type and fields. No message type exists here, so it only ever ends in an error.
+    /// A message: its type and fields. No message type exists here, so it only ever ends in an
+    /// error.
     Message(String),
-    Fold(Box<Fold>),
+    Comprehension(Box<Comprehension>),
 }
 
 /// A constant.
@@ -75,7 +78,7 @@ pub(crate) struct Entry {
 
 /// The loop that every macro over lists and maps becomes.
 #[derive(Clone, Debug)]
-pub(crate) struct Fold {
+pub(crate) struct Comprehension {
     pub(crate) range: Expr,
     /// The item of a list or key of a map; its index when there is a second variable.
     pub(crate) var: String,
@@ -88,7 +91,7 @@ pub(crate) struct Fold {
     pub(crate) result: Expr,
 }
 
-impl Fold {
+impl Comprehension {
     /// Whether this only names a value: nothing is looped over.
     pub(crate) fn is_binding(&self) -> bool {
         let nothing = matches!(&self.range.kind, Kind::List(items) if items.is_empty());
@@ -146,7 +149,7 @@ impl Expr {
                 entry.key.walk(visit);
                 entry.value.walk(visit);
             }),
-            Kind::Fold(fold) => {
+            Kind::Comprehension(fold) => {
                 [
                     &fold.range,
                     &fold.init,

@@ -1,9 +1,11 @@
 //! Type checking.
-//! In: a parsed expression and what is declared. Out: the type of every node and which overloads each call may mean.
-//! Holds: an expression without issues has a type everywhere; what is only known at run time is `dyn`.
+//! In: a parsed expression and what is declared. Out: the type of every node and which overloads
+//! each call may mean.
+//! Guarantees: an expression without issues has a type everywhere; what is only known at run time
+//! is `dyn`.
 
 use crate::{
-    ast::{Call, Expr, Fold, Id, Kind, Literal, operator},
+    ast::{Call, Comprehension, Expr, Id, Kind, Literal, operator},
     environment::Environment,
     function::Overload,
     parser::Parsed,
@@ -17,12 +19,12 @@ use crate::{
 pub(crate) struct Checked {
     pub(crate) parsed: Parsed,
     /// By id.
-    notes: Vec<Note>,
+    nodes: Vec<NodeInfo>,
 }
 
 /// What checking found out about a node.
 #[derive(Clone, Debug, Default)]
-struct Note {
+struct NodeInfo {
     /// None for nodes that only macros used.
     ty: Option<Type>,
     meaning: Meaning,
@@ -46,11 +48,11 @@ pub(crate) enum Meaning {
 
 impl Checked {
     pub(crate) fn type_of(&self, id: Id) -> &Type {
-        self.notes[id as usize].ty.as_ref().unwrap_or(&Type::Dyn)
+        self.nodes[id as usize].ty.as_ref().unwrap_or(&Type::Dyn)
     }
 
     pub(crate) fn meaning(&self, id: Id) -> &Meaning {
-        &self.notes[id as usize].meaning
+        &self.nodes[id as usize].meaning
     }
 }
 
@@ -63,7 +65,7 @@ pub(crate) fn check(parsed: Parsed, environment: &Environment) -> Result<Checked
         parsed: &parsed,
         environment,
         issues: parsed.issues(),
-        notes: vec![Note::default(); parsed.ids()],
+        nodes: vec![NodeInfo::default(); parsed.ids()],
         substitutions: Substitutions::default(),
         scopes: Vec::new(),
         free: 0,
@@ -71,27 +73,27 @@ pub(crate) fn check(parsed: Parsed, environment: &Environment) -> Result<Checked
     checker.check(&parsed.expr);
     let Checker {
         issues,
-        mut notes,
+        mut nodes,
         substitutions,
         ..
     } = checker;
     if !issues.is_empty() {
         return Err(issues);
     }
-    for note in &mut notes {
-        note.ty = note
+    for node in &mut nodes {
+        node.ty = node
             .ty
             .as_ref()
             .map(|t| substitutions.apply(t, Free::BecomeDyn));
     }
-    Ok(Checked { parsed, notes })
+    Ok(Checked { parsed, nodes })
 }
 
 struct Checker<'a> {
     parsed: &'a Parsed,
     environment: &'a Environment,
     issues: Issues,
-    notes: Vec<Note>,
+    nodes: Vec<NodeInfo>,
     substitutions: Substitutions,
     /// Variables of loops, innermost last.
     scopes: Vec<(String, Type)>,
@@ -105,11 +107,11 @@ impl Checker<'_> {
     }
 
     fn set(&mut self, id: Id, ty: Type) {
-        self.notes[id as usize].ty = Some(ty);
+        self.nodes[id as usize].ty = Some(ty);
     }
 
     fn get(&self, expr: &Expr) -> Type {
-        self.notes[expr.id as usize]
+        self.nodes[expr.id as usize]
             .ty
             .clone()
             .unwrap_or(Type::Error)
@@ -169,7 +171,8 @@ impl Checker<'_> {
                 self.set(expr.id, Type::list(item));
             }
             Kind::Map(entries) => {
-                let (mut keys, mut values) = (None, None);
+                let mut keys = None;
+                let mut values = None;
                 for entry in entries {
                     self.check(&entry.key);
                     let key = self.get(&entry.key);
@@ -183,11 +186,11 @@ impl Checker<'_> {
                 self.set(expr.id, Type::map(key, value));
             }
             Kind::Message(name) => self.undeclared(expr.id, name),
-            Kind::Fold(fold) => self.fold(expr.id, fold),
+            Kind::Comprehension(fold) => self.fold(expr.id, fold),
         }
     }
 
-    /// Notes what `name` refers to, if anything.
+    /// Records what `name` refers to, if anything.
     fn resolve(&mut self, id: Id, name: &str) -> bool {
         let full = name.strip_prefix('.').unwrap_or(name);
         let local = self
@@ -199,7 +202,7 @@ impl Checker<'_> {
         let Some(ty) = local.or_else(|| self.environment.name(full)) else {
             return false;
         };
-        self.notes[id as usize].meaning = Meaning::Name(full.to_owned());
+        self.nodes[id as usize].meaning = Meaning::Name(full.to_owned());
         self.set(id, ty);
         true
     }
@@ -289,7 +292,7 @@ impl Checker<'_> {
         let ty = self.substitutions.apply(&ty, Free::Stay);
         self.set(id, ty);
         self.set(field.id, Type::String);
-        self.notes[id as usize].meaning = Meaning::Function {
+        self.nodes[id as usize].meaning = Meaning::Function {
             name: operator::OPTIONAL_SELECT,
             overloads: vec!["select_optional_field"],
             has_target: false,
@@ -329,7 +332,7 @@ impl Checker<'_> {
         match result {
             Some(ty) => {
                 self.set(id, ty);
-                self.notes[id as usize].meaning = Meaning::Function {
+                self.nodes[id as usize].meaning = Meaning::Function {
                     name,
                     overloads: fitting,
                     has_target: target.is_some(),
@@ -353,7 +356,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Each term is told by itself.
+    /// Each term is reported by itself.
     fn logic(
         &mut self,
         id: Id,
@@ -371,7 +374,7 @@ impl Checker<'_> {
         }
         self.set(id, if fits { Type::Bool } else { Type::Error });
         let overloads = overloads.iter().map(|o| o.id).collect();
-        self.notes[id as usize].meaning = Meaning::Function {
+        self.nodes[id as usize].meaning = Meaning::Function {
             name,
             overloads,
             has_target: false,
@@ -415,7 +418,8 @@ impl Checker<'_> {
         ty
     }
 
-    /// The type of all items so far, given one more. Where types must not be mixed, [`crate::literals`] says so.
+    /// The type of all items so far, given one more. Where types must not be mixed,
+    /// [`crate::literals`] says so.
     fn join(&mut self, before: Option<Type>, ty: Type) -> Type {
         let Some(before) = before else { return ty };
         if self.substitutions.assign(&before, &ty) {
@@ -424,7 +428,7 @@ impl Checker<'_> {
         Type::Dyn
     }
 
-    fn fold(&mut self, id: Id, fold: &Fold) {
+    fn fold(&mut self, id: Id, fold: &Comprehension) {
         self.check(&fold.range);
         self.check(&fold.init);
         let range = self.substitutions.apply(&self.get(&fold.range), Free::Stay);

@@ -1,6 +1,8 @@
 //! JSON seen through its shape.
-//! In: a JSON value and what is declared of it. Out: the value that expressions get, field by field as they ask.
-//! Holds: nothing is converted before it is asked for; data that does not fit its shape is an error, never a panic.
+//! In: a JSON value and what is declared of it. Out: the value that expressions get, field by field
+//! as they ask.
+//! Guarantees: nothing is converted before it is asked for; data that does not fit its shape is an
+//! error, never a panic.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value as Json;

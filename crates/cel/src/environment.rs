@@ -1,18 +1,20 @@
 //! What an expression may refer to, and how it is compiled.
-//! In: functions, variables and the shapes of data. Out: programs, or what is wrong with the text of one.
-//! Holds: an environment is a value; the functions are shared by all.
+//! In: functions, variables and the shapes of data. Out: programs, or the errors of the text of
+//! one.
+//! Guarantees: an environment is a value; the functions are shared by all.
 
 use std::sync::{Arc, LazyLock};
 
 use crate::{
-    check, estimate,
+    check,
+    cost_model::{CostModel, Range},
+    estimate,
     function::Functions,
     library, literals, parser,
     plan::{self, Plan},
-    price::{Price, Range},
-    room,
     shape::Shape,
     source::Issues,
+    stack,
     types::Type,
 };
 
@@ -52,7 +54,8 @@ struct Variable {
 pub struct Environment {
     functions: Arc<Functions>,
     variables: Vec<Variable>,
-    /// What is known of data: the objects whose types variables may have. Expressions are priced by the first.
+    /// What is known of data: the objects whose types variables may have. The first gives the sizes
+    /// for the cost estimate.
     data: Vec<Arc<Shape>>,
 }
 
@@ -74,7 +77,8 @@ impl Environment {
         self
     }
 
-    /// Declares a variable of any type. Objects inside are known only if [`Environment::with_data`] declared them.
+    /// Declares a variable of any type. Objects inside are known only if [`Environment::with_data`]
+    /// declared them.
     #[must_use]
     pub fn with_variable(mut self, name: &str, ty: Type) -> Self {
         self.variables.push(Variable {
@@ -84,8 +88,9 @@ impl Environment {
         self
     }
 
-    /// Makes the objects of a shape known, which [`Shape::named`] has named. Expressions are priced by the sizes of the first shape:
-    /// Kubernetes prices every variable of a rule by the one shape of the value the rule stands at.
+    /// Makes the objects of a shape known, which [`Shape::named`] has named. The cost of
+    /// expressions is estimated by the sizes of the first shape: Kubernetes estimates every
+    /// variable of a rule by the one shape of the value the rule stands at.
     #[must_use]
     pub fn with_data(mut self, shape: Arc<Shape>) -> Self {
         self.data.push(shape);
@@ -95,14 +100,15 @@ impl Environment {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// What is wrong with it, as kube-apiserver tells it.
+    /// Its errors, as kube-apiserver prints them.
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
-        let no_room = || {
+        let no_stack = || {
             Err(CompileError::Plan(
                 "no stack for an expression so deep".into(),
             ))
         };
-        room::with_room(room::depth_max(text), || self.compile_here(text)).unwrap_or_else(no_room)
+        stack::with_stack(stack::depth_max(text), || self.compile_here(text))
+            .unwrap_or_else(no_stack)
     }
 
     fn compile_here(&self, text: &str) -> Result<Program, CompileError> {
@@ -163,27 +169,27 @@ impl Environment {
             .map(Shape::type_of)
     }
 
-    pub(crate) fn price(&self, function: &str, overload: &str) -> Price {
+    pub(crate) fn cost_model(&self, function: &str, overload: &str) -> CostModel {
         let (_, overloads) = self.functions.find(function).expect("the checker found it");
         overloads
             .iter()
             .find(|o| o.id == overload)
-            .map_or(Price::Unit, |o| o.price)
+            .map_or(CostModel::Unit, |o| o.cost_model)
     }
 }
 
 /// Reads an expression without looking at what it refers to.
 ///
 /// # Errors
-/// What is wrong with its grammar, as kube-apiserver tells it.
+/// The errors of its grammar, as kube-apiserver prints them.
 pub fn check_grammar(text: &str) -> Result<(), CompileError> {
-    let no_room = || {
+    let no_stack = || {
         Err(CompileError::Plan(
             "no stack for an expression so deep".into(),
         ))
     };
     let read = || parser::parse(text).map(drop).map_err(CompileError::from);
-    room::with_room(room::depth_max(text), read).unwrap_or_else(no_room)
+    stack::with_stack(stack::depth_max(text), read).unwrap_or_else(no_stack)
 }
 
 /// Why an expression cannot be compiled.
@@ -201,7 +207,7 @@ impl From<Issues> for CompileError {
     }
 }
 
-/// An expression that can be evaluated, any number of times and by many at once.
+/// An expression that can be evaluated, any number of times and by several threads concurrently.
 #[derive(Clone, Debug)]
 pub struct Program {
     output: Type,

@@ -1,6 +1,7 @@
 //! When two values are the same, and which one is less.
 //! In: two values. Out: yes, no, or that they cannot be compared.
-//! Holds: numbers compare by value across their types; sets and keyed lists of the data compare without order.
+//! Guarantees: numbers compare by value across their types; sets and keyed lists of the data
+//! compare without order.
 
 use std::{
     cmp::Ordering,

@@ -1,14 +1,15 @@
 //! What an expression may cost at most, before it ever runs.
-//! In: a checked expression and how large its variables may be. Out: the least and the most it may cost.
-//! Holds: the rules are kube-apiserver's; nothing overflows, the most is at most all.
+//! In: a checked expression and how large its variables may be. Out: the least and the most it may
+//! cost.
+//! Guarantees: the rules are kube-apiserver's; nothing overflows, the most is at most all.
 
 use std::collections::HashMap;
 
 use crate::{
-    ast::{Call, Expr, Fold, Id, Kind, Literal, operator},
+    ast::{Call, Comprehension, Expr, Id, Kind, Literal, operator},
     check::{Checked, Meaning},
+    cost_model::{self, Argument, CostModel, Estimate, Range},
     environment::Environment,
-    price::{self, Argument, Estimate, Price, Range},
     shape::{Shape, ShapeKind},
     types::Type,
 };
@@ -108,7 +109,7 @@ impl<'a> Estimator<'a> {
             }
             Kind::Call(call) => self.call(expr, call),
             Kind::List(items) => {
-                let mut sum = Range::exactly(price::LIST);
+                let mut sum = Range::exactly(cost_model::LIST);
                 let mut size = if items.is_empty() {
                     Range::ZERO
                 } else {
@@ -129,7 +130,7 @@ impl<'a> Estimator<'a> {
                 sum
             }
             Kind::Map(entries) => {
-                let mut sum = Range::exactly(price::MAP);
+                let mut sum = Range::exactly(cost_model::MAP);
                 let mut sizes = if entries.is_empty() {
                     (Range::ZERO, Range::ZERO)
                 } else {
@@ -154,8 +155,8 @@ impl<'a> Estimator<'a> {
                 );
                 sum
             }
-            Kind::Fold(fold) if fold.is_binding() => self.binding(expr.id, fold),
-            Kind::Fold(fold) => self.fold(expr.id, fold),
+            Kind::Comprehension(fold) if fold.is_binding() => self.binding(expr.id, fold),
+            Kind::Comprehension(fold) => self.fold(expr.id, fold),
         }
     }
 
@@ -176,8 +177,8 @@ impl<'a> Estimator<'a> {
         self.places.get(&expr.id).copied().unwrap_or(Place::Nowhere)
     }
 
-    /// The place one step further: a field, `@items`, `@values`, `@keys` or `@indices`.
-    /// A step from nowhere leads to the root, because the first name of a path counts as the variable.
+    /// The place one step further: a field, `@items`, `@values`, `@keys` or `@indices`. A step from
+    /// nowhere leads to the root, because the first name of a path counts as the variable.
     fn step(&self, place: Place<'a>, name: &str) -> Place<'a> {
         let shape = match place {
             Place::Nowhere => return self.variable(),
@@ -248,7 +249,7 @@ impl<'a> Estimator<'a> {
             })
     }
 
-    fn note(&mut self, id: Id, size: Option<Range>, entries: Option<Entries>) {
+    fn record(&mut self, id: Id, size: Option<Range>, entries: Option<Entries>) {
         size.map(|size| self.sizes.insert(id, size));
         entries.map(|entries| self.entries.insert(id, entries));
     }
@@ -267,8 +268,9 @@ impl<'a> Estimator<'a> {
                 return Range::ZERO;
             };
             let cost = self.cost(arg).plus(Range::exactly(1));
-            let (size, entries) = (self.size(arg), self.entries_of(arg));
-            self.note(expr.id, size, entries);
+            let size = self.size(arg);
+            let entries = self.entries_of(arg);
+            self.record(expr.id, size, entries);
             return cost;
         }
         let costs: Vec<Range> = call.args.iter().map(|arg| self.cost(arg)).collect();
@@ -277,11 +279,13 @@ impl<'a> Estimator<'a> {
         let args: Vec<&Expr> = target.into_iter().chain(&call.args).collect();
         let infos: Vec<Argument> = args.iter().map(|arg| self.argument(arg)).collect();
         let all = costs.iter().fold(Range::ZERO, |sum, cost| sum.plus(*cost));
-        let (mut cost, mut size) = (Range::NOTHING, None);
+        let mut cost = Range::NOTHING;
+        let mut size = None;
         for id in overloads {
             let one = match *name {
                 operator::AND | operator::OR => {
-                    let (left, right) = (costs[0], costs[1]);
+                    let left = costs[0];
+                    let right = costs[1];
                     Estimate {
                         cost: Range {
                             min: left.min,
@@ -295,22 +299,22 @@ impl<'a> Estimator<'a> {
                         .entries_of(args[1])
                         .zip(self.entries_of(args[2]))
                         .map(|(a, b)| a.or(b));
-                    self.note(expr.id, None, entries);
+                    self.record(expr.id, None, entries);
                     Estimate {
                         cost: costs[0].plus(costs[1].or(costs[2])),
                         size: Some(infos[1].size.or(infos[2].size)),
                     }
                 }
                 _ => {
-                    let price = self.price(name, id, &args);
-                    if matches!(price, Price::Concat | Price::Append) {
+                    let cost_model = self.cost_model(name, id, &args);
+                    if matches!(cost_model, CostModel::Concat | CostModel::Append) {
                         let entries = self
                             .entries_of(args[0])
                             .zip(self.entries_of(args[1]))
                             .map(|(a, b)| a.or(b));
-                        self.note(expr.id, None, entries);
+                        self.record(expr.id, None, entries);
                     }
-                    let estimate = price.estimate(&infos);
+                    let estimate = cost_model.estimate(&infos);
                     Estimate {
                         cost: estimate.cost.plus(all),
                         ..estimate
@@ -336,17 +340,21 @@ impl<'a> Estimator<'a> {
                 size = self.size(expr);
             }
         }
-        self.note(expr.id, size, None);
+        self.record(expr.id, size, None);
         target_cost.plus(cost)
     }
 
-    /// The price of an overload; comparing values that have a name for being equal is cheap.
-    fn price(&self, name: &str, overload: &str, args: &[&Expr]) -> Price {
-        let price = self.environment.price(name, overload);
+    /// The cost model of an overload; comparing values that have a name for being equal is cheap.
+    fn cost_model(&self, name: &str, overload: &str, args: &[&Expr]) -> CostModel {
+        let cost_model = self.environment.cost_model(name, overload);
         let opaque = matches!(args, [a, _] if name == operator::EQUALS && is_cheap(self.checked.type_of(a.id)));
         let same =
             matches!(args, [a, b] if self.checked.type_of(a.id) == self.checked.type_of(b.id));
-        if opaque && same { Price::Unit } else { price }
+        if opaque && same {
+            CostModel::Unit
+        } else {
+            cost_model
+        }
     }
 
     fn argument(&mut self, expr: &Expr) -> Argument {
@@ -373,7 +381,7 @@ impl<'a> Estimator<'a> {
         Argument { size, item, int }
     }
 
-    fn fold(&mut self, id: Id, fold: &Fold) -> Range {
+    fn fold(&mut self, id: Id, fold: &Comprehension) -> Range {
         let mut sum = self.cost(&fold.range).plus(self.cost(&fold.init));
         let outside = self.locals.len();
         self.bind(&fold.accumulator, &fold.init);
@@ -386,11 +394,11 @@ impl<'a> Estimator<'a> {
         match &fold.init.kind {
             Kind::Literal(_) => {
                 let size = self.size(&fold.init);
-                self.note(id, size, None);
+                self.record(id, size, None);
             }
             Kind::List(_) | Kind::Map(_) => {
                 let entries = self.entries_of(&fold.step);
-                self.note(id, Some(count), entries);
+                self.record(id, Some(count), entries);
             }
             _ => {}
         }
@@ -398,7 +406,9 @@ impl<'a> Estimator<'a> {
     }
 
     fn bind(&mut self, name: &str, value: &Expr) {
-        let (place, size, entries) = (self.place(value), self.size(value), self.entries_of(value));
+        let place = self.place(value);
+        let size = self.size(value);
+        let entries = self.entries_of(value);
         self.locals.push(Local {
             name: name.to_owned(),
             place,
@@ -407,14 +417,15 @@ impl<'a> Estimator<'a> {
         });
     }
 
-    fn loop_variables(&mut self, fold: &Fold) {
+    fn loop_variables(&mut self, fold: &Comprehension) {
         let entries = self.entries_of(&fold.range);
         let is_list = entries.map_or_else(
             || matches!(self.checked.type_of(fold.range.id), Type::List(_)),
             |entries| entries.is_list,
         );
         let place = self.place(&fold.range);
-        let (key, value) = (entries.map(|e| e.key), entries.map(|e| e.value));
+        let key = entries.map(|e| e.key);
+        let value = entries.map(|e| e.value);
         let mut push = |name: &str, step: &str, size| {
             let place = self.step(place, step);
             self.locals.push(Local {
@@ -435,13 +446,14 @@ impl<'a> Estimator<'a> {
         }
     }
 
-    fn binding(&mut self, id: Id, fold: &Fold) -> Range {
+    fn binding(&mut self, id: Id, fold: &Comprehension) -> Range {
         let sum = self.cost(&fold.range).plus(self.cost(&fold.init));
         self.bind(&fold.accumulator, &fold.init);
         let sum = sum.plus(self.cost(&fold.result));
         self.locals.pop();
-        let (size, entries) = (self.size(&fold.result), self.entries_of(&fold.result));
-        self.note(id, size, entries);
+        let size = self.size(&fold.result);
+        let entries = self.entries_of(&fold.result);
+        self.record(id, size, entries);
         sum
     }
 }

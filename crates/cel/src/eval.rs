@@ -1,10 +1,12 @@
 //! How an evaluation ends, and what it has used.
 //! In: charges for every step. Out: failures, among them the one that ends everything.
-//! Holds: an evaluation never costs more than its limit and never holds more than [`BYTES_MAX`] of its own.
+//! Guarantees: an evaluation never costs more than its limit and never holds more than
+//! [`BYTES_MAX`] of its own.
 
 use std::borrow::Cow;
 
-/// How much memory the values made by one evaluation may take; its data is borrowed and does not count.
+/// How much memory the values made by one evaluation may take; its data is borrowed and does not
+/// count.
 const BYTES_MAX: usize = 64 << 20;
 /// What a value takes besides its text.
 pub(crate) const VALUE_BYTES: usize = 48;
@@ -96,7 +98,8 @@ impl Meter {
     /// Counts memory that is about to be taken.
     ///
     /// # Errors
-    /// It would be more than an evaluation may take. Kubernetes has no such limit, but no useful expression comes near it.
+    /// It would be more than an evaluation may take. Kubernetes has no such limit, but no useful
+    /// expression comes near it.
     pub fn allocate(&mut self, bytes: usize) -> Result<(), Failure> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > BYTES_MAX {
@@ -106,7 +109,7 @@ impl Meter {
         }
     }
 
-    /// Counts the memory of so many values that are about to be made.
+    /// Counts the memory of this many values that are about to be made.
     pub(crate) fn allocate_values(&mut self, count: usize) -> Result<(), Failure> {
         self.allocate(count.saturating_mul(VALUE_BYTES))
     }

@@ -1,12 +1,14 @@
 //! Functions that expressions may call.
-//! In: names, signatures and Rust functions. Out: what checking, pricing and evaluating look up.
-//! Holds: an overload is found by its argument types alone, so no two of one function fit the same arguments of known type.
+//! In: names, signatures and Rust functions. Out: what the checker, the cost estimator and the
+//! evaluator look up.
+//! Guarantees: an overload is found by its argument types alone, so no two of one function fit the
+//! same arguments of known type.
 
 use std::collections::HashMap;
 
 use crate::{
+    cost_model::CostModel,
     eval::{Failure, Meter},
-    price::Price,
     types::Type,
     value::Value,
 };
@@ -26,7 +28,7 @@ pub struct Overload {
     /// The type of its result.
     pub result: Type,
     /// What it costs.
-    pub price: Price,
+    pub cost_model: CostModel,
     /// What it does.
     pub run: Run,
 }
@@ -45,7 +47,7 @@ impl Functions {
         id: &'static str,
         params: &[Type],
         result: Type,
-        price: Price,
+        cost_model: CostModel,
         run: Run,
     ) {
         self.declare(
@@ -55,7 +57,7 @@ impl Functions {
                 member: false,
                 params: params.to_vec(),
                 result,
-                price,
+                cost_model,
                 run,
             },
         );
@@ -68,7 +70,7 @@ impl Functions {
         id: &'static str,
         params: &[Type],
         result: Type,
-        price: Price,
+        cost_model: CostModel,
         run: Run,
     ) {
         self.declare(
@@ -78,7 +80,7 @@ impl Functions {
                 member: true,
                 params: params.to_vec(),
                 result,
-                price,
+                cost_model,
                 run,
             },
         );

@@ -1,6 +1,6 @@
 //! From text to tokens.
 //! In: the text of an expression. Out: its tokens, and the characters that belong to none.
-//! Holds: every token knows where it begins; the last one is the end of the text.
+//! Guarantees: every token knows where it begins; the last one is the end of the text.
 
 use crate::source::{Issues, Offset};
 
@@ -28,7 +28,8 @@ pub(crate) struct Lexeme {
     pub(crate) at: Offset,
 }
 
-/// Longest first, so that the first match is the right one. The words among them are no identifiers.
+/// Longest first, so that the first match is the right one. The words among them are no
+/// identifiers.
 const SIGNS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!",
     "?", ":", "+", "*", "/", "%",
@@ -109,7 +110,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Moves behind the next token, or tells where what fits no token ends.
+    /// Moves behind the next token, or returns the end of what fits no token.
     fn token(&mut self) -> Result<Token, usize> {
         let begin = self.at;
         if let Some(token) = self.text_literal()? {
@@ -234,7 +235,8 @@ impl Lexer<'_> {
     }
 }
 
-/// Behind the closing quote, or behind the last character that could still have been part of the string.
+/// Behind the closing quote, or behind the last character that could still have been part of the
+/// string.
 fn end_of_single(chars: &[char], mut at: usize, quote: char, raw: bool) -> Result<usize, usize> {
     loop {
         match chars.get(at) {

@@ -1,8 +1,11 @@
-//! The Common Expression Language as Kubernetes speaks it: parsed, type-checked, priced and evaluated within bounds.
+//! The Common Expression Language as Kubernetes speaks it: parsed, type-checked, with estimated
+//! cost, and evaluated within bounds.
 //!
-//! Validation rules of custom resources and admission policies are written in CEL. This crate knows the language and the functions that
-//! Kubernetes adds to it; it knows nothing of requests, definitions or servers. It is a crate of its own so that this stays so: the API
-//! server depends on it, it depends on nothing of this repository, and what it may refer to is a parameter ([`Environment`]).
+//! Validation rules of custom resources and admission policies are written in CEL. This crate knows
+//! the language and the functions that Kubernetes adds to it; it knows nothing of requests,
+//! definitions or servers. It is a crate of its own so that this stays so: the API server depends
+//! on it, it depends on nothing of this repository, and what it may refer to is a parameter
+//! ([`Environment`]).
 //!
 //! ```
 //! use bellerophon_cel::{Environment, Type, Value};
@@ -13,11 +16,13 @@
 //! assert!(matches!(evaluation.value, Ok(Value::Bool(true))));
 //! ```
 //!
-//! Nothing an expression says can take more than its share: text, nesting and number of nodes are bounded when it is parsed, cost and memory
-//! when it runs. No stage recurses deeper than the tree, whose depth is bounded too; a deep one gets a stack of its own.
+//! Nothing an expression says can take more than its share: text, nesting and number of nodes are
+//! bounded when it is parsed, cost and memory when it runs. No stage recurses deeper than the tree,
+//! whose depth is bounded too; a deep one gets a stack of its own.
 
 mod ast; // the tree
 mod check; // types
+mod cost_model; // what calls cost
 mod data; // JSON as expressions see it
 mod environment; // what may be referred to
 mod equality; // same and less
@@ -31,22 +36,21 @@ mod macros; // loops
 mod parser; // tokens to tree
 mod pattern; // regular expressions as Go writes them
 mod plan; // tree to program
-mod price; // what calls cost
-mod room; // stacks for deep expressions
 mod run; // running a program
 mod shape; // what is known of data
 mod source; // text and issues
+mod stack; // stacks for deep expressions
 mod types; // types of expressions
 mod unescape; // what literals mean
 mod unify; // which types fit
 mod value; // values
 
+pub use cost_model::{CostModel, Range};
 pub use data::view;
 pub use environment::{CompileError, Environment, Program, check_grammar};
 pub use eval::{Failure, Meter};
 pub use function::{Functions, Overload, Run};
 pub use pattern::{Pattern, PatternSet};
-pub use price::{Price, Range};
 pub use run::Evaluation;
 pub use shape::{Field, ListOrder, Shape, ShapeKind, escape, is_identifier, unescape};
 pub use source::Issues;

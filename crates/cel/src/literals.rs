@@ -1,6 +1,8 @@
 //! Mistakes in literals that types do not show.
-//! In: a checked expression. Out: durations, timestamps and patterns that cannot be read, and lists of mixed types.
-//! Holds: what passes here never fails at run time for a reason that stood in the text all along.
+//! In: a checked expression. Out: durations, timestamps and patterns that cannot be read, and lists
+//! of mixed types.
+//! Guarantees: what passes here never fails at run time for a reason that stood in the text all
+//! along.
 
 use std::collections::HashSet;
 
@@ -15,7 +17,7 @@ use crate::{
 /// Checks the literals of an expression.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The errors with them.
 pub(crate) fn check(checked: &Checked) -> Result<(), Issues> {
     let mut issues = checked.parsed.issues();
     let exempt = inside_format(checked);
@@ -142,7 +144,8 @@ enum Mixed {
     TellAll,
 }
 
-/// Whether all types are the same. The checker has refused what cannot be; this refuses `dyn` next to something known.
+/// Whether all types are the same. The checker has refused what cannot be; this refuses `dyn` next
+/// to something known.
 fn alike<'a>(
     types: impl Iterator<Item = (Id, &'a Type)>,
     report: &mut dyn FnMut(Id, String),

@@ -1,15 +1,18 @@
 //! Macros: calls that become loops and tests before anything is checked.
 //! In: the target and arguments of a call. Out: the tree that stands for it.
-//! Holds: a macro never evaluates anything; what it makes is ordinary syntax, checked and priced as such.
+//! Guarantees: a macro never evaluates anything; what it makes is ordinary syntax, checked and
+//! estimated as such.
 
 use crate::{
-    ast::{ACCUMULATOR, ACCUMULATOR_OF_OLD, Call, Expr, Fold, Kind, Literal, Select, operator},
-    parser::{Maker, Stop},
+    ast::{
+        ACCUMULATOR, ACCUMULATOR_OF_OLD, Call, Comprehension, Expr, Kind, Literal, Select, operator,
+    },
+    parser::{AstBuilder, Stop},
 };
 
 /// Makes the tree for a call.
 pub(crate) type Expand =
-    for<'a, 'p> fn(&mut Maker<'a, 'p>, Option<Expr>, Vec<Expr>) -> Result<Expr, Stop>;
+    for<'a, 'p> fn(&mut AstBuilder<'a, 'p>, Option<Expr>, Vec<Expr>) -> Result<Expr, Stop>;
 
 /// The macro for a call, if it is that of one.
 pub(crate) fn find(function: &str, has_target: bool, args: usize) -> Option<Expand> {
@@ -18,34 +21,36 @@ pub(crate) fn find(function: &str, has_target: bool, args: usize) -> Option<Expa
     }
     Some(match (function, args) {
         ("all", 2) => {
-            |make, range, args| quantifier(make, Quantifier::All, range, args, Variables::One)
+            |builder, range, args| quantifier(builder, Quantifier::All, range, args, Variables::One)
         }
-        ("exists", 2) => {
-            |make, range, args| quantifier(make, Quantifier::Exists, range, args, Variables::One)
-        }
+        ("exists", 2) => |builder, range, args| {
+            quantifier(builder, Quantifier::Exists, range, args, Variables::One)
+        },
         ("exists_one", 2) => {
-            |make, range, args| quantifier(make, Quantifier::One, range, args, Variables::One)
+            |builder, range, args| quantifier(builder, Quantifier::One, range, args, Variables::One)
         }
         ("all", 3) => {
-            |make, range, args| quantifier(make, Quantifier::All, range, args, Variables::Two)
+            |builder, range, args| quantifier(builder, Quantifier::All, range, args, Variables::Two)
         }
-        ("exists", 3) => {
-            |make, range, args| quantifier(make, Quantifier::Exists, range, args, Variables::Two)
-        }
+        ("exists", 3) => |builder, range, args| {
+            quantifier(builder, Quantifier::Exists, range, args, Variables::Two)
+        },
         ("exists_one" | "existsOne", 3) => {
-            |make, range, args| quantifier(make, Quantifier::One, range, args, Variables::Two)
+            |builder, range, args| quantifier(builder, Quantifier::One, range, args, Variables::Two)
         }
         ("map", 2 | 3) => map,
         ("filter", 2) => filter,
         ("transformList", 3 | 4) => {
-            |make, range, args| transform(make, Transform::List, range, args)
+            |builder, range, args| transform(builder, Transform::List, range, args)
         }
-        ("transformMap", 3 | 4) => |make, range, args| transform(make, Transform::Map, range, args),
+        ("transformMap", 3 | 4) => {
+            |builder, range, args| transform(builder, Transform::Map, range, args)
+        }
         ("transformMapEntry", 3 | 4) => {
-            |make, range, args| transform(make, Transform::Entry, range, args)
+            |builder, range, args| transform(builder, Transform::Entry, range, args)
         }
-        ("optMap", 2) => |make, target, args| with_value(make, target, args, Wrap::Yes),
-        ("optFlatMap", 2) => |make, target, args| with_value(make, target, args, Wrap::No),
+        ("optMap", 2) => |builder, target, args| with_value(builder, target, args, Wrap::Yes),
+        ("optFlatMap", 2) => |builder, target, args| with_value(builder, target, args, Wrap::No),
         ("sortBy", 2) => sort_by,
         _ => return None,
     })
@@ -91,14 +96,14 @@ fn is_accumulator(name: &str) -> bool {
     name == ACCUMULATOR || name == ACCUMULATOR_OF_OLD
 }
 
-fn has(make: &mut Maker<'_, '_>, _: Option<Expr>, args: Vec<Expr>) -> Result<Expr, Stop> {
+fn has(builder: &mut AstBuilder<'_, '_>, _: Option<Expr>, args: Vec<Expr>) -> Result<Expr, Stop> {
     let [argument] = <[Expr; 1]>::try_from(args).expect("found by its number of arguments");
     match argument.kind {
-        Kind::Select(select) if !select.test => make.make(Kind::Select(Select {
+        Kind::Select(select) if !select.test => builder.builder(Kind::Select(Select {
             test: true,
             ..select
         })),
-        _ => make.refuse(&argument, "invalid argument to has() macro"),
+        _ => builder.refuse(&argument, "invalid argument to has() macro"),
     }
 }
 
@@ -111,7 +116,7 @@ struct Parts {
 }
 
 fn fold(
-    make: &mut Maker<'_, '_>,
+    builder: &mut AstBuilder<'_, '_>,
     range: Option<Expr>,
     (var, var2): (String, Option<String>),
     parts: Parts,
@@ -123,7 +128,7 @@ fn fold(
         step,
         result,
     } = parts;
-    make.make(Kind::Fold(Box::new(Fold {
+    builder.builder(Kind::Comprehension(Box::new(Comprehension {
         range,
         var,
         var2,
@@ -137,95 +142,98 @@ fn fold(
 
 /// The names of the loop variables among the first arguments, which are taken away.
 fn variables(
-    make: &mut Maker<'_, '_>,
+    builder: &mut AstBuilder<'_, '_>,
     args: &mut Vec<Expr>,
     count: Variables,
     no_name: &str,
 ) -> Result<Result<(String, Option<String>), Expr>, Stop> {
     let first = args.remove(0);
     let Some(name) = name_of(&first) else {
-        return Ok(Err(make.refuse(&first, no_name)?));
+        return Ok(Err(builder.refuse(&first, no_name)?));
     };
     let mut names = (name.to_owned(), None);
     if count == Variables::Two {
         let second = args.remove(0);
         let Some(name) = name_of(&second) else {
-            return Ok(Err(make.refuse(&second, no_name)?));
+            return Ok(Err(builder.refuse(&second, no_name)?));
         };
         if name == names.0 {
             return Ok(Err(
-                make.refuse(&second, format!("duplicate variable name: {name}"))?
+                builder.refuse(&second, format!("duplicate variable name: {name}"))?
             ));
         }
         if is_accumulator(name) {
-            return Ok(Err(make.refuse(&second, OVERWRITES)?));
+            return Ok(Err(builder.refuse(&second, OVERWRITES)?));
         }
         names.1 = Some(name.to_owned());
     }
     if is_accumulator(&names.0) {
-        return Ok(Err(make.refuse(&first, OVERWRITES)?));
+        return Ok(Err(builder.refuse(&first, OVERWRITES)?));
     }
     Ok(Ok(names))
 }
 
 fn quantifier(
-    make: &mut Maker<'_, '_>,
+    builder: &mut AstBuilder<'_, '_>,
     kind: Quantifier,
     range: Option<Expr>,
     mut args: Vec<Expr>,
     count: Variables,
 ) -> Result<Expr, Stop> {
-    let names = match variables(make, &mut args, count, "argument must be a simple name")? {
+    let names = match variables(builder, &mut args, count, "argument must be a simple name")? {
         Ok(names) => names,
         Err(refused) => return Ok(refused),
     };
     let test = args.remove(0);
-    let (accumulator, so_far) = (make.accumulator()?, make.accumulator()?);
+    let accumulator = builder.accumulator()?;
+    let so_far = builder.accumulator()?;
     let parts = match kind {
         Quantifier::All => Parts {
-            init: make.literal(Literal::Bool(true))?,
-            condition: make.call(operator::NOT_STRICTLY_FALSE, vec![so_far])?,
-            step: make.call(operator::AND, vec![accumulator, test])?,
-            result: make.accumulator()?,
+            init: builder.literal(Literal::Bool(true))?,
+            condition: builder.call(operator::NOT_STRICTLY_FALSE, vec![so_far])?,
+            step: builder.call(operator::AND, vec![accumulator, test])?,
+            result: builder.accumulator()?,
         },
         Quantifier::Exists => {
-            let not_yet = make.call(operator::NOT, vec![so_far])?;
+            let not_yet = builder.call(operator::NOT, vec![so_far])?;
             Parts {
-                init: make.literal(Literal::Bool(false))?,
-                condition: make.call(operator::NOT_STRICTLY_FALSE, vec![not_yet])?,
-                step: make.call(operator::OR, vec![accumulator, test])?,
-                result: make.accumulator()?,
+                init: builder.literal(Literal::Bool(false))?,
+                condition: builder.call(operator::NOT_STRICTLY_FALSE, vec![not_yet])?,
+                step: builder.call(operator::OR, vec![accumulator, test])?,
+                result: builder.accumulator()?,
             }
         }
         Quantifier::One => {
-            let (one, single) = (
-                make.literal(Literal::Int(1))?,
-                make.literal(Literal::Int(1))?,
-            );
-            let more = make.call(operator::ADD, vec![so_far, one])?;
-            let counted = make.accumulator()?;
+            let one = builder.literal(Literal::Int(1))?;
+            let single = builder.literal(Literal::Int(1))?;
+            let more = builder.call(operator::ADD, vec![so_far, one])?;
+            let counted = builder.accumulator()?;
             Parts {
-                init: make.literal(Literal::Int(0))?,
-                condition: make.literal(Literal::Bool(true))?,
-                step: make.call(operator::CONDITIONAL, vec![test, more, accumulator])?,
-                result: make.call(operator::EQUALS, vec![counted, single])?,
+                init: builder.literal(Literal::Int(0))?,
+                condition: builder.literal(Literal::Bool(true))?,
+                step: builder.call(operator::CONDITIONAL, vec![test, more, accumulator])?,
+                result: builder.call(operator::EQUALS, vec![counted, single])?,
             }
         }
     };
-    fold(make, range, names, parts)
+    fold(builder, range, names, parts)
 }
 
 /// `accumulator + [value]`, or the accumulator as it is where the filter says no.
-fn append(make: &mut Maker<'_, '_>, value: Expr, filter: Option<Expr>) -> Result<Parts, Stop> {
-    let accumulator = make.accumulator()?;
-    let items = make.list(vec![value])?;
-    let longer = make.call(operator::ADD, vec![accumulator, items])?;
-    let init = make.list(Vec::new())?;
-    gather(make, init, longer, filter)
+fn append(
+    builder: &mut AstBuilder<'_, '_>,
+    value: Expr,
+    filter: Option<Expr>,
+) -> Result<Parts, Stop> {
+    let accumulator = builder.accumulator()?;
+    let items = builder.list(vec![value])?;
+    let longer = builder.call(operator::ADD, vec![accumulator, items])?;
+    let init = builder.list(Vec::new())?;
+    gather(builder, init, longer, filter)
 }
 
 fn gather(
-    make: &mut Maker<'_, '_>,
+    builder: &mut AstBuilder<'_, '_>,
     init: Expr,
     longer: Expr,
     filter: Option<Expr>,
@@ -233,21 +241,25 @@ fn gather(
     let step = match filter {
         None => longer,
         Some(filter) => {
-            let same = make.accumulator()?;
-            make.call(operator::CONDITIONAL, vec![filter, longer, same])?
+            let same = builder.accumulator()?;
+            builder.call(operator::CONDITIONAL, vec![filter, longer, same])?
         }
     };
     Ok(Parts {
         init,
-        condition: make.literal(Literal::Bool(true))?,
+        condition: builder.literal(Literal::Bool(true))?,
         step,
-        result: make.accumulator()?,
+        result: builder.accumulator()?,
     })
 }
 
-fn map(make: &mut Maker<'_, '_>, range: Option<Expr>, mut args: Vec<Expr>) -> Result<Expr, Stop> {
+fn map(
+    builder: &mut AstBuilder<'_, '_>,
+    range: Option<Expr>,
+    mut args: Vec<Expr>,
+) -> Result<Expr, Stop> {
     let names = match variables(
-        make,
+        builder,
         &mut args,
         Variables::One,
         "argument is not an identifier",
@@ -256,18 +268,18 @@ fn map(make: &mut Maker<'_, '_>, range: Option<Expr>, mut args: Vec<Expr>) -> Re
         Err(refused) => return Ok(refused),
     };
     let value = args.pop().expect("found by its number of arguments");
-    let parts = append(make, value, args.pop())?;
-    fold(make, range, names, parts)
+    let parts = append(builder, value, args.pop())?;
+    fold(builder, range, names, parts)
 }
 
 fn filter(
-    make: &mut Maker<'_, '_>,
+    builder: &mut AstBuilder<'_, '_>,
     range: Option<Expr>,
     mut args: Vec<Expr>,
 ) -> Result<Expr, Stop> {
     let item = args[0].clone();
     let names = match variables(
-        make,
+        builder,
         &mut args,
         Variables::One,
         "argument is not an identifier",
@@ -275,18 +287,18 @@ fn filter(
         Ok(names) => names,
         Err(refused) => return Ok(refused),
     };
-    let parts = append(make, item, args.pop())?;
-    fold(make, range, names, parts)
+    let parts = append(builder, item, args.pop())?;
+    fold(builder, range, names, parts)
 }
 
 fn transform(
-    make: &mut Maker<'_, '_>,
+    builder: &mut AstBuilder<'_, '_>,
     kind: Transform,
     range: Option<Expr>,
     mut args: Vec<Expr>,
 ) -> Result<Expr, Stop> {
     let names = match variables(
-        make,
+        builder,
         &mut args,
         Variables::Two,
         "argument must be a simple name",
@@ -297,27 +309,33 @@ fn transform(
     let value = args.pop().expect("found by its number of arguments");
     let filter = args.pop();
     if let Transform::List = kind {
-        let parts = append(make, value, filter)?;
-        return fold(make, range, names, parts);
+        let parts = append(builder, value, filter)?;
+        return fold(builder, range, names, parts);
     }
-    let mut insert = vec![make.accumulator()?];
+    let mut insert = vec![builder.accumulator()?];
     if let Transform::Map = kind {
-        insert.push(make.ident(&names.0)?);
+        insert.push(builder.ident(&names.0)?);
     }
     insert.push(value);
-    let longer = make.call(operator::MAP_INSERT, insert)?;
-    let init = make.make(Kind::Map(Vec::new()))?;
-    let parts = gather(make, init, longer, filter)?;
-    fold(make, range, names, parts)
+    let longer = builder.call(operator::MAP_INSERT, insert)?;
+    let init = builder.builder(Kind::Map(Vec::new()))?;
+    let parts = gather(builder, init, longer, filter)?;
+    fold(builder, range, names, parts)
 }
 
 /// Names `value` inside `result`.
-fn bind(make: &mut Maker<'_, '_>, name: &str, value: Expr, result: Expr) -> Result<Expr, Stop> {
-    let range = make.list(Vec::new())?;
-    let condition = make.literal(Literal::Bool(false))?;
-    let step = make.ident(name)?;
-    let (var, accumulator) = ("#unused".to_owned(), name.to_owned());
-    make.make(Kind::Fold(Box::new(Fold {
+fn bind(
+    builder: &mut AstBuilder<'_, '_>,
+    name: &str,
+    value: Expr,
+    result: Expr,
+) -> Result<Expr, Stop> {
+    let range = builder.list(Vec::new())?;
+    let condition = builder.literal(Literal::Bool(false))?;
+    let step = builder.ident(name)?;
+    let var = "#unused".to_owned();
+    let accumulator = name.to_owned();
+    builder.builder(Kind::Comprehension(Box::new(Comprehension {
         range,
         var,
         var2: None,
@@ -331,7 +349,7 @@ fn bind(make: &mut Maker<'_, '_>, name: &str, value: Expr, result: Expr) -> Resu
 
 /// `target.hasValue() ? …target.value()… : optional.none()`.
 fn with_value(
-    make: &mut Maker<'_, '_>,
+    builder: &mut AstBuilder<'_, '_>,
     target: Option<Expr>,
     mut args: Vec<Expr>,
     wrap: Wrap,
@@ -343,13 +361,13 @@ fn with_value(
         } else {
             "optFlatMap"
         };
-        return make.refuse(
+        return builder.refuse(
             &args[0],
             format!("{function}() variable name must be a simple identifier"),
         );
     };
     let result = args.pop().expect("found by its number of arguments");
-    let again = make.copy(&target)?;
+    let again = builder.copy(&target)?;
     let member = |function: &str, target| {
         Kind::Call(Call {
             function: function.into(),
@@ -357,33 +375,37 @@ fn with_value(
             args: Vec::new(),
         })
     };
-    let test = make.make(member("hasValue", target))?;
-    let value = make.make(member("value", again))?;
-    let mut bound = bind(make, &name, value, result)?;
+    let test = builder.builder(member("hasValue", target))?;
+    let value = builder.builder(member("value", again))?;
+    let mut bound = bind(builder, &name, value, result)?;
     if wrap == Wrap::Yes {
-        bound = make.call("optional.of", vec![bound])?;
+        bound = builder.call("optional.of", vec![bound])?;
     }
-    let none = make.call("optional.none", Vec::new())?;
-    make.call(operator::CONDITIONAL, vec![test, bound, none])
+    let none = builder.call("optional.none", Vec::new())?;
+    builder.call(operator::CONDITIONAL, vec![test, bound, none])
 }
 
 /// Sorts a list by keys computed from its items.
-fn sort_by(make: &mut Maker<'_, '_>, target: Option<Expr>, args: Vec<Expr>) -> Result<Expr, Stop> {
+fn sort_by(
+    builder: &mut AstBuilder<'_, '_>,
+    target: Option<Expr>,
+    args: Vec<Expr>,
+) -> Result<Expr, Stop> {
     const INPUT: &str = "@__sortBy_input__";
     let target = target.expect("found by having a target");
     if matches!(
         target.kind,
         Kind::Literal(_) | Kind::Map(_) | Kind::Message(_)
     ) {
-        return make.refuse(&target, "sortBy can only be applied to a list, identifier, comprehension, call or select expression");
+        return builder.refuse(&target, "sortBy can only be applied to a list, identifier, comprehension, call or select expression");
     }
-    let input = make.ident(INPUT)?;
-    let keys = map(make, Some(input), args)?;
-    let input = make.ident(INPUT)?;
-    let sorted = make.make(Kind::Call(Call {
+    let input = builder.ident(INPUT)?;
+    let keys = map(builder, Some(input), args)?;
+    let input = builder.ident(INPUT)?;
+    let sorted = builder.builder(Kind::Call(Call {
         function: "@sortByAssociatedKeys".into(),
         target: Some(Box::new(input)),
         args: vec![keys],
     }))?;
-    bind(make, INPUT, target, sorted)
+    bind(builder, INPUT, target, sorted)
 }

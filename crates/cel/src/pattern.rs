@@ -1,7 +1,9 @@
 //! Regular expressions as Go writes them, matched by Rust's engine in linear time.
-//! In: the pattern of a schema or an expression. Out: whether a string matches, or Go's words for what is wrong with the pattern.
-//! Holds: a compiled pattern takes at most [`PROGRAM_BYTES_MAX`], all patterns of a [`PatternSet`] at most [`SET_BYTES_MAX`]; the two
-//! dialects differ only where [`Translation`] says.
+//! In: the pattern of a schema or an expression. Out: whether a string matches, or Go's words for
+//! the errors of the pattern.
+//! Guarantees: a compiled pattern takes at most [`PROGRAM_BYTES_MAX`], all patterns of a
+//! [`PatternSet`] at most [`SET_BYTES_MAX`]; the two dialects differ only where [`Translation`]
+//! says.
 
 use std::collections::HashMap;
 
@@ -41,8 +43,8 @@ pub struct PatternSet {
 }
 
 impl PatternSet {
-    /// Compiles a pattern. An invalid one is kept with its error. A pattern over the memory limit of
-    /// the set is invalid, and is not compiled.
+    /// Compiles a pattern. An invalid one is kept with its error. A pattern over the memory limit
+    /// of the set is invalid, and is not compiled.
     pub fn compile(&mut self, source: &str) -> Pattern {
         if let Some(pattern) = self.compiled.get(source) {
             return pattern.clone();
@@ -65,7 +67,7 @@ impl PatternSet {
 }
 
 impl Pattern {
-    /// What is wrong with the pattern, in Go's words.
+    /// The errors of the pattern, with the messages of Go.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
         self.compiled.as_ref().err().map(String::as_str)
@@ -82,7 +84,7 @@ impl Pattern {
 
 /// Why a pattern does not compile.
 enum BuildError {
-    /// What is wrong with it, in Go's words.
+    /// Its errors, with the messages of Go.
     Syntax(String),
     /// The program exceeds its memory limit.
     TooLarge,
@@ -99,8 +101,8 @@ impl BuildError {
     }
 }
 
-/// Compiles the pattern of a schema. The engines that allocate more than the program while they match are off: a schema may have
-/// thousands of patterns, each with its own memory for that.
+/// Compiles the pattern of a schema. The engines that allocate more than the program while they
+/// match are off: a schema may have thousands of patterns, each with its own memory for that.
 fn compile_program(source: &str, bytes_max: usize) -> Result<meta::Regex, BuildError> {
     let translated = Translation::of(source).map_err(BuildError::Syntax)?;
     if bytes_max == 0 {
@@ -122,7 +124,7 @@ fn compile_program(source: &str, bytes_max: usize) -> Result<meta::Regex, BuildE
 /// Compiles a pattern.
 ///
 /// # Errors
-/// What is wrong with it, in Go's words.
+/// Its errors, with the messages of Go.
 pub(crate) fn compile(source: &str) -> Result<Regex, String> {
     compile_within(source, PROGRAM_BYTES_MAX)
 }
@@ -177,8 +179,9 @@ fn in_go(source: &str, text: &str) -> String {
     }
 }
 
-/// A pattern on its way from Go's dialect to Rust's: `\d`, `\s`, `\w` and `\b` know ASCII only, `\Q…\E` quotes, a bracket inside a class
-/// is a plain character, and the set operators `&&`, `--` and `~~` do not exist.
+/// A pattern on its way from Go's dialect to Rust's: `\d`, `\s`, `\w` and `\b` know ASCII only,
+/// `\Q…\E` quotes, a bracket inside a class is a plain character, and the set operators `&&`, `--`
+/// and `~~` do not exist.
 struct Translation<'a> {
     source: &'a str,
     at: usize,

@@ -1,6 +1,8 @@
 //! From a checked expression to something that runs fast.
-//! In: the tree, its types and the functions each call may mean. Out: nodes with variables as numbers and constants computed.
-//! Holds: a plan does what the expression says and is charged what kube-apiserver charges for it.
+//! In: the tree, its types and the functions each call may mean. Out: nodes with variables as
+//! numbers and constants computed.
+//! Guarantees: a plan does what the expression says and is charged what kube-apiserver charges for
+//! it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -9,11 +11,11 @@ use ::regex::Regex;
 use crate::{
     ast::{self, Call, Expr, Kind, Literal, operator},
     check::{Checked, Meaning},
+    cost_model::CostModel,
     environment::Environment,
     eval::Meter,
     function::Overload,
     library::regex,
-    price::Price,
     types::Type,
     value::{Key, Map, Text, Value},
 };
@@ -62,7 +64,7 @@ pub(crate) enum Node {
     Call(Box<Invocation>),
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
-    Fold(Box<Fold>),
+    Comprehension(Box<Comprehension>),
     /// Names a value inside another.
     Bind(Box<[Node; 2]>),
 }
@@ -79,19 +81,20 @@ pub(crate) struct Invocation {
 }
 
 impl Invocation {
-    /// What the call costs. Which overload it is is known to cost rules only if there is but one that may fit.
-    pub(crate) fn price(&self) -> Price {
+    /// What the call costs. Which overload it is is known to cost rules only if there is but one
+    /// that may fit.
+    pub(crate) fn cost_model(&self) -> CostModel {
         match self.overloads.as_slice() {
-            [only] => only.price,
-            [first, ..] => first.price.by_name(),
-            [] => Price::Unit,
+            [only] => only.cost_model,
+            [first, ..] => first.cost_model.by_name(),
+            [] => CostModel::Unit,
         }
     }
 }
 
 /// A loop over a list or map.
 #[derive(Clone, Debug)]
-pub(crate) struct Fold {
+pub(crate) struct Comprehension {
     pub(crate) range: Node,
     /// Whether there is a second variable.
     pub(crate) two: bool,
@@ -101,7 +104,7 @@ pub(crate) struct Fold {
 /// What a loop makes.
 #[derive(Clone, Debug)]
 pub(crate) enum Gather {
-    /// A value that every round replaces.
+    /// A value that every iteration replaces.
     Reduce {
         init: Node,
         condition: Node,
@@ -166,7 +169,8 @@ pub(crate) fn plan(checked: &Checked, environment: &Environment) -> Result<Plan,
 struct Planner<'a> {
     checked: &'a Checked,
     environment: &'a Environment,
-    /// Names of loop variables, outermost first. The accumulator of a growing list has no place here.
+    /// Names of loop variables, outermost first. The accumulator of a growing list has no place
+    /// here.
     locals: Vec<String>,
     used: BTreeSet<String>,
 }
@@ -180,10 +184,8 @@ impl Planner<'_> {
                 if let Meaning::Name(name) = self.checked.meaning(expr.id) {
                     return self.name(expr, name);
                 }
-                let (operand, field) = (
-                    Box::new(self.node(&select.operand)?),
-                    select.field.as_str().into(),
-                );
+                let operand = Box::new(self.node(&select.operand)?);
+                let field = select.field.as_str().into();
                 if select.test {
                     Node::Test { operand, field }
                 } else {
@@ -216,14 +218,14 @@ impl Planner<'_> {
                 constant_map(&entries).map_or(Node::Map(entries), Node::Constant)
             }
             Kind::Message(name) => return Err(format!("unknown type: {name}")),
-            Kind::Fold(fold) if fold.is_binding() => {
+            Kind::Comprehension(fold) if fold.is_binding() => {
                 let value = self.node(&fold.init)?;
                 self.locals.push(fold.accumulator.clone());
                 let result = self.node(&fold.result);
                 self.locals.pop();
                 Node::Bind(Box::new([value, result?]))
             }
-            Kind::Fold(fold) => self.fold(fold)?,
+            Kind::Comprehension(fold) => self.fold(fold)?,
         })
     }
 
@@ -362,7 +364,7 @@ impl Planner<'_> {
         })))
     }
 
-    fn fold(&mut self, fold: &ast::Fold) -> Result<Node, String> {
+    fn fold(&mut self, fold: &ast::Comprehension) -> Result<Node, String> {
         let range = self.node(&fold.range)?;
         let two = fold.var2.is_some();
         let outside = self.locals.len();
@@ -372,7 +374,8 @@ impl Planner<'_> {
                 args,
                 is_map,
             }) => {
-                // The accumulator cannot be named by what the expression says, so it needs no place.
+                // The accumulator cannot be named by what the expression says, so it needs no
+                // place.
                 self.locals.push(fold.var.clone());
                 self.locals.extend(fold.var2.clone());
                 let filter = filter.map(|filter| self.node(filter)).transpose()?;
@@ -395,7 +398,8 @@ impl Planner<'_> {
                 self.locals.push(fold.accumulator.clone());
                 self.locals.push(fold.var.clone());
                 self.locals.extend(fold.var2.clone());
-                let (condition, step) = (self.node(&fold.condition)?, self.node(&fold.step)?);
+                let condition = self.node(&fold.condition)?;
+                let step = self.node(&fold.step)?;
                 self.locals.truncate(outside + 1);
                 Gather::Reduce {
                     init,
@@ -406,7 +410,11 @@ impl Planner<'_> {
             }
         };
         self.locals.truncate(outside);
-        Ok(Node::Fold(Box::new(Fold { range, two, gather })))
+        Ok(Node::Comprehension(Box::new(Comprehension {
+            range,
+            two,
+            gather,
+        })))
     }
 }
 
@@ -419,7 +427,7 @@ struct Growth<'a> {
 }
 
 /// The loops of `map`, `filter` and the like: `accumulator + [value]`, perhaps under a condition.
-fn growth(fold: &ast::Fold) -> Option<Growth<'_>> {
+fn growth(fold: &ast::Comprehension) -> Option<Growth<'_>> {
     if fold.accumulator != ast::ACCUMULATOR
         || !matches!(fold.init.kind, Kind::List(_) | Kind::Map(_))
     {

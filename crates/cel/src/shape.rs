@@ -1,6 +1,8 @@
 //! What is known of data before it is there.
-//! In: what a schema says. Out: the types that expressions see, sizes to price them by, and how JSON is read.
-//! Holds: fields are kept under their real names and found by the escaped ones that expressions write.
+//! In: what a schema says. Out: the types that expressions see, sizes for the cost estimate, and
+//! how JSON is read.
+//! Guarantees: fields are kept under their real names and found by the escaped ones that
+//! expressions write.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -120,7 +122,8 @@ impl Shape {
         }
     }
 
-    /// The same shape with a type name for every object in it: `name`, `name.field`, `name.@idx`, `name.@elem`. `name` has no dots.
+    /// The same shape with a type name for every object in it: `name`, `name.field`, `name.@idx`,
+    /// `name.@elem`. `name` has no dots.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.rename(name);
@@ -202,7 +205,8 @@ const WORDS: [&str; 21] = [
     "while",
 ];
 
-/// The name under which expressions find the field `name`; none when it holds characters that cannot be written.
+/// The name under which expressions find the field `name`; none when it holds characters that
+/// cannot be written.
 #[must_use]
 pub fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -237,7 +241,8 @@ pub fn unescape(escaped: &str) -> Option<String> {
     let mut rest = escaped;
     while let Some(open) = rest.find("__") {
         let after = &rest[open + 2..];
-        // The next pair of underscores closes the escape, if something without underscores stands between.
+        // The next pair of underscores closes the escape, if something without underscores stands
+        // between.
         let Some(close) = after
             .find('_')
             .filter(|at| *at > 0 && after[*at..].starts_with("__"))

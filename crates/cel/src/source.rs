@@ -1,6 +1,7 @@
-//! The text of an expression, and what is wrong with it.
-//! In: the text and places in it. Out: messages that show the line and point at the place, as kube-apiserver prints them.
-//! Holds: places count code points; messages come out in the order of their places.
+//! The text of an expression, and its errors.
+//! In: the text and places in it. Out: messages that show the line and point at the place, as
+//! kube-apiserver prints them.
+//! Guarantees: places count code points; messages come out in the order of their places.
 
 use std::fmt;
 
@@ -20,7 +21,8 @@ struct Issue {
     message: String,
 }
 
-/// What is wrong with an expression. Prints as kube-apiserver does: every problem with its line and a mark below the place.
+/// The errors of an expression. Prints as kube-apiserver does: every problem with its line and a
+/// mark below the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issues {
     source: Source,

@@ -1,6 +1,6 @@
 //! Types of expressions.
 //! In: names and parts. Out: types that print as kube-apiserver prints them in messages.
-//! Holds: a type is a value; two types are the same when they are equal.
+//! Guarantees: a type is a value; two types are the same when they are equal.
 
 use std::{fmt, sync::Arc};
 

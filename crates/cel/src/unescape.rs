@@ -1,11 +1,11 @@
 //! What a string or bytes literal means.
 //! In: the literal with its quotes and prefix. Out: its text or bytes.
-//! Holds: a literal that the lexer let through fails only on escapes that name no character.
+//! Guarantees: a literal that the lexer let through fails only on escapes that name no character.
 
 /// The text of a string literal.
 ///
 /// # Errors
-/// What is wrong with an escape, in the words of kube-apiserver.
+/// The errors of an escape, with the messages of kube-apiserver.
 pub(crate) fn string(literal: &str) -> Result<String, &'static str> {
     let (body, raw) = body(literal);
     if raw || !body.contains('\\') {
@@ -26,7 +26,7 @@ pub(crate) fn string(literal: &str) -> Result<String, &'static str> {
 /// The bytes of a bytes literal, given without its `b`.
 ///
 /// # Errors
-/// What is wrong with an escape, in the words of kube-apiserver.
+/// The errors of an escape, with the messages of kube-apiserver.
 pub(crate) fn bytes(literal: &str) -> Result<Vec<u8>, &'static str> {
     let (body, raw) = body(literal);
     if raw || !body.contains('\\') {

@@ -1,6 +1,8 @@
 //! Whether a value of one type may stand where another is wanted.
-//! In: two types and what type parameters stand for so far. Out: yes or no, and what parameters stand for now.
-//! Holds: a failed attempt changes nothing; no parameter ever stands for a type that contains it.
+//! In: two types and what type parameters stand for so far. Out: yes or no, and what parameters
+//! stand for now.
+//! Guarantees: a failed attempt changes nothing; no parameter ever stands for a type that contains
+//! it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -55,14 +57,14 @@ impl Substitutions {
 
     fn fits(&mut self, a: &Type, b: &Type) -> bool {
         if matches!(b, Type::Param(_)) {
-            match self.stand_for(a, b) {
-                Standing::Valid => return true,
-                Standing::Taken => return false,
-                Standing::Circular => {}
+            match self.bind(a, b) {
+                Binding::Valid => return true,
+                Binding::Taken => return false,
+                Binding::Circular => {}
             }
         }
         if matches!(a, Type::Param(_)) {
-            return matches!(self.stand_for(b, a), Standing::Valid);
+            return matches!(self.bind(b, a), Binding::Valid);
         }
         if a.is_dyn_or_error() || b.is_dyn_or_error() {
             return true;
@@ -89,28 +91,28 @@ impl Substitutions {
     }
 
     /// Lets `param` stand for `t`, if it may.
-    fn stand_for(&mut self, t: &Type, param: &Type) -> Standing {
+    fn bind(&mut self, t: &Type, param: &Type) -> Binding {
         if t == param {
-            return Standing::Valid;
+            return Binding::Valid;
         }
         if let Some(before) = self.find(param).cloned() {
             if *t == before {
-                return Standing::Valid;
+                return Binding::Valid;
             }
             if !self.fits(t, &before) {
-                return Standing::Taken;
+                return Binding::Taken;
             }
             let general = more_general(t, &before).clone();
             if self.is_absent(param, &general) {
                 self.add(param, general);
             }
-            return Standing::Valid;
+            return Binding::Valid;
         }
         if self.is_absent(param, t) {
             self.add(param, t.clone());
-            return Standing::Valid;
+            return Binding::Valid;
         }
-        Standing::Circular
+        Binding::Circular
     }
 
     /// Whether `param` occurs nowhere within `t`.
@@ -128,7 +130,8 @@ impl Substitutions {
         }
     }
 
-    /// `t` with parameters replaced by what they stand for; the free ones by `dyn` if `free` says so.
+    /// `t` with parameters replaced by what they stand for; the free ones by `dyn` if `free` says
+    /// so.
     pub(crate) fn apply(&self, t: &Type, free: Free) -> Type {
         if let Some(t) = self.find(t) {
             return self.apply(t, free);
@@ -154,7 +157,7 @@ pub(crate) enum Free {
     BecomeDyn,
 }
 
-enum Standing {
+enum Binding {
     Valid,
     /// The parameter stands for another type already.
     Taken,

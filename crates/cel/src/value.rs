@@ -1,6 +1,7 @@
 //! Values of expressions.
-//! In: literals, results of functions, and data that is only looked at. Out: what the next function gets.
-//! Holds: cloning a value is cheap; data is borrowed and never copied as a whole.
+//! In: literals, results of functions, and data that is only looked at. Out: what the next function
+//! gets.
+//! Guarantees: cloning a value is cheap; data is borrowed and never copied as a whole.
 
 use std::{any::Any, collections::BTreeMap, fmt, ops::Deref, sync::Arc};
 

@@ -100,7 +100,7 @@ impl RunningCluster {
         // Without controllers there is nothing to trace, and `bellerophon trace` says so by its
         // 404.
         let builder = if size.is_some() {
-            builder.page(trace::PATH, trace::endpoint(trace.clone(), clock))
+            builder.endpoint(trace::PATH, trace::endpoint(trace.clone(), clock))
         } else {
             builder
         };

@@ -2,6 +2,7 @@
 //!
 //! Input: the working tree. Output: findings with file, line, problem and fix.
 
+mod cycles; // import cycles between modules of a crate
 mod layers; // allowed dependencies between crates
 mod links; // relative links in Markdown
 mod modules; // every Rust file is declared
@@ -73,6 +74,7 @@ pub fn tidy(root: &Path) -> Result<Report, String> {
     let workspace = layers::Workspace::read(root)?;
     let mut problems = modules::undeclared(&tree, &workspace.roots);
     problems.extend(layers::forbidden(&workspace.edges));
+    problems.extend(cycles::cycles(&tree));
     problems.extend(tree.files.iter().flat_map(text::problems));
     problems.extend(tree.files.iter().flat_map(vocabulary::banned_terms));
     problems.extend(tree.files.iter().flat_map(|file| links::broken(file, root)));

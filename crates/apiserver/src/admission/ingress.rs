@@ -1,8 +1,9 @@
 //! An ingress without a class takes the default one.
+//! Mirrors the plugin DefaultIngressClass.
 
 use super::{Admission, storage::newest_default};
 use crate::{
-    kinds::{Fill, Look},
+    json_ext::{JsonDefaults, JsonExt},
     object::Object,
 };
 
@@ -10,9 +11,9 @@ const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 /// How ingresses named their class before it was a field.
 const CLASS: &str = "kubernetes.io/ingress.class";
 
-pub(super) fn admit(request: &Admission<'_>, ingress: &mut Object) {
+pub(super) fn mutate(request: &Admission<'_>, ingress: &mut Object) {
     let classless = || {
-        !ingress.body.part("spec").has("ingressClassName")
+        !ingress.body.field("spec").has("ingressClassName")
             && !ingress.meta.annotations.contains_key(CLASS)
     };
     if !request.creates("networking.k8s.io", "ingresses") || !classless() {

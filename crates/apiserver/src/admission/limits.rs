@@ -1,5 +1,8 @@
-//! Limit ranges: what containers of a namespace get when they ask for nothing, and how much they may ask for.
-//! Holds: amounts compare as Kubernetes compares them: in thousandths, or in whole units where those would not fit.
+//! Limit ranges: what containers of a namespace get when they ask for nothing, and how much they
+//! may ask for.
+//! Guarantees: amounts compare as Kubernetes compares them: in thousandths, or in whole units where
+//! those would not fit.
+//! Mirrors the plugin LimitRanger.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +11,14 @@ use serde_json::Value;
 use super::Admission;
 use crate::{
     error::ApiError,
-    kinds::{Fill, Look, Quantity},
+    json_ext::{JsonDefaults, JsonExt},
+    kinds::Quantity,
     object::Object,
     store::Scope,
 };
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
-/// Amounts up to this many units are told to the thousandth.
+/// Amounts up to this many units are printed in thousandths.
 const MILLI_MAX: i64 = i64::MAX / 1000;
 
 /// Amounts by resource.
@@ -22,7 +26,7 @@ pub(super) type Amounts = BTreeMap<String, Quantity>;
 
 /// Gives containers of a new pod the default requests and limits.
 pub(super) fn fill(request: &Admission<'_>, pod: &mut Object) {
-    if concerns(request) && request.call.target.resource.plural == "pods" {
+    if concerns(request) && request.attributes.resource.plural == "pods" {
         for range in ranges(request) {
             fill_from(&range, pod);
         }
@@ -33,25 +37,25 @@ pub(super) fn fill(request: &Admission<'_>, pod: &mut Object) {
 ///
 /// # Errors
 /// 403 with everything that one of the ranges does not allow.
-pub(super) fn check(request: &Admission<'_>, object: &Object) -> Result<(), ApiError> {
+pub(super) fn validate(request: &Admission<'_>, object: &Object) -> Result<(), ApiError> {
     if !concerns(request) {
         return Ok(());
     }
     for range in ranges(request) {
-        let limits = range.body.part("spec").list("limits");
-        let mut wrong: Vec<String> = match request.call.target.resource.plural.as_str() {
+        let limits = range.body.field("spec").list("limits");
+        let mut errors: Vec<String> = match request.attributes.resource.plural.as_str() {
             "pods" => limits
                 .iter()
-                .flat_map(|limit| judge_pod(limit, object))
+                .flat_map(|limit| validate_pod(limit, object))
                 .collect(),
             _ => limits
                 .iter()
-                .flat_map(|limit| judge_claim(limit, object))
+                .flat_map(|limit| validate_claim(limit, object))
                 .collect(),
         };
-        let mut told = BTreeSet::new();
-        wrong.retain(|why| told.insert(why.clone()));
-        match wrong.as_slice() {
+        let mut set = BTreeSet::new();
+        errors.retain(|why| set.insert(why.clone()));
+        match errors.as_slice() {
             [] => {}
             [one] => return Err(request.forbid(object, one.as_str())),
             many => return Err(request.forbid(object, format!("[{}]", many.join(", ")))),
@@ -63,7 +67,7 @@ pub(super) fn check(request: &Admission<'_>, object: &Object) -> Result<(), ApiE
 /// New pods, resized pods and claims count, unless they are going.
 fn concerns(request: &Admission<'_>) -> bool {
     let counted = request.creates("", "pods")
-        || request.writes_part("", "pods", "resize")
+        || request.writes_subresource("", "pods", "resize")
         || request.writes("", "persistentvolumeclaims");
     counted
         && request
@@ -82,7 +86,7 @@ fn fill_from(range: &Object, pod: &mut Object) {
     let container_limits = || {
         range
             .body
-            .part("spec")
+            .field("spec")
             .list("limits")
             .iter()
             .filter(|limit| limit.text("type") == "Container")
@@ -97,8 +101,9 @@ fn fill_from(range: &Object, pod: &mut Object) {
             })
             .collect::<BTreeMap<_, _>>()
     };
-    let (requests, limits) = (defaults("defaultRequest"), defaults("default"));
-    let mut told = Vec::new();
+    let requests = defaults("defaultRequest");
+    let limits = defaults("default");
+    let mut set = Vec::new();
     for (list, kind) in [
         ("containers", "container"),
         ("initContainers", "init container"),
@@ -112,7 +117,7 @@ fn fill_from(range: &Object, pod: &mut Object) {
                 let resources = container.map_at("resources");
                 let missing: Vec<&String> = defaults
                     .keys()
-                    .filter(|k| !resources.part(field).has(k))
+                    .filter(|k| !resources.field(field).has(k))
                     .collect();
                 for resource in &missing {
                     resources
@@ -125,38 +130,38 @@ fn fill_from(range: &Object, pod: &mut Object) {
                         .map(|s| s.as_str())
                         .collect::<Vec<_>>()
                         .join(", ");
-                    told.push(format!("{list} {word} for {kind} {name}"));
+                    set.push(format!("{list} {word} for {kind} {name}"));
                 }
             }
         }
     }
-    if !told.is_empty() {
+    if !set.is_empty() {
         pod.meta.annotations.insert(
             ANNOTATION.to_owned(),
-            format!("LimitRanger plugin set: {}", told.join("; ")),
+            format!("LimitRanger plugin set: {}", set.join("; ")),
         );
     }
 }
 
-fn judge_pod(limit: &Value, pod: &Object) -> Vec<String> {
+fn validate_pod(limit: &Value, pod: &Object) -> Vec<String> {
     match limit.text("type") {
         "Container" => {
-            let spec = pod.body.part("spec");
+            let spec = pod.body.field("spec");
             let containers = spec
                 .list("containers")
                 .iter()
                 .chain(spec.list("initContainers"));
             containers
                 .flat_map(|c| {
-                    judge(
+                    validate_limit(
                         limit,
-                        &amounts(c.part("resources"), "requests"),
-                        &amounts(c.part("resources"), "limits"),
+                        &amounts(c.field("resources"), "requests"),
+                        &amounts(c.field("resources"), "limits"),
                     )
                 })
                 .collect()
         }
-        "Pod" => judge(
+        "Pod" => validate_limit(
             limit,
             &pod_amounts(pod, "requests"),
             &pod_amounts(pod, "limits"),
@@ -165,11 +170,11 @@ fn judge_pod(limit: &Value, pod: &Object) -> Vec<String> {
     }
 }
 
-fn judge_claim(limit: &Value, claim: &Object) -> Vec<String> {
+fn validate_claim(limit: &Value, claim: &Object) -> Vec<String> {
     if limit.text("type") != "PersistentVolumeClaim" {
         return Vec::new();
     }
-    let requests = amounts(claim.body.part("spec").part("resources"), "requests");
+    let requests = amounts(claim.body.field("spec").field("resources"), "requests");
     let below = bounds(limit, "min").filter_map(|b| below_min(&b, &requests, &Amounts::new()));
     let above = bounds(limit, "max").filter_map(|b| match requests.get(b.resource) {
         None => Some(format!("{}.  No request is specified", b.head("maximum"))),
@@ -181,7 +186,7 @@ fn judge_claim(limit: &Value, claim: &Object) -> Vec<String> {
     below.chain(above).collect()
 }
 
-fn judge(limit: &Value, requests: &Amounts, limits: &Amounts) -> Vec<String> {
+fn validate_limit(limit: &Value, requests: &Amounts, limits: &Amounts) -> Vec<String> {
     let below = bounds(limit, "min").filter_map(|b| below_min(&b, requests, limits));
     let above = bounds(limit, "max").filter_map(|b| above_max(&b, requests, limits));
     let apart =
@@ -218,7 +223,7 @@ impl Bound<'_> {
 fn bounds<'a>(limit: &'a Value, field: &str) -> impl Iterator<Item = Bound<'a>> {
     let kind = limit.text("type");
     limit
-        .part(field)
+        .field(field)
         .as_object()
         .into_iter()
         .flatten()
@@ -299,16 +304,18 @@ fn amounts(resources: &Value, field: &str) -> Amounts {
         .collect()
 }
 
-/// What a pod as a whole asks for: its containers and sidecars together, or its greatest init container with the sidecars before it.
+/// What a pod as a whole asks for: its containers and sidecars together, or its greatest init
+/// container with the sidecars before it.
 pub(super) fn pod_amounts(pod: &Object, field: &str) -> Amounts {
-    let spec = pod.body.part("spec");
+    let spec = pod.body.field("spec");
     let mut together = Amounts::new();
     for container in spec.list("containers") {
-        add(&mut together, &amounts(container.part("resources"), field));
+        add(&mut together, &amounts(container.field("resources"), field));
     }
-    let (mut sidecars, mut greatest) = (Amounts::new(), Amounts::new());
+    let mut sidecars = Amounts::new();
+    let mut greatest = Amounts::new();
     for container in spec.list("initContainers") {
-        let own = amounts(container.part("resources"), field);
+        let own = amounts(container.field("resources"), field);
         let mut running = own.clone();
         add(&mut running, &sidecars);
         if container.text("restartPolicy") == "Always" {
@@ -318,7 +325,7 @@ pub(super) fn pod_amounts(pod: &Object, field: &str) -> Amounts {
         raise(&mut greatest, &running);
     }
     raise(&mut together, &greatest);
-    let whole = amounts(spec.part("resources"), field);
+    let whole = amounts(spec.field("resources"), field);
     together.extend(
         whole
             .into_iter()
@@ -350,7 +357,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::object;
+    use crate::kinds::test_support::object;
 
     #[test]
     fn defaults_fill_what_containers_leave_out() {
@@ -413,7 +420,7 @@ mod tests {
             limit["type"] = "Container".into();
             let pod = object(json!({"spec": {"containers": [{"resources": resources}]}}));
             assert_eq!(
-                judge_pod(&limit, &pod).join("; "),
+                validate_pod(&limit, &pod).join("; "),
                 why,
                 "{limit} {resources}"
             );

@@ -1,20 +1,21 @@
-//! Objects live in namespaces that exist and are not on their way out; some namespaces stay for ever.
+//! Objects live in namespaces that exist and are not on their way out; some namespaces stay for
+//! ever.
+//! Mirrors the plugin NamespaceLifecycle.
 
-use super::Admission;
+use super::{Admission, Attributes};
 use crate::{
     error::{ApiError, Cause, GroupResource},
     object::Object,
     store::ObjectKey,
-    verbs::Call,
 };
 
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// Refuses objects in a namespace that is missing, and new ones in a namespace that is terminating.
-pub(super) fn admit(request: &Admission<'_>, object: &Object) -> Result<(), ApiError> {
-    let resource = &request.call.target.resource;
-    let name = &request.call.target.namespace;
+pub(super) fn mutate(request: &Admission<'_>, object: &Object) -> Result<(), ApiError> {
+    let resource = request.attributes.resource;
+    let name = request.attributes.namespace;
     if !resource.namespaced || resource.group == "authorization.k8s.io" {
         return Ok(());
     }
@@ -25,11 +26,11 @@ pub(super) fn admit(request: &Admission<'_>, object: &Object) -> Result<(), ApiE
     else {
         return Err(ApiError::NotFound {
             resource: GroupResource::new("", "namespaces"),
-            name: name.clone(),
+            name: name.to_owned(),
         });
     };
     if request.old.is_some()
-        || request.call.part.is_some()
+        || !request.attributes.subresource.is_empty()
         || stored.field("status.phase") != "Terminating"
     {
         return Ok(());
@@ -49,15 +50,15 @@ pub(super) fn admit(request: &Admission<'_>, object: &Object) -> Result<(), ApiE
 }
 
 /// Refuses the deletion of a namespace that must stay.
-pub(super) fn admit_delete(call: &Call) -> Result<(), ApiError> {
-    let resource = &call.target.resource;
+pub(super) fn validate_delete(attributes: &Attributes<'_>) -> Result<(), ApiError> {
+    let resource = attributes.resource;
     if resource.group.is_empty()
         && resource.plural == "namespaces"
-        && IMMORTAL.contains(&call.target.name.as_str())
+        && IMMORTAL.contains(&attributes.name)
     {
         return Err(ApiError::forbidden(
             resource.group_resource(),
-            call.target.name.as_str(),
+            attributes.name,
             "this namespace may not be deleted",
         ));
     }

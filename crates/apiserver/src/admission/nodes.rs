@@ -1,9 +1,12 @@
-//! Nodes: a new one is not ready, a pod made on one takes its topology, and a pod grows only as far as its node allows.
+//! Nodes: a new one is not ready, a pod made on one takes its topology, and a pod grows only as far
+//! as its node allows.
+//! Mirrors the plugins TaintNodesByCondition and PodTopologyLabels.
 
 use super::{Admission, limits::pod_amounts};
 use crate::{
     error::{ApiError, Cause},
-    kinds::{self, Look, Quantity, binding::topology_labels},
+    json_ext::JsonExt,
+    kinds::{self, Quantity, binding::topology_labels},
     object::Object,
 };
 
@@ -28,12 +31,12 @@ pub(super) fn label_by_topology(request: &Admission<'_>, pod: &mut Object) {
 ///
 /// # Errors
 /// 403 with the reason as cause.
-pub(super) fn confirm_resize(request: &Admission<'_>, pod: &Object) -> Result<(), ApiError> {
+pub(super) fn validate_resize(request: &Admission<'_>, pod: &Object) -> Result<(), ApiError> {
     let name = pod.str_at("spec.nodeName");
     let unchanged = request
         .old
         .is_none_or(|old| old.meta.generation == pod.meta.generation);
-    if !request.writes_part("", "pods", "resize") || name.is_empty() || unchanged {
+    if !request.writes_subresource("", "pods", "resize") || name.is_empty() || unchanged {
         return Ok(());
     }
     let Some(node) = request.look_up("/nodes", "", name) else {
@@ -53,8 +56,8 @@ pub(super) fn confirm_resize(request: &Admission<'_>, pod: &Object) -> Result<()
     let amount = |resource: &str| requested.get(resource).copied().unwrap_or(Quantity::ZERO);
     let room = |resource: &str| {
         node.body
-            .part("status")
-            .part("allocatable")
+            .field("status")
+            .field("allocatable")
             .get(resource)
             .and_then(Quantity::of)
             .unwrap_or(Quantity::ZERO)

@@ -7,16 +7,20 @@ use crate::{
     object::Object,
 };
 
-/// Refuses roles and bindings through which their writer would gain rights.
+/// Refuses roles and bindings through which their writer would gain permissions.
 ///
 /// # Errors
 /// 403 with what is missing, or 404 for a binding to a role that does not exist.
-pub(super) fn admit(request: &Admission<'_>, object: &Object) -> Result<(), ApiError> {
-    let resource = &request.call.target.resource;
+pub(super) fn mutate(request: &Admission<'_>, object: &Object) -> Result<(), ApiError> {
+    let resource = request.attributes.resource;
     match Source::of_policy(&resource.group, &resource.plural) {
-        Some(source) => {
-            confirm_no_escalation(&request.call.user, source, object, request.old, request.api)
-        }
+        Some(source) => confirm_no_escalation(
+            request.attributes.user,
+            source,
+            object,
+            request.old,
+            request.api,
+        ),
         None => Ok(()),
     }
 }

@@ -1,9 +1,10 @@
 //! A pod takes the priority of its class; without a class, that of the default class or none.
+//! Mirrors the plugin Priority.
 
 use super::Admission;
 use crate::{
     error::ApiError,
-    kinds::{Fill, Look},
+    json_ext::{JsonDefaults, JsonExt},
     object::Object,
     store::Scope,
 };
@@ -14,13 +15,13 @@ const CLASSES: &str = "scheduling.k8s.io/priorityclasses";
 ///
 /// # Errors
 /// 403 for a class that does not exist, or for other values than those of the class.
-pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(), ApiError> {
+pub(super) fn mutate(request: &Admission<'_>, pod: &mut Object) -> Result<(), ApiError> {
     if !request.writes("", "pods") {
         return Ok(());
     }
     if let Some(old) = request.old {
         for field in ["priority", "preemptionPolicy"] {
-            if let Some(value) = old.body.part("spec").get_set(field) {
+            if let Some(value) = old.body.field("spec").get_set(field) {
                 pod.section("spec").default_to(field, value.clone());
             }
         }
@@ -44,7 +45,7 @@ pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(), Api
     let policy = class.as_ref().map_or("PreemptLowerPriority", |class| {
         class.body.text("preemptionPolicy")
     });
-    let spec = pod.body.part("spec");
+    let spec = pod.body.field("spec");
     let computed = "must not be provided in pod spec; priority admission controller computed";
     if let Some(given) = spec.int("priority").filter(|given| *given != priority) {
         let why = format!(
@@ -53,7 +54,7 @@ pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(), Api
         return Err(request.forbid(pod, why));
     }
     if let Some(given) = spec
-        .part("preemptionPolicy")
+        .field("preemptionPolicy")
         .as_str()
         .filter(|given| !policy.is_empty() && *given != policy)
     {
@@ -77,7 +78,7 @@ pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(), Api
 ///
 /// # Errors
 /// 403 for a second one.
-pub(super) fn confirm(request: &Admission<'_>, class: &Object) -> Result<(), ApiError> {
+pub(super) fn validate(request: &Admission<'_>, class: &Object) -> Result<(), ApiError> {
     if !request.writes("scheduling.k8s.io", "priorityclasses")
         || !class.body.is_true("globalDefault")
     {

@@ -1,11 +1,13 @@
 //! A pod of a runtime class takes the overhead and the placement of its runtime.
+//! Mirrors the plugin RuntimeClass.
 
 use serde_json::Value;
 
 use super::{Admission, tolerations};
 use crate::{
     error::ApiError,
-    kinds::{Fill, Look, Quantity},
+    json_ext::{JsonDefaults, JsonExt},
+    kinds::Quantity,
     object::Object,
 };
 
@@ -13,7 +15,7 @@ use crate::{
 ///
 /// # Errors
 /// 403 for a class that does not exist, or that the pod contradicts.
-pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(), ApiError> {
+pub(super) fn mutate(request: &Admission<'_>, pod: &mut Object) -> Result<(), ApiError> {
     let Some(class) = class_of(request, pod)? else {
         return Ok(());
     };
@@ -24,17 +26,17 @@ pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(), Api
 ///
 /// # Errors
 /// 403 for any other.
-pub(super) fn confirm(request: &Admission<'_>, pod: &Object) -> Result<(), ApiError> {
+pub(super) fn validate(request: &Admission<'_>, pod: &Object) -> Result<(), ApiError> {
     if !request.creates("", "pods") {
         return Ok(());
     }
     let class = class_of(request, pod)?;
-    let given = pod.body.part("spec").part("overhead");
+    let given = pod.body.field("spec").field("overhead");
     match class
         .as_ref()
         .and_then(|class| class.body.get_set("overhead"))
     {
-        Some(overhead) if same_amounts(overhead.part("podFixed"), given) => Ok(()),
+        Some(overhead) if same_amounts(overhead.field("podFixed"), given) => Ok(()),
         Some(_) => Err(request.forbid(pod, MISMATCH)),
         None if given.is_null() => Ok(()),
         None => Err(request.forbid(
@@ -49,8 +51,8 @@ const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass'
 fn class_of(request: &Admission<'_>, pod: &Object) -> Result<Option<Object>, ApiError> {
     let Some(name) = pod
         .body
-        .part("spec")
-        .part("runtimeClassName")
+        .field("spec")
+        .field("runtimeClassName")
         .as_str()
         .filter(|_| request.creates("", "pods"))
     else {
@@ -68,8 +70,8 @@ fn class_of(request: &Admission<'_>, pod: &Object) -> Result<Option<Object>, Api
 fn complete(pod: &mut Object, class: &Object) -> Result<(), String> {
     let spec = pod.section("spec");
     if let Some(overhead) = class.body.get_set("overhead") {
-        let fixed = overhead.part("podFixed");
-        if !spec.is_empty_at("overhead") && !same_amounts(fixed, spec.part("overhead")) {
+        let fixed = overhead.field("podFixed");
+        if !spec.is_empty_at("overhead") && !same_amounts(fixed, spec.field("overhead")) {
             return Err(MISMATCH.into());
         }
         if !fixed.is_null() {
@@ -81,10 +83,8 @@ fn complete(pod: &mut Object, class: &Object) -> Result<(), String> {
     };
     for (key, wanted) in scheduling.entries("nodeSelector") {
         let selector = spec.map_at("nodeSelector");
-        let (wanted, given) = (
-            wanted.as_str().unwrap_or_default(),
-            selector.part(key).as_str(),
-        );
+        let wanted = wanted.as_str().unwrap_or_default();
+        let given = selector.field(key).as_str();
         if let Some(given) = given.filter(|given| *given != wanted) {
             return Err(format!(
                 "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {given}"
@@ -116,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::object;
+    use crate::kinds::test_support::object;
 
     #[test]
     fn pod_takes_overhead_and_placement_of_its_runtime() {

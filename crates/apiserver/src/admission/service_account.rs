@@ -1,5 +1,7 @@
-//! Pods run as somebody: an account of their namespace, whose token they find in a volume.
-//! Holds: a pod is stored only with an account that exists, or as the mirror of one that a kubelet made by itself.
+//! Pods run as a service account of their namespace, whose token they find in a volume.
+//! Guarantees: a pod is stored only with an account that exists, or as the mirror of one that a
+//! kubelet made by itself.
+//! Mirrors the plugin ServiceAccount.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,7 +10,7 @@ use serde_json::{Value, json};
 use super::Admission;
 use crate::{
     error::ApiError,
-    kinds::{Fill, Look},
+    json_ext::{JsonDefaults, JsonExt},
     object::Object,
 };
 
@@ -22,14 +24,14 @@ const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 const VOLUME_PREFIX: &str = "kube-api-access-";
 const VOLUME_SUFFIX_LEN: usize = 5;
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// An hour and a little, so that tokens meant for an hour are told from those of pods.
+/// An hour and a little, so that tokens meant for an hour are distinguished from those of pods.
 const TOKEN_SECONDS: i64 = 60 * 60 + 7;
 
 /// Gives a new pod its account, the account's token and pull secrets.
 ///
 /// # Errors
 /// 403 for an account that does not exist.
-pub(super) async fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(), ApiError> {
+pub(super) async fn mutate(request: &Admission<'_>, pod: &mut Object) -> Result<(), ApiError> {
     if !request.creates("", "pods") || pod.meta.annotations.contains_key(MIRROR) {
         return Ok(());
     }
@@ -40,7 +42,8 @@ pub(super) async fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(
         let _waited = tokio::time::timeout(DEFAULT_WAIT, default_account(request)).await;
     }
     let account = account_of(request, pod)?;
-    let (name, spec) = (account.meta.name.as_str(), pod.section("spec"));
+    let name = account.meta.name.as_str();
+    let spec = pod.section("spec");
     spec.insert("serviceAccount".into(), name.into());
     let automount = [
         spec.get_set("automountServiceAccountToken"),
@@ -72,19 +75,19 @@ pub(super) async fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(
 ///
 /// # Errors
 /// 403 for secrets that the account does not list, and for mirror pods that need an account.
-pub(super) fn confirm(request: &Admission<'_>, pod: &Object) -> Result<(), ApiError> {
+pub(super) fn validate(request: &Admission<'_>, pod: &Object) -> Result<(), ApiError> {
     let containers: &[(&str, &str)] = if request.creates("", "pods") {
         &[
             ("initContainers", "init container"),
             ("containers", "container"),
         ]
-    } else if request.writes_part("", "pods", "ephemeralcontainers") {
+    } else if request.writes_subresource("", "pods", "ephemeralcontainers") {
         &[("ephemeralContainers", "ephemeral container")]
     } else {
         return Ok(());
     };
     if request.old.is_none() && pod.meta.annotations.contains_key(MIRROR) {
-        return judge_mirror(pod).map_err(|why| request.forbid(pod, why));
+        return validate_mirror(pod).map_err(|why| request.forbid(pod, why));
     }
     if pod.str_at("spec.serviceAccountName").is_empty() {
         let why = format!(
@@ -103,7 +106,7 @@ pub(super) fn confirm(request: &Admission<'_>, pod: &Object) -> Result<(), ApiEr
     {
         return Ok(());
     }
-    judge_secrets(pod, &account, containers, request.old.is_none())
+    validate_secrets(pod, &account, containers, request.old.is_none())
         .map_err(|why| request.forbid(pod, why))
 }
 
@@ -122,7 +125,8 @@ async fn default_account(request: &Admission<'_>) {
 }
 
 fn account_of(request: &Admission<'_>, pod: &Object) -> Result<Object, ApiError> {
-    let (namespace, name) = (request.namespace(), pod.str_at("spec.serviceAccountName"));
+    let namespace = request.namespace();
+    let name = pod.str_at("spec.serviceAccountName");
     request.look_up("/serviceaccounts", namespace, name).ok_or_else(|| {
         let why = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
         request.forbid(pod, why)
@@ -168,8 +172,8 @@ fn is_true(text: &str) -> bool {
 }
 
 /// The mirror of a pod that a kubelet runs by itself has nothing of the cluster.
-fn judge_mirror(pod: &Object) -> Result<(), String> {
-    let spec = pod.body.part("spec");
+fn validate_mirror(pod: &Object) -> Result<(), String> {
+    let spec = pod.body.field("spec");
     if !spec.text("serviceAccountName").is_empty() {
         return Err("a mirror pod may not reference service accounts".into());
     }
@@ -179,7 +183,7 @@ fn judge_mirror(pod: &Object) -> Result<(), String> {
     let in_containers = containers.flat_map(secrets_of).next().is_some();
     let in_volumes = spec.list("volumes").iter().any(|v| {
         v.has("secret")
-            || v.part("projected")
+            || v.field("projected")
                 .list("sources")
                 .iter()
                 .any(|s| s.has("secret"))
@@ -190,7 +194,7 @@ fn judge_mirror(pod: &Object) -> Result<(), String> {
     let sources = spec
         .list("volumes")
         .iter()
-        .flat_map(|v| v.part("projected").list("sources"));
+        .flat_map(|v| v.field("projected").list("sources"));
     if sources
         .into_iter()
         .any(|source| source.has("serviceAccountToken"))
@@ -203,7 +207,7 @@ fn judge_mirror(pod: &Object) -> Result<(), String> {
 /// Where a container refers to a secret: how the message names the place, and the secret.
 fn secrets_of(container: &Value) -> impl Iterator<Item = (String, &str)> {
     let env = container.list("env").iter().filter_map(|e| {
-        let secret = e.part("valueFrom").get_set("secretKeyRef")?;
+        let secret = e.field("valueFrom").get_set("secretKeyRef")?;
         Some((format!("envVar {}", e.text("name")), secret.text("name")))
     });
     let env_from = container
@@ -213,13 +217,14 @@ fn secrets_of(container: &Value) -> impl Iterator<Item = (String, &str)> {
     env.chain(env_from)
 }
 
-fn judge_secrets(
+fn validate_secrets(
     pod: &Object,
     account: &Object,
     containers: &[(&str, &str)],
     whole: bool,
 ) -> Result<(), String> {
-    let (spec, owner) = (pod.body.part("spec"), &account.meta.name);
+    let spec = pod.body.field("spec");
+    let owner = &account.meta.name;
     let names = |list: &str| -> BTreeSet<&str> {
         let references = account.body.list(list).iter();
         references.map(|reference| reference.text("name")).collect()
@@ -271,7 +276,7 @@ fn judge_secrets(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::object;
+    use crate::kinds::test_support::object;
 
     #[test]
     fn token_is_mounted_where_nothing_is_in_its_place() {
@@ -359,7 +364,7 @@ mod tests {
             ),
         ];
         for (spec, why) in cases {
-            let said = judge_secrets(
+            let said = validate_secrets(
                 &object(json!({ "spec": spec })),
                 &account,
                 &containers,

@@ -1,4 +1,6 @@
-//! Requests for certificates: who asks is written down, and approving and signing need a right for the signer.
+//! Requests for certificates: who asks is written down, and approving and signing need a right for
+//! the signer.
+//! Mirrors the plugins CertificateApproval and CertificateSigning.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use x509_parser::{certification_request::X509CertificationRequest, pem::Pem, prelude::FromDer};
@@ -7,7 +9,8 @@ use super::Admission;
 use crate::{
     auth::{self, Attributes, Target},
     error::ApiError,
-    kinds::{self, Look, same},
+    json_ext::{JsonExt, same},
+    kinds,
     object::Object,
 };
 
@@ -19,15 +22,16 @@ const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Writes down who asks.
 pub(super) fn record(request: &Admission<'_>, object: &mut Object) {
     if request.creates(GROUP, REQUESTS) {
-        kinds::record_requester(object, &request.call.user);
+        kinds::record_requester(object, request.attributes.user);
     }
 }
 
-/// Refuses approvals and certificates by those without a right for the signer, and requests for the group that may do everything.
+/// Refuses approvals and certificates by those without a right for the signer, and requests for the
+/// group that may do everything.
 ///
 /// # Errors
 /// 403.
-pub(super) fn confirm(request: &Admission<'_>, object: &Object) -> Result<(), ApiError> {
+pub(super) fn validate(request: &Admission<'_>, object: &Object) -> Result<(), ApiError> {
     if request.creates(GROUP, REQUESTS) {
         return refuse_masters(request, object);
     }
@@ -37,13 +41,13 @@ pub(super) fn confirm(request: &Admission<'_>, object: &Object) -> Result<(), Ap
     let signer = old.str_at("spec.signerName");
     let unchanged = |field| {
         same(
-            object.body.part("status").part(field),
-            old.body.part("status").part(field),
+            object.body.field("status").field(field),
+            old.body.field("status").field(field),
         )
     };
-    let verb = if request.writes_part(GROUP, REQUESTS, "approval") {
+    let verb = if request.writes_subresource(GROUP, REQUESTS, "approval") {
         "approve"
-    } else if request.writes_part(GROUP, REQUESTS, "status")
+    } else if request.writes_subresource(GROUP, REQUESTS, "status")
         && !(unchanged("certificate") && unchanged("conditions"))
     {
         "sign"
@@ -74,7 +78,7 @@ fn may(request: &Admission<'_>, verb: &str, signer: &str) -> bool {
             };
             auth::authorize(
                 &Attributes {
-                    user: &request.call.user,
+                    user: request.attributes.user,
                     verb,
                     target,
                 },

@@ -1,9 +1,12 @@
-//! Volumes and claims: default classes, protection while they are in use, and which claims may grow.
+//! Volumes and claims: default classes, protection while they are in use, and which claims may
+//! grow. Mirrors the plugins DefaultStorageClass, StorageObjectInUseProtection and
+//! PersistentVolumeClaimResize.
 
 use super::Admission;
 use crate::{
     error::ApiError,
-    kinds::{Fill, Look, Quantity},
+    json_ext::{JsonDefaults, JsonExt},
+    kinds::Quantity,
     object::Object,
     store::Scope,
 };
@@ -37,7 +40,7 @@ pub(super) fn default_class(request: &Admission<'_>, claim: &mut Object) {
     }
 }
 
-/// New volumes and claims stay until whoever uses them lets go.
+/// New volumes and claims get the finalizers that protect them while they are in use.
 pub(super) fn protect(request: &Admission<'_>, object: &mut Object) {
     for (group, plural, finalizer) in PROTECTED {
         if request.creates(group, plural) && !object.meta.finalizers.iter().any(|f| f == finalizer)
@@ -51,7 +54,7 @@ pub(super) fn protect(request: &Admission<'_>, object: &mut Object) {
 ///
 /// # Errors
 /// 403 for others.
-pub(super) fn confirm_growth(request: &Admission<'_>, claim: &Object) -> Result<(), ApiError> {
+pub(super) fn validate_expansion(request: &Admission<'_>, claim: &Object) -> Result<(), ApiError> {
     let Some(old) = request
         .old
         .filter(|_| request.writes("", "persistentvolumeclaims"))
@@ -93,7 +96,7 @@ fn class_of(claim: &Object) -> Option<&str> {
 /// The name of the class marked as default; of several the newest counts.
 pub(super) fn newest_default(
     request: &Admission<'_>,
-    shelf: &str,
+    collection: &str,
     marks: &[&str],
 ) -> Option<String> {
     let is_default = |class: &Object| {
@@ -106,7 +109,7 @@ pub(super) fn newest_default(
         })
     };
     let mut classes: Vec<Object> = request
-        .list(shelf, Scope::All)
+        .list(collection, Scope::All)
         .into_iter()
         .filter(is_default)
         .collect();

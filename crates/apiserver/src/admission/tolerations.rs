@@ -1,11 +1,12 @@
 //! Pods bear a node that is not ready or unreachable for five minutes, unless they say otherwise.
+//! Mirrors the plugin DefaultTolerationSeconds.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
 use super::Admission;
-use crate::{kinds::Look, object::Object};
+use crate::{json_ext::JsonExt, object::Object};
 
 const BORNE: [&str; 2] = [
     "node.kubernetes.io/not-ready",
@@ -13,7 +14,7 @@ const BORNE: [&str; 2] = [
 ];
 const SECONDS: i64 = 300;
 
-pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) {
+pub(super) fn mutate(request: &Admission<'_>, pod: &mut Object) {
     if request.writes("", "pods") {
         complete(pod);
     }
@@ -64,10 +65,8 @@ pub(super) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
 
 /// Whether whatever `narrow` bears, `wide` bears too.
 fn covers(wide: &Value, narrow: &Value) -> bool {
-    let (exists, any_key) = (
-        wide.text("operator") == "Exists",
-        wide.text("key").is_empty(),
-    );
+    let exists = wide.text("operator") == "Exists";
+    let any_key = wide.text("key").is_empty();
     let shorter = || match wide.int("tolerationSeconds") {
         Some(seconds) => narrow
             .int("tolerationSeconds")
@@ -91,7 +90,7 @@ fn covers(wide: &Value, narrow: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::object;
+    use crate::kinds::test_support::object;
 
     #[test]
     fn pod_bears_unreachable_nodes_unless_it_says_otherwise() {
@@ -136,11 +135,9 @@ mod tests {
                 second.as_array().expect("a list"),
             )
         };
-        let (any, a, b) = (
-            json!({"operator": "Exists"}),
-            json!({"key": "a", "value": "1"}),
-            json!({"key": "b", "operator": "Exists"}),
-        );
+        let any = json!({"operator": "Exists"});
+        let a = json!({"key": "a", "value": "1"});
+        let b = json!({"key": "b", "operator": "Exists"});
         assert_eq!(keys(json!([a, b]), json!([b])), [a.clone(), b.clone()]);
         assert_eq!(keys(json!([a]), json!([any, b])), [any]);
         let short = json!({"key": "b", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});

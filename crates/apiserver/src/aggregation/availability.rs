@@ -13,7 +13,7 @@ use crate::{
     api::Api,
     auth::{MASTERS, User},
     connect::Connector,
-    kinds::Look as _,
+    json_ext::JsonExt as _,
     object::{Object, Time},
     registry::RemoteVersion,
 };
@@ -158,7 +158,7 @@ impl Aggregator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::object;
+    use crate::kinds::test_support::object;
 
     #[test]
     fn transition_time_changes_with_the_status_only() {

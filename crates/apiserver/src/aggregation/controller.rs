@@ -16,11 +16,11 @@ use crate::{
     api::Api,
     connect::Connector,
     error::ApiError,
+    managed_fields::Tracker,
     object::Object,
-    ownership::Tracker,
     registry::RemoteVersion,
     store::{ObjectKey, Scope, StoreWatch},
-    write::Change,
+    write::{self, Change},
 };
 
 /// How often an available server is checked.
@@ -121,7 +121,7 @@ impl Aggregator {
                 remotes.collect()
             });
         }
-        if let Err(error) = api.set_available(remote, &availability).await {
+        if let Err(error) = set_available(api, remote, &availability).await {
             // It was deleted meanwhile, or the next check writes the condition.
             let api_service = remote.api_service();
             tracing::debug!(%api_service, ?error, "cannot write the condition of an APIService");
@@ -142,44 +142,44 @@ fn watches(api: &Api, mut namespaces: Vec<String>, since: u64) -> Vec<StoreWatch
         .collect()
 }
 
-impl Api {
-    /// Writes the condition of an APIService, if it differs.
-    async fn set_available(
-        &self,
-        remote: &RemoteVersion,
-        availability: &Availability,
-    ) -> Result<(), ApiError> {
-        let resource = self.registry.catalog().find(GROUP, "v1", PLURAL);
-        let resource = resource.expect("APIServices are built in");
-        let name = remote.api_service();
-        let key = ObjectKey::new("", &name);
-        let missing = || ApiError::NotFound {
-            resource: resource.group_resource(),
-            name: name.clone(),
-        };
-        let now = self.clock.now();
-        let stored = self.store.get(&resource.shelf, &key).ok_or_else(missing)?;
-        let stored = resource.read(&stored);
-        let mut changed = stored.clone();
-        availability.set(&mut changed, now);
-        if stored.body == changed.body {
-            return Ok(());
-        }
-        let tracker = Tracker {
-            catalog: self.registry.catalog(),
-            resource: &resource,
-            part: "status",
-            manager: MANAGER.to_owned(),
-            now,
-        };
-        let edit = |old: Option<&Object>| {
-            let mut new = old.cloned().ok_or_else(missing)?;
-            availability.set(&mut new, now);
-            tracker.update(old, &mut new);
-            Ok(new)
-        };
-        self.update(&resource, &key, Change::status(), false, None, edit)
-            .await?;
-        Ok(())
+/// Writes the condition of an APIService, if it differs.
+async fn set_available(
+    api: &Api,
+    remote: &RemoteVersion,
+    availability: &Availability,
+) -> Result<(), ApiError> {
+    let resource = api.registry.catalog().find(GROUP, "v1", PLURAL);
+    let resource = resource.expect("APIServices are built in");
+    let name = remote.api_service();
+    let key = ObjectKey::new("", &name);
+    let missing = || ApiError::NotFound {
+        resource: resource.group_resource(),
+        name: name.clone(),
+    };
+    let now = api.clock.now();
+    let stored = api
+        .store
+        .get(&resource.collection, &key)
+        .ok_or_else(missing)?;
+    let stored = resource.read(&stored);
+    let mut changed = stored.clone();
+    availability.set(&mut changed, now);
+    if stored.body == changed.body {
+        return Ok(());
     }
+    let tracker = Tracker {
+        catalog: api.registry.catalog(),
+        resource: &resource,
+        subresource: "status",
+        manager: MANAGER.to_owned(),
+        now,
+    };
+    let edit = |old: Option<&Object>| {
+        let mut new = old.cloned().ok_or_else(missing)?;
+        availability.set(&mut new, now);
+        tracker.update(old, &mut new);
+        Ok(new)
+    };
+    write::update(api, &resource, &key, Change::status(), false, None, edit).await?;
+    Ok(())
 }

@@ -9,7 +9,7 @@ use super::{Aggregator, swagger};
 use crate::{
     api::Api,
     connect::Connector,
-    kinds::Look as _,
+    json_ext::JsonExt as _,
     registry::{RemoteSwagger, RemoteVersion},
 };
 
@@ -46,7 +46,7 @@ impl Aggregator {
         let index = get("/openapi/v3", "application/json").await;
         let root = remote.root();
         let openapi_url = index.and_then(|index| {
-            let document = index.part("paths").get_set(root.trim_start_matches('/'))?;
+            let document = index.field("paths").get_set(root.trim_start_matches('/'))?;
             let url = document.text("serverRelativeURL");
             (!url.is_empty()).then(|| url.to_owned())
         });
@@ -66,7 +66,7 @@ fn aggregated(all: &Value, remote: &RemoteVersion) -> Option<Value> {
         return None;
     }
     let mut groups = all.list("items").iter();
-    let group = groups.find(|group| group.part("metadata").text("name") == remote.group)?;
+    let group = groups.find(|group| group.field("metadata").text("name") == remote.group)?;
     let mut versions = group.list("versions").iter();
     let found = versions.find(|version| version.text("version") == remote.version);
     found.cloned()
@@ -81,7 +81,7 @@ fn converted(list: &Value, remote: &RemoteVersion) -> Value {
         .filter(|entry| !entry.text("name").contains('/'))
     {
         let mut resource = Map::new();
-        resource.insert("resource".into(), entry.part("name").clone());
+        resource.insert("resource".into(), entry.field("name").clone());
         resource.insert("responseKind".into(), response_kind(entry, remote));
         let scope = if entry.is_true("namespaced") {
             "Namespaced"
@@ -101,7 +101,7 @@ fn converted(list: &Value, remote: &RemoteVersion) -> Value {
             .filter_map(|sub| {
                 let name = sub.text("name").strip_prefix(&prefix)?;
                 let response_kind = response_kind(sub, remote);
-                let verbs = sub.part("verbs");
+                let verbs = sub.field("verbs");
                 Some(json!({"subresource": name, "responseKind": response_kind, "verbs": verbs}))
             })
             .collect();
@@ -128,7 +128,7 @@ fn response_kind(entry: &Value, remote: &RemoteVersion) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::object;
+    use crate::kinds::test_support::object;
 
     fn remote() -> RemoteVersion {
         let api_service = object(json!({

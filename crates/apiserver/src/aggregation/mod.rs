@@ -22,8 +22,8 @@ use http::{Response, StatusCode};
 use crate::{
     api::Api,
     connect::{ConnectRequest, Connector, Location, RequestBody, Scheme},
-    http::{answer::text_response, body::Body, route::percent_decode},
-    kinds::Look as _,
+    http::{body::Body, response::text_response, route::percent_decode},
+    json_ext::JsonExt as _,
     object::Object,
     registry::RemoteVersion,
     store::{ObjectKey, Range, Scope},
@@ -126,7 +126,7 @@ fn service(api: &Api, remote: &RemoteVersion) -> Option<Object> {
 
 /// The name of the port of a Service with this number.
 fn port_name(service: &Object, number: i64) -> Option<String> {
-    let mut ports = service.body.part("spec").list("ports").iter();
+    let mut ports = service.body.field("spec").list("ports").iter();
     let port = ports.find(|port| port.number("port") == number)?;
     Some(port.text("name").to_owned())
 }
@@ -140,7 +140,7 @@ fn endpoint_slices(api: &Api, remote: &RemoteVersion) -> Vec<Object> {
     listing
         .objects
         .iter()
-        .filter(|slice| slice.facets.labels.get(SERVICE_NAME) == Some(&remote.service))
+        .filter(|slice| slice.attributes.labels.get(SERVICE_NAME) == Some(&remote.service))
         .map(|slice| slice.encoded.decode())
         .collect()
 }
@@ -154,33 +154,31 @@ fn ready_endpoints(slice: &Object, port_name: &str) -> Vec<(std::net::IpAddr, i6
     };
     let endpoints = slice.body.list("endpoints").iter();
     endpoints
-        .filter(|endpoint| endpoint.part("conditions").part("ready") != &serde_json::json!(false))
+        .filter(|endpoint| endpoint.field("conditions").field("ready") != &serde_json::json!(false))
         .filter_map(|endpoint| endpoint.texts("addresses").next()?.parse().ok())
         .map(|ip| (ip, port))
         .collect()
 }
 
-impl Api {
-    /// Serves what APIServices register from now on.
-    pub(crate) fn api_services_written(&self) {
-        let collection = format!("{GROUP}/{PLURAL}");
-        self.registry.update_remotes(|catalog| {
-            // Read under the lock of the catalog, so that the last of several writers reads all
-            // writes.
-            let listing = self.store.list(&collection, &Range::default(), None);
-            let listing = listing.expect("the newest state is always kept");
-            let mut registered: Vec<RemoteVersion> = listing
-                .objects
-                .iter()
-                .filter_map(|stored| RemoteVersion::of(&stored.encoded.decode()))
-                .map(|remote| {
-                    let known = catalog.remote(&remote.group, &remote.version);
-                    remote.with_documents_of(known.map(Arc::as_ref))
-                })
-                .collect();
-            registered.sort_by_key(|remote| (remote.group.clone(), remote.version.clone()));
-            registered
-        });
-        self.api_services_changed.notify_one();
-    }
+/// Serves what APIServices register from now on.
+pub(crate) fn register(api: &Api) {
+    let collection = format!("{GROUP}/{PLURAL}");
+    api.registry.update_remotes(|catalog| {
+        // Read under the lock of the catalog, so that the last of several writers reads all
+        // writes.
+        let listing = api.store.list(&collection, &Range::default(), None);
+        let listing = listing.expect("the newest state is always kept");
+        let mut registered: Vec<RemoteVersion> = listing
+            .objects
+            .iter()
+            .filter_map(|stored| RemoteVersion::of(&stored.encoded.decode()))
+            .map(|remote| {
+                let known = catalog.remote(&remote.group, &remote.version);
+                remote.with_documents_of(known.map(Arc::as_ref))
+            })
+            .collect();
+        registered.sort_by_key(|remote| (remote.group.clone(), remote.version.clone()));
+        registered
+    });
+    api.api_services_changed.notify_one();
 }

@@ -1,5 +1,6 @@
 //! From the certificate and headers of a request to a user.
-//! Holds: a credential that is given and wrong is an error everywhere; only a request without any is anonymous.
+//! Guarantees: a credential that is given and wrong is an error everywhere; only a request without
+//! any is anonymous.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -17,7 +18,8 @@ use crate::{error::ApiError, object::Time};
 /// The attribute of a certificate's subject that holds a uid.
 const UID_OID: &[u64] = &[1, 3, 6, 1, 4, 1, 57683, 2];
 
-/// The certificate a client proved to hold, as the user it names. A request carries it as an extension.
+/// The certificate a client proved to hold, as the user it names. A request carries it as an
+/// extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PeerCertificate(Arc<User>);
 
@@ -67,7 +69,7 @@ impl PeerCertificate {
 
 /// Turns credentials into users.
 pub(crate) struct Authenticator {
-    /// Only the digest of the token is kept, so that comparing tells nothing about it.
+    /// Only the digest of the token is kept, so that a comparison reveals nothing about it.
     admin_token: [u8; 32],
     tokens: Tokens,
     audiences: Vec<String>,
@@ -119,7 +121,7 @@ impl Authenticator {
     /// Whom a token stands for, with the audiences it is good for among those asked about.
     ///
     /// # Errors
-    /// Why it stands for nobody, in the words of a TokenReview.
+    /// Why it stands for nobody, with the messages of a TokenReview.
     pub(crate) fn user_of_token(
         &self,
         token: &str,
@@ -183,7 +185,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::auth::shelf::Shelf;
+    use crate::auth::fake_lookup::FakeLookup;
 
     fn authenticator() -> Authenticator {
         Authenticator::new(
@@ -205,7 +207,7 @@ mod tests {
                 headers.insert(AUTHORIZATION, value);
             }
             authenticator()
-                .authenticate(&headers, None, &Shelf::default(), now())
+                .authenticate(&headers, None, &FakeLookup::default(), now())
                 .map_or_else(|e| e.code().to_string(), |u| u.name)
         };
         for (header, want) in [
@@ -239,12 +241,15 @@ mod tests {
             .expect("a certificate");
         let peer = PeerCertificate::from_der(certificate.der()).expect("a user");
         let user = authenticator()
-            .authenticate(&HeaderMap::new(), Some(&peer), &Shelf::default(), now())
+            .authenticate(
+                &HeaderMap::new(),
+                Some(&peer),
+                &FakeLookup::default(),
+                now(),
+            )
             .expect("a user");
-        assert_eq!(
-            (user.name.as_str(), user.groups.join(",").as_str()),
-            ("ann", "devs,system:authenticated")
-        );
+        assert_eq!(user.name.as_str(), "ann");
+        assert_eq!(user.groups.join(",").as_str(), "devs,system:authenticated");
         assert!(user.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
         assert_eq!(PeerCertificate::from_der(b"junk"), None);
     }
@@ -253,8 +258,13 @@ mod tests {
     fn static_token_is_good_for_the_server_only() {
         let a = authenticator();
         let review = |audience: &str| {
-            a.user_of_token("secret", &[audience.to_owned()], &Shelf::default(), now())
-                .map(|v| v.audiences)
+            a.user_of_token(
+                "secret",
+                &[audience.to_owned()],
+                &FakeLookup::default(),
+                now(),
+            )
+            .map(|v| v.audiences)
         };
         assert_eq!(review(ISSUER), Ok(vec![ISSUER.to_owned()]));
         assert_eq!(review("other"), Err("invalid bearer token".into()));

@@ -1,6 +1,7 @@
 //! Whether a user may do what they ask for.
-//! In: who, which verb, on what; the stored roles and bindings. Out: a decision, or the refusal in Kubernetes' words.
-//! Holds: what no rule allows is refused; only `system:masters` needs no rule.
+//! In: who, which verb, on what; the stored roles and bindings. Out: a decision, or the refusal
+//! with the message of Kubernetes.
+//! Guarantees: what no rule allows is refused; only `system:masters` needs no rule.
 
 use super::{
     Lookup, rbac,
@@ -9,6 +10,7 @@ use super::{
 use crate::{
     error::{ApiError, GroupResource},
     field::go_quote,
+    http::{request_info::RequestInfo, route::ResourcePath},
 };
 
 /// What a request is about.
@@ -26,7 +28,7 @@ pub(crate) enum Target<'a> {
     Path(&'a str),
 }
 
-/// One question: may this user do this?
+/// The attributes of a request, as the authorizer sees them. Mirrors authorizer.Attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes<'a> {
     /// Who.
@@ -35,6 +37,35 @@ pub(crate) struct Attributes<'a> {
     pub(crate) verb: &'a str,
     /// On what.
     pub(crate) target: Target<'a>,
+}
+
+impl<'a> Attributes<'a> {
+    /// The attributes of a request that `user` sends.
+    pub(crate) fn of(request: &'a RequestInfo, user: &'a User) -> Self {
+        let ResourcePath {
+            group,
+            namespace,
+            resource,
+            name,
+            subresource,
+            ..
+        } = &request.resource;
+        let target = match request.path.as_str() {
+            "" => Target::Resource {
+                group,
+                resource,
+                subresource,
+                namespace,
+                name,
+            },
+            path => Target::Path(path),
+        };
+        Self {
+            user,
+            verb: &request.verb,
+            target,
+        }
+    }
 }
 
 /// The answer, with the reason a review shows; empty where there is none.
@@ -124,7 +155,7 @@ fn with_reason(why: String, reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::shelf::Shelf;
+    use crate::auth::fake_lookup::FakeLookup;
 
     #[test]
     fn refusals_read_as_kubernetes_writes_them() {
@@ -139,7 +170,7 @@ mod tests {
                     verb,
                     target,
                 },
-                &Shelf::default(),
+                &FakeLookup::default(),
             )
             .expect_err("nothing is allowed");
             error.to_status()["message"]
@@ -181,7 +212,7 @@ mod tests {
             target: Target::Path("/metrics"),
         };
         assert_eq!(
-            authorize(&asked, &Shelf::default()),
+            authorize(&asked, &FakeLookup::default()),
             Decision::Allow(String::new())
         );
     }

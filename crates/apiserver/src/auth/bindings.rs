@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     object::Object,
-    store::{Change, Lagged, ObjectKey, Range, Scope, ShelfName, Store, StoreWatch, Stored},
+    store::{Change, CollectionName, Lagged, ObjectKey, Range, Scope, Store, StoreWatch, Stored},
 };
 
 /// The bindings of one kind, by subject.
@@ -70,13 +70,13 @@ impl BindingIndex {
 impl State {
     /// The index of everything that is stored now.
     fn read(source: Source, store: &dyn Store) -> Self {
-        let shelf: ShelfName = source.storage_name().into();
+        let collection: CollectionName = source.storage_name().into();
         loop {
             let listing = store
-                .list(&shelf, &Range::all_of(Scope::All), None)
+                .list(&collection, &Range::all_of(Scope::All), None)
                 .expect("the newest state is always kept");
             // It fails if the history was compacted between the two calls.
-            if let Ok(changes) = store.watch(&shelf, &Scope::All, listing.revision) {
+            if let Ok(changes) = store.watch(&collection, &Scope::All, listing.revision) {
                 let mut by_subject = BySubject::default();
                 for stored in &listing.objects {
                     by_subject.add(stored);
@@ -158,14 +158,14 @@ mod tests {
     use super::*;
     use crate::{
         entropy::Entropy,
-        store::{Expect, Facets, MemoryStore, Put, Write},
+        store::{Expect, MemoryStore, Put, SelectableAttributes, Write},
     };
 
-    const SHELF: &str = "rbac.authorization.k8s.io/rolebindings";
+    const COLLECTION: &str = "rbac.authorization.k8s.io/rolebindings";
 
     /// Binds a role to these subjects; `None` deletes the binding.
     fn write(store: &MemoryStore, key: &ObjectKey, subjects: Option<Value>) {
-        let expect = match store.get(SHELF, key) {
+        let expect = match store.get(COLLECTION, key) {
             Some(found) => Expect::Version(found.revision),
             None if subjects.is_none() => return,
             None => Expect::Absent,
@@ -177,12 +177,12 @@ mod tests {
             let object = Object::from_map(binding.as_object().cloned().expect("an object"));
             Put {
                 draft: object.expect("good metadata").draft(),
-                facets: Facets::default(),
+                attributes: SelectableAttributes::default(),
                 schema: 0,
             }
         });
         let write = Write {
-            shelf: SHELF.into(),
+            collection: COLLECTION.into(),
             key: key.clone(),
             expect,
             put,
@@ -197,7 +197,9 @@ mod tests {
     /// What a look through all bindings finds.
     fn scanned(store: &MemoryStore, user: &User, namespace: &str) -> BTreeSet<ObjectKey> {
         let range = Range::all_of(Scope::Namespace(namespace.to_owned()));
-        let listing = store.list(SHELF, &range, None).expect("the newest state");
+        let listing = store
+            .list(COLLECTION, &range, None)
+            .expect("the newest state");
         let names_user = |stored: &&std::sync::Arc<Stored>| {
             let binding: Object = stored.encoded.decode();
             Subject::of(&binding).any(|subject| subject.is(user, namespace))

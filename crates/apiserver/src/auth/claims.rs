@@ -71,11 +71,9 @@ impl Claims {
     ///
     /// # Errors
     /// Why not, in words.
-    pub(super) fn confirm_time(&self, now: Time) -> Result<(), String> {
-        let (latest, earliest) = (
-            now.as_second() + LEEWAY_SECONDS,
-            now.as_second() - LEEWAY_SECONDS,
-        );
+    pub(super) fn validate_time(&self, now: Time) -> Result<(), String> {
+        let latest = now.as_second() + LEEWAY_SECONDS;
+        let earliest = now.as_second() - LEEWAY_SECONDS;
         if latest < self.nbf {
             return Err("service account token is not valid yet".into());
         }
@@ -125,14 +123,15 @@ impl Binding {
     ///
     /// # Errors
     /// What does not, in words.
-    pub(super) fn confirm(&self, stored: &dyn Lookup, now: Time) -> Result<(), String> {
+    pub(super) fn validate(&self, stored: &dyn Lookup, now: Time) -> Result<(), String> {
         let gone = |object: &Object| {
             object
                 .meta
                 .deletion_timestamp
                 .is_some_and(|t| t.as_second() < now.as_second() - LEEWAY_SECONDS)
         };
-        let (namespace, account) = (&self.namespace, &self.serviceaccount);
+        let namespace = &self.namespace;
+        let account = &self.serviceaccount;
         let Some(found) = stored.get(Source::ServiceAccount, namespace, &account.name) else {
             return Err(format!(
                 "serviceaccounts {} not found",

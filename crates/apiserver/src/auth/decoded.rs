@@ -1,6 +1,7 @@
 //! Roles and bindings as objects, taken from their bytes once per version.
 //! In: stored versions. Out: the objects in them, shared.
-//! Holds: the versions kept are limited by their size; the least recently used is evicted first.
+//! Guarantees: the versions kept are limited by their size; the least recently used is evicted
+//! first.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -45,7 +46,8 @@ struct Version {
 }
 
 impl Decoded {
-    /// The object in a stored version. Only policy is kept: the rest is read rarely, and secrets not twice in memory.
+    /// The object in a stored version. Only policy is kept: the rest is read rarely, and secrets
+    /// not twice in memory.
     pub(crate) fn of(&self, source: Source, stored: &Stored) -> Arc<Object> {
         if !source.is_policy() {
             return Arc::new(stored.encoded.decode());
@@ -115,7 +117,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::store::Facets;
+    use crate::store::SelectableAttributes;
 
     fn stored(name: &str, revision: Revision) -> Stored {
         stored_with(name, revision, "")
@@ -130,12 +132,13 @@ mod tests {
             .cloned()
             .expect("an object");
         let object = Object::from_map(map).expect("good metadata");
-        let (key, encoded) = (ObjectKey::new("ns", name), object.draft().at(revision));
+        let key = ObjectKey::new("ns", name);
+        let encoded = object.draft().at(revision);
         Stored {
             key,
             revision,
             encoded,
-            facets: Facets::default(),
+            attributes: SelectableAttributes::default(),
             schema: 0,
         }
     }

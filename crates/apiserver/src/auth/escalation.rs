@@ -1,6 +1,8 @@
 //! Nobody grants more than they hold.
-//! In: a role or binding on its way into storage, and who writes it. Out: nothing, or the refusal with what is missing.
-//! Holds: whoever may `escalate` the role or `bind` the referred role, and `system:masters`, are not asked for more.
+//! In: a role or binding on its way into storage, and who writes it. Out: nothing, or the refusal
+//! with what is missing.
+//! Guarantees: users that may `escalate` the role or `bind` the referred role, and
+//! `system:masters`, need nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,10 +24,12 @@ const BYTES_MAX: usize = 64 * 1024;
 
 /// Refuses a role or binding through which `user` would grant what they do not hold.
 ///
-/// `source` is the kind written, one of the four of RBAC; `old` is the stored object when it is an update.
+/// `source` is the kind written, one of the four of RBAC; `old` is the stored object when it is an
+/// update.
 ///
 /// # Errors
-/// `Forbidden` with every permission that is missing; `NotFound` when a binding refers to a role that does not exist.
+/// `Forbidden` with every permission that is missing; `NotFound` when a binding refers to a role
+/// that does not exist.
 pub(crate) fn confirm_no_escalation(
     user: &User,
     source: Source,
@@ -224,7 +228,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::auth::shelf::Shelf;
+    use crate::auth::fake_lookup::FakeLookup;
 
     fn object(value: Value) -> Object {
         let Value::Object(map) = value else {
@@ -241,9 +245,9 @@ mod tests {
         }
     }
 
-    fn shelf() -> Shelf {
+    fn fake_lookup() -> FakeLookup {
         let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}]);
-        Shelf::default()
+        FakeLookup::default()
             .bound("r", "User ann", rules)
             .with(
                 Source::Role,
@@ -257,7 +261,7 @@ mod tests {
             )
     }
 
-    fn said(source: Source, value: Value, stored: &Shelf) -> String {
+    fn said(source: Source, value: Value, stored: &FakeLookup) -> String {
         match confirm_no_escalation(&ann(), source, &object(value), None, stored) {
             Ok(()) => "ok".into(),
             Err(error) => error.to_status()["message"]
@@ -296,7 +300,7 @@ mod tests {
                 format!("{head}{missing}")
             };
             assert_eq!(
-                said(Source::Role, role(rules.clone()), &shelf()),
+                said(Source::Role, role(rules.clone()), &fake_lookup()),
                 want,
                 "{rules}"
             );
@@ -326,12 +330,12 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                said(Source::RoleBinding, binding(kind, name), &shelf()),
+                said(Source::RoleBinding, binding(kind, name), &fake_lookup()),
                 want,
                 "{kind} {name}"
             );
         }
-        let stored = shelf().bound(
+        let stored = fake_lookup().bound(
             "binder",
             "User ann",
             json!([{"verbs": ["bind"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "resourceNames": ["sec"]}]),
@@ -347,7 +351,7 @@ mod tests {
         let many = |prefix: &str| (0..250).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
         let rule = json!({"verbs": many("v"), "apiGroups": many("g"), "resources": many("r")});
         let role = json!({"metadata": {"name": "x", "namespace": "ns"}, "rules": [rule]});
-        let message = said(Source::Role, role, &shelf());
+        let message = said(Source::Role, role, &fake_lookup());
         let lines: Vec<&str> = message.lines().collect();
         assert!(lines[0].ends_with("not currently held:"), "{}", lines[0]);
         assert!(lines.len() <= LINES_MAX + 2, "{} lines", lines.len());
@@ -360,7 +364,7 @@ mod tests {
         let role =
             json!({"metadata": {"name": "agg"}, "aggregationRule": {"clusterRoleSelectors": [{}]}});
         assert_eq!(
-            said(Source::ClusterRole, role.clone(), &shelf()),
+            said(Source::ClusterRole, role.clone(), &fake_lookup()),
             "clusterroles.rbac.authorization.k8s.io \"agg\" is forbidden: must have cluster-admin privileges to use the aggregationRule"
         );
         let escalate =
@@ -369,7 +373,7 @@ mod tests {
             said(
                 Source::ClusterRole,
                 role,
-                &shelf().bound_everywhere("e", "User ann", escalate)
+                &fake_lookup().bound_everywhere("e", "User ann", escalate)
             ),
             "ok"
         );
@@ -389,7 +393,7 @@ mod tests {
                 Source::Role,
                 new,
                 Some(&role(json!(["a"]), "*")),
-                &shelf(),
+                &fake_lookup(),
             )
         };
         assert!(update(&role(json!([]), "*")).is_ok());

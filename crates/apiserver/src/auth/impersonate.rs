@@ -1,6 +1,7 @@
-//! Acting as somebody else.
+//! Impersonation.
 //! In: the `Impersonate-*` headers and who sends them. Out: the user to act as, or the refusal.
-//! Holds: a constrained mode allows one verb while acting as one kind of user; failing those, plain `impersonate` allows all.
+//! Guarantees: a constrained mode allows one verb while acting as one kind of user; failing those,
+//! plain `impersonate` allows all.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ const EXTRA_PREFIX: &str = "impersonate-extra-";
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
-/// From how many groups or extras on a constrained mode first asks for all of them at once.
+/// From how many groups or extras on a constrained mode first checks all of them in one request.
 const MANY: usize = 4;
 const EXTRA_PATH_PATTERN: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
 
@@ -130,7 +131,8 @@ impl Mode {
     fn applies(self, wanted: &User, requester: &User) -> bool {
         let name_only =
             wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
-        let (node, account) = (as_node(&wanted.name), as_service_account(&wanted.name));
+        let node = as_node(&wanted.name);
+        let account = as_service_account(&wanted.name);
         match self {
             Self::AssociatedNode => {
                 let own = requester
@@ -170,12 +172,12 @@ impl Attempt<'_> {
                 self.stored,
             )?;
         }
-        let groups = self.confirm_name(wanted)?;
+        let groups = self.authorize_name(wanted)?;
         if !wanted.uid.is_empty() {
-            self.confirm(AUTHENTICATION, "uids", "", &wanted.uid)?;
+            self.authorize(AUTHENTICATION, "uids", "", &wanted.uid)?;
         }
-        self.confirm_groups(&wanted.groups)?;
-        self.confirm_extra(&wanted.extra)?;
+        self.authorize_groups(&wanted.groups)?;
+        self.authorize_extra(&wanted.extra)?;
         let actual = User {
             groups,
             ..wanted.clone()
@@ -196,8 +198,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Confirms the name, and says which groups the user to act as is in.
-    fn confirm_name(&self, wanted: &User) -> Result<Vec<String>, ApiError> {
+    /// Authorizes the name, and returns the groups of the impersonated user.
+    fn authorize_name(&self, wanted: &User) -> Result<Vec<String>, ApiError> {
         if let Some((namespace, name)) = as_service_account(&wanted.name) {
             self.ask(self.group(), "serviceaccounts", "", namespace, name)?;
             return Ok(if wanted.groups.is_empty() {
@@ -208,7 +210,7 @@ impl Attempt<'_> {
         }
         match as_node(&wanted.name).filter(|_| self.mode != Mode::Legacy) {
             None => self
-                .confirm(self.group(), "users", "", &wanted.name)
+                .authorize(self.group(), "users", "", &wanted.name)
                 .map(|()| wanted.groups.clone()),
             Some(node) => {
                 // The right to act as one's own node is given for all nodes or none.
@@ -217,13 +219,13 @@ impl Attempt<'_> {
                 } else {
                     node
                 };
-                self.confirm(AUTHENTICATION, "nodes", "", name)
+                self.authorize(AUTHENTICATION, "nodes", "", name)
                     .map(|()| vec!["system:nodes".to_owned()])
             }
         }
     }
 
-    fn confirm_groups(&self, groups: &[String]) -> Result<(), ApiError> {
+    fn authorize_groups(&self, groups: &[String]) -> Result<(), ApiError> {
         if self.mode != Mode::Legacy {
             if groups.iter().any(String::is_empty) {
                 return Err(self.refusal(
@@ -239,35 +241,39 @@ impl Attempt<'_> {
                     "impersonating the system:masters group is not allowed",
                 ));
             }
-            if groups.len() >= MANY && self.confirm(self.group(), "groups", "", "*").is_ok() {
+            if groups.len() >= MANY && self.authorize(self.group(), "groups", "", "*").is_ok() {
                 return Ok(());
             }
         }
         groups
             .iter()
-            .try_for_each(|group| self.confirm(self.group(), "groups", "", group))
+            .try_for_each(|group| self.authorize(self.group(), "groups", "", group))
     }
 
-    fn confirm_extra(&self, extra: &BTreeMap<String, Vec<String>>) -> Result<(), ApiError> {
+    fn authorize_extra(&self, extra: &BTreeMap<String, Vec<String>>) -> Result<(), ApiError> {
         if self.mode != Mode::Legacy {
-            if let Some(wrong) = extra
+            if let Some(error) = extra
                 .iter()
-                .find_map(|(key, values)| wrong_extra(key, values))
+                .find_map(|(key, values)| invalid_extra(key, values))
             {
-                return Err(self.refusal("userextras", "", &wrong));
+                return Err(self.refusal("userextras", "", &error));
             }
             let values: usize = extra.values().map(Vec::len).sum();
-            if values >= MANY && self.confirm(AUTHENTICATION, "userextras", "*", "*").is_ok() {
+            if values >= MANY
+                && self
+                    .authorize(AUTHENTICATION, "userextras", "*", "*")
+                    .is_ok()
+            {
                 return Ok(());
             }
         }
         let mut pairs = extra
             .iter()
             .flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
-        pairs.try_for_each(|(key, value)| self.confirm(AUTHENTICATION, "userextras", key, value))
+        pairs.try_for_each(|(key, value)| self.authorize(AUTHENTICATION, "userextras", key, value))
     }
 
-    fn confirm(
+    fn authorize(
         &self,
         group: &str,
         resource: &str,
@@ -322,13 +328,13 @@ impl Attempt<'_> {
 }
 
 /// What constrained modes do not accept of an extra.
-fn wrong_extra(key: &str, values: &[String]) -> Option<String> {
+fn invalid_extra(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".into());
     }
-    if let Some(wrong) = wrong_extra_key(key) {
+    if let Some(error) = extra_key_error(key) {
         return Some(format!(
-            "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {}: {wrong}",
+            "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {}: {error}",
             go_quote(key)
         ));
     }
@@ -344,7 +350,7 @@ fn wrong_extra(key: &str, values: &[String]) -> Option<String> {
         .then(|| "impersonating the empty string value in extra is not allowed".into())
 }
 
-fn wrong_extra_key(key: &str) -> Option<String> {
+fn extra_key_error(key: &str) -> Option<String> {
     match key.split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
             let plain = |c: char| c.is_ascii_alphanumeric() || r"/-._~%!$&'()*+,;=:".contains(c);
@@ -403,11 +409,9 @@ fn go_syntax(user: &User) -> String {
     } else {
         format!("{{{}}}", entries.join(", "))
     };
-    let (name, uid, groups) = (
-        go_quote(&user.name),
-        go_quote(&user.uid),
-        list(&user.groups),
-    );
+    let name = go_quote(&user.name);
+    let uid = go_quote(&user.uid);
+    let groups = list(&user.groups);
     format!(
         "&user.DefaultInfo{{Name:{name}, UID:{uid}, Groups:{groups}, Extra:map[string][]string{extra}}}"
     )
@@ -418,7 +422,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::auth::shelf::Shelf;
+    use crate::auth::fake_lookup::FakeLookup;
 
     fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -431,7 +435,7 @@ mod tests {
     fn try_as(
         requester: &User,
         wanted: &[(&'static str, &str)],
-        stored: &Shelf,
+        stored: &FakeLookup,
     ) -> Result<User, String> {
         let wanted = wanted_user(&headers(wanted))
             .expect("good headers")
@@ -470,15 +474,16 @@ mod tests {
             ("impersonate-extra-example.com%2fteam", "red"),
         ];
         let root = user("root", &[MASTERS]);
-        let ann = try_as(&root, &all, &Shelf::default()).expect("masters may");
+        let ann = try_as(&root, &all, &FakeLookup::default()).expect("masters may");
         assert_eq!(ann.groups, ["devs", "ops", "system:authenticated"]);
+        assert_eq!(ann.uid.as_str(), "u-1");
         assert_eq!(
-            (ann.uid.as_str(), ann.extra["example.com/team"].as_slice()),
-            ("u-1", &["red".to_owned()][..])
+            ann.extra["example.com/team"].as_slice(),
+            &["red".to_owned()][..]
         );
         assert_eq!(wanted_user(&HeaderMap::new()), Ok(None));
         let groups = |name| {
-            try_as(&root, &[(USER, name)], &Shelf::default())
+            try_as(&root, &[(USER, name)], &FakeLookup::default())
                 .expect("masters may")
                 .groups
         };
@@ -525,8 +530,9 @@ mod tests {
     #[test]
     fn refusal_names_the_constrained_mode_that_was_tried() {
         let account = User::service_account("ns", "default", "");
-        let said =
-            |wanted| try_as(&account, &[(USER, wanted)], &Shelf::default()).expect_err("no rights");
+        let said = |wanted| {
+            try_as(&account, &[(USER, wanted)], &FakeLookup::default()).expect_err("no permissions")
+        };
         for (wanted, mode) in [
             ("jane", "user-info"),
             ("system:serviceaccount:ns:other", "serviceaccount"),
@@ -549,7 +555,7 @@ mod tests {
             rule("impersonate", "", "users", json!(["jane"])),
             rule("impersonate", "", "groups", json!(["devs"]))
         ]);
-        let stored = Shelf::default().bound_everywhere("l", "User bob", legacy);
+        let stored = FakeLookup::default().bound_everywhere("l", "User bob", legacy);
         let bob = user("bob", &[]);
         assert!(try_as(&bob, &[(USER, "jane"), (GROUP, "devs")], &stored).is_ok());
         assert!(try_as(&bob, &[(USER, "jane"), (GROUP, MASTERS)], &stored).is_err());
@@ -559,7 +565,7 @@ mod tests {
             rule("impersonate:user-info", AUTHENTICATION, "users", json!([])),
             rule("impersonate:user-info", AUTHENTICATION, "groups", json!([])),
         ]);
-        let stored = Shelf::default().bound_everywhere("c", "User bob", constrained);
+        let stored = FakeLookup::default().bound_everywhere("c", "User bob", constrained);
         assert!(try_as(&bob, &[(USER, "jane"), (GROUP, "devs")], &stored).is_ok());
         assert_eq!(
             try_as(&bob, &[(USER, "jane"), (GROUP, MASTERS)], &stored).expect_err("never"),

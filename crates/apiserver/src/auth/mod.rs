@@ -1,6 +1,8 @@
 //! Who asks, and whether they may.
-//! In: a request's certificate and headers, the stored service accounts, roles and bindings. Out: a [`User`] and a [`Decision`].
-//! Holds: nothing here writes storage or reads a clock of its own; given the same objects and time it decides the same.
+//! In: a request's certificate and headers, the stored service accounts, roles and bindings. Out: a
+//! [`User`] and a [`Decision`].
+//! Guarantees: nothing here writes storage or reads a clock of its own; given the same objects and
+//! time it decides the same.
 
 mod authenticate; // certificate, token or nobody: a user
 mod authorize; // a user, a verb, a target: yes or no
@@ -9,17 +11,16 @@ mod claims; // what a token says
 mod coverage; // whether rules cover the rules of a role
 mod decoded; // roles and bindings, decoded once per version
 mod escalation; // nobody grants more than they hold
-mod impersonate; // acting as somebody else
+mod impersonate; // impersonation
 mod lookup; // what is read from storage
-mod question; // what a request asks to be allowed
 mod rbac; // roles bound to a user, rules that allow a request
-mod review; // asking the same questions through the API
+mod review; // TokenReview and the access reviews
 mod token_request; // issuing a service-account token through the API
 mod tokens; // signed service-account tokens
 mod user; // a user
 
 #[cfg(test)]
-mod shelf; // stored objects for tests
+mod fake_lookup; // stored objects for tests
 
 pub(crate) use authenticate::{Authenticator, PeerCertificate};
 pub(crate) use authorize::{Attributes, Decision, Target, authorize, check};
@@ -28,7 +29,6 @@ pub(crate) use decoded::Decoded;
 pub(crate) use escalation::confirm_no_escalation;
 pub(crate) use impersonate::{impersonate, wanted_user};
 pub(crate) use lookup::{Lookup, Source};
-pub(crate) use question::Question;
 pub(crate) use review::{
     AccessReview, Review, review_access, review_own_rules, review_self, review_token,
 };

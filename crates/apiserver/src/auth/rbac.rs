@@ -1,6 +1,8 @@
 //! Roles, bindings and the rules in them.
-//! In: stored roles and bindings. Out: the rules a user has in a namespace, and whether one of them allows a request.
-//! Holds: rules only ever add; a binding to a role that does not exist grants nothing and is named in the reason.
+//! In: stored roles and bindings. Out: the rules a user has in a namespace, and whether one of them
+//! allows a request.
+//! Guarantees: rules only ever add; a binding to a role that does not exist grants nothing and is
+//! named in the reason.
 
 use std::{collections::HashSet, fmt, ops::ControlFlow, sync::Arc};
 
@@ -120,10 +122,8 @@ impl fmt::Display for Grant {
             ("RoleBinding", "/")
         };
         let binding = go_quote(&format!("{}{slash}{}", meta.name, meta.namespace));
-        let (role_kind, role) = (
-            self.binding.str_at("roleRef.kind"),
-            go_quote(self.binding.str_at("roleRef.name")),
-        );
+        let role_kind = self.binding.str_at("roleRef.kind");
+        let role = go_quote(self.binding.str_at("roleRef.name"));
         let subject = Subject::of(&self.binding).nth(self.subject);
         let Some(Subject {
             kind: subject_kind,
@@ -152,7 +152,7 @@ pub(crate) enum SubjectKey {
     Group(Box<str>),
 }
 
-/// Somebody a role is bound to.
+/// A subject of a binding.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
     kind: &'a str,
@@ -223,7 +223,8 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    /// Everything bound to the user in `namespace`; with an empty namespace only what is bound cluster-wide.
+    /// Everything bound to the user in `namespace`; with an empty namespace only what is bound
+    /// cluster-wide.
     pub(crate) fn of(user: &User, namespace: &str, stored: &dyn Lookup) -> Self {
         let mut grants = Self::default();
         let _all: ControlFlow<()> = visit(user, namespace, stored, |found| {
@@ -266,8 +267,8 @@ impl Grants {
     }
 }
 
-/// Visits the roles that are bound to the user, cluster-wide ones first, until a visit breaks. A role
-/// that does not exist is visited as a problem in words.
+/// Visits the roles that are bound to the user, cluster-wide ones first, until a visit breaks. A
+/// role that does not exist is visited as a problem in words.
 fn visit<B>(
     user: &User,
     namespace: &str,
@@ -351,15 +352,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::auth::{authorize, shelf::Shelf};
+    use crate::auth::{authorize, fake_lookup::FakeLookup};
 
     /// `verb group/resource/subresource name@namespace`, or `verb /path`.
-    fn ask(user: &User, question: &str, stored: &Shelf) -> Decision {
-        let mut words = question.split(' ');
-        let (verb, what) = (
-            words.next().expect("a verb"),
-            words.next().expect("a target"),
-        );
+    fn ask(user: &User, request_info: &str, stored: &FakeLookup) -> Decision {
+        let mut words = request_info.split(' ');
+        let verb = words.next().expect("a verb");
+        let what = words.next().expect("a target");
         let (name, namespace) = words
             .next()
             .unwrap_or("@")
@@ -391,7 +390,7 @@ mod tests {
 
     #[test]
     fn rules_allow_what_they_name_and_nothing_else() {
-        let stored = Shelf::default()
+        let stored = FakeLookup::default()
             .bound(
                 "r",
                 "User ann",
@@ -402,7 +401,7 @@ mod tests {
                 ]),
             )
             .bound_everywhere("paths", "Group devs", json!([{"verbs": ["get"], "nonResourceURLs": ["/livez/ping", "/custom/*"]}]));
-        for (question, allowed) in [
+        for (request_info, allowed) in [
             ("get -/configmaps a@ns", true),
             ("get -/configmaps a@other", false),
             ("get -/configmaps", false),
@@ -421,9 +420,9 @@ mod tests {
             ("get /custom", false),
         ] {
             assert_eq!(
-                ask(&ann(), question, &stored).is_allowed(),
+                ask(&ann(), request_info, &stored).is_allowed(),
                 allowed,
-                "{question}"
+                "{request_info}"
             );
         }
     }
@@ -431,7 +430,7 @@ mod tests {
     #[test]
     fn reason_names_binding_role_and_subject() {
         let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
-        let stored = Shelf::default()
+        let stored = FakeLookup::default()
             .bound("r", "User ann", rules.clone())
             .bound("s", "ServiceAccount default", rules.clone());
         let said = |user: &User| match ask(user, "get -/pods p@ns", &stored) {
@@ -446,7 +445,7 @@ mod tests {
             said(&account),
             r#"RBAC: allowed by RoleBinding "s/ns" of Role "s" to ServiceAccount "default/ns""#
         );
-        let stored = Shelf::default().bound_everywhere("c", "Group devs", rules);
+        let stored = FakeLookup::default().bound_everywhere("c", "Group devs", rules);
         assert_eq!(
             ask(&ann(), "get -/pods", &stored),
             Decision::Allow(
@@ -458,10 +457,9 @@ mod tests {
 
     #[test]
     fn binding_to_missing_role_is_named_in_refusal() {
-        let mut stored =
-            Shelf::default()
-                .bound("r", "User ann", json!([]))
-                .bound("q", "User ann", json!([]));
+        let mut stored = FakeLookup::default()
+            .bound("r", "User ann", json!([]))
+            .bound("q", "User ann", json!([]));
         stored.remove(Source::Role, "ns", "r");
         let missing = r#"role.rbac.authorization.k8s.io "r" not found"#;
         assert_eq!(

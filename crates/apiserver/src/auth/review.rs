@@ -1,6 +1,6 @@
-//! Asking who somebody is and what they may do, through the API.
+//! TokenReview and the access reviews.
 //! In: a review object and who sends it. Out: the same object with its status filled in.
-//! Holds: a review answers with the same code that decides requests; nothing is stored.
+//! Guarantees: a review answers with the same code that decides requests; nothing is stored.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,11 @@ use crate::{
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
-/// A rules review lists rules up to this size, as a role may be bound to a user any number of times.
+/// A rules review lists rules up to this size, as a role may be bound to a user any number of
+/// times.
 const RULES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The questions that can be asked.
+/// The kinds of access reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Review {
     /// Whom does this token stand for?
@@ -60,8 +61,8 @@ pub(crate) fn review_access(
     mut review: Object,
     stored: &dyn Lookup,
 ) -> Result<Object, ApiError> {
-    let errors = wrong_fields(kind, &review);
-    // The real server leaves out the kind here.
+    let errors = invalid_fields(kind, &review);
+    // kube-apiserver leaves out the kind here.
     ApiError::from_fields(GroupKind::new(AUTHORIZATION, ""), "", errors)?;
     let user = match kind {
         AccessReview::Own(user) => user.clone(),
@@ -147,7 +148,7 @@ pub(crate) fn review_own_rules(
     if !grants.problems.is_empty() {
         status["evaluationError"] = grants.problem().into();
     }
-    // The real server answers with a new object: neither spec nor metadata come back.
+    // kube-apiserver answers with a new object: neither spec nor metadata come back.
     review.meta = ObjectMeta::default();
     review.body = Map::from_iter([
         ("spec".to_owned(), json!({})),
@@ -238,12 +239,10 @@ fn named_user(review: &Object) -> User {
     }
 }
 
-fn wrong_fields(kind: AccessReview<'_>, review: &Object) -> Vec<FieldError> {
+fn invalid_fields(kind: AccessReview<'_>, review: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let (resource, path) = (
-        given(review, "resourceAttributes"),
-        given(review, "nonResourceAttributes"),
-    );
+    let resource = given(review, "resourceAttributes");
+    let path = given(review, "nonResourceAttributes");
     // The message shows the fields under their Go names.
     let text = |key: &str| Value::from(review.str_at(&format!("spec.nonResourceAttributes.{key}")));
     let shown = format!(r#"{{"Path":{},"Verb":{}}}"#, text("path"), text("verb"));
@@ -272,9 +271,9 @@ fn wrong_fields(kind: AccessReview<'_>, review: &Object) -> Vec<FieldError> {
         ));
     }
     for selector in ["fieldSelector", "labelSelector"] {
-        wrong_selector(review, selector, &mut errors);
+        invalid_selector(review, selector, &mut errors);
     }
-    wrong_metadata(kind, &review.meta, &mut errors);
+    invalid_metadata(kind, &review.meta, &mut errors);
     if let AccessReview::Local { namespace } = kind {
         let asked = review.str_at("spec.resourceAttributes.namespace");
         if resource && asked != namespace {
@@ -295,7 +294,7 @@ fn wrong_fields(kind: AccessReview<'_>, review: &Object) -> Vec<FieldError> {
     errors
 }
 
-fn wrong_selector(review: &Object, selector: &str, errors: &mut Vec<FieldError>) {
+fn invalid_selector(review: &Object, selector: &str, errors: &mut Vec<FieldError>) {
     let Some(value) = review
         .at(&format!("spec.resourceAttributes.{selector}"))
         .filter(|v| !v.is_null())
@@ -325,7 +324,7 @@ fn wrong_selector(review: &Object, selector: &str, errors: &mut Vec<FieldError>)
     }
 }
 
-fn wrong_metadata(kind: AccessReview<'_>, meta: &ObjectMeta, errors: &mut Vec<FieldError>) {
+fn invalid_metadata(kind: AccessReview<'_>, meta: &ObjectMeta, errors: &mut Vec<FieldError>) {
     let mut bare = ObjectMeta {
         managed_fields: Vec::new(),
         ..meta.clone()
@@ -336,7 +335,7 @@ fn wrong_metadata(kind: AccessReview<'_>, meta: &ObjectMeta, errors: &mut Vec<Fi
         why = "must be empty except for namespace";
     }
     if bare != ObjectMeta::default() {
-        let meta = serde_json::to_value(meta).expect("metadata has string keys only");
+        let meta = meta.to_value();
         let shown = types::written(Some(types::object_meta()), &meta, None);
         errors.push(FieldError::invalid("metadata", Verbatim(&shown), why));
     }
@@ -345,7 +344,7 @@ fn wrong_metadata(kind: AccessReview<'_>, meta: &ObjectMeta, errors: &mut Vec<Fi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::{Source, Tokens, shelf::Shelf};
+    use crate::auth::{Source, Tokens, fake_lookup::FakeLookup};
 
     fn review(value: Value) -> Object {
         let Value::Object(map) = value else {
@@ -354,12 +353,12 @@ mod tests {
         Object::from_map(map).expect("good metadata")
     }
 
-    fn shelf() -> Shelf {
+    fn fake_lookup() -> FakeLookup {
         let rules = json!([
             {"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["x"]},
             {"verbs": ["create"], "apiGroups": ["apps"], "resources": ["deployments"]},
         ]);
-        Shelf::default()
+        FakeLookup::default()
             .bound("r", "User ann", rules)
             .bound_everywhere(
                 "info",
@@ -377,7 +376,7 @@ mod tests {
     }
 
     fn said(kind: AccessReview<'_>, value: Value) -> String {
-        match review_access(kind, review(value), &shelf()) {
+        match review_access(kind, review(value), &fake_lookup()) {
             Ok(answer) => answer.body["status"].to_string(),
             Err(error) => error.to_status()["message"]
                 .as_str()
@@ -459,7 +458,7 @@ mod tests {
         let answer = review_own_rules(
             &ann(),
             review(json!({"spec": {"namespace": "ns"}})),
-            &shelf(),
+            &fake_lookup(),
         )
         .expect("rules");
         let want = json!({
@@ -470,12 +469,10 @@ mod tests {
             "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/healthz"]}],
             "incomplete": false,
         });
+        assert_eq!(&answer.body["spec"], &json!({}));
+        assert_eq!(&answer.body["status"], &want);
         assert_eq!(
-            (&answer.body["spec"], &answer.body["status"]),
-            (&json!({}), &want)
-        );
-        assert_eq!(
-            review_own_rules(&ann(), review(json!({})), &shelf()),
+            review_own_rules(&ann(), review(json!({})), &fake_lookup()),
             Err(ApiError::BadRequest("no namespace on request".into()))
         );
     }
@@ -484,7 +481,7 @@ mod tests {
     fn rules_review_of_too_many_rules_is_incomplete() {
         let long = "x".repeat(1 << 20);
         let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": [long]}]);
-        let stored = (0..20).fold(Shelf::default(), |stored, i| {
+        let stored = (0..20).fold(FakeLookup::default(), |stored, i| {
             stored.bound(&format!("r{i}"), "User ann", rules.clone())
         });
         let answer = review_own_rules(
@@ -498,13 +495,13 @@ mod tests {
     }
 
     #[test]
-    fn token_review_tells_good_from_bad() {
+    fn token_review_distinguishes_valid_and_invalid_tokens() {
         let authenticator = Authenticator::new(
             "secret",
             Tokens::with_key(&Tokens::generate_key()).expect("a good key"),
         );
         let now = Time::parse("2026-01-01T00:00:00Z").expect("a time");
-        let stored = shelf().with(
+        let stored = fake_lookup().with(
             Source::ServiceAccount,
             json!({"metadata": {"name": "default", "namespace": "ns", "uid": "u"}}),
         );
@@ -518,10 +515,8 @@ mod tests {
             .map(|answer| answer.body["status"].clone())
         };
         let good = status(json!({"token": "secret"})).expect("a review");
-        assert_eq!(
-            (&good["authenticated"], &good["user"]["username"]),
-            (&json!(true), &json!("admin"))
-        );
+        assert_eq!(&good["authenticated"], &json!(true));
+        assert_eq!(&good["user"]["username"], &json!("admin"));
         assert_eq!(
             status(json!({"token": "nonsense"})),
             Ok(json!({"user": {}, "error": "invalid bearer token"}))

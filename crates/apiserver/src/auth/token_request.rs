@@ -1,6 +1,7 @@
 //! TokenRequest: a token for a service account, issued through the API.
-//! In: the request, its service account and the object it is to be bound to. Out: the request answered with a token.
-//! Holds: bounds and refusals are Kubernetes' own; nothing is stored.
+//! In: the request, its service account and the object it is to be bound to. Out: the request
+//! answered with a token.
+//! Guarantees: bounds and refusals are Kubernetes' own; nothing is stored.
 
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ const GROUP: &str = "authentication.k8s.io";
 const DEFAULT_SECONDS: i64 = 60 * 60;
 const SECONDS_MIN: i64 = 10 * 60;
 const SECONDS_MAX: i64 = 1 << 32;
-/// The life time that the kubelet asks for in every pod. Such tokens live a year and say after what time to warn.
+/// The life time that the kubelet asks for in every pod. Such tokens live a year and say after what
+/// time to warn.
 const PROJECTED_SECONDS: i64 = 60 * 60 + 7;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
 
@@ -53,7 +55,8 @@ pub(crate) fn default_token_request(body: &mut Object) {
 /// Answers a request with a token.
 ///
 /// # Errors
-/// Names or uids that do not match, a life time out of bounds, an account or bound object that does not exist.
+/// Names or uids that do not match, a life time out of bounds, an account or bound object that does
+/// not exist.
 pub(crate) fn issue_token(
     request: TokenRequest<'_>,
     authenticator: &Authenticator,
@@ -74,7 +77,8 @@ pub(crate) fn issue_token(
             name: account.to_owned(),
         })?;
     if !body.meta.uid.is_empty() && body.meta.uid != found.meta.uid {
-        let (asked, actual) = (&body.meta.uid, &found.meta.uid);
+        let asked = &body.meta.uid;
+        let actual = &found.meta.uid;
         let why = format!(
             "the UID in the token request ({asked}) does not match the UID of the service account ({actual})"
         );
@@ -189,8 +193,10 @@ impl Spec {
                         .unwrap_or_default()
                         .to_owned()
                 };
-                let (api_version, kind, name, uid) =
-                    (text("apiVersion"), text("kind"), text("name"), text("uid"));
+                let api_version = text("apiVersion");
+                let kind = text("kind");
+                let name = text("name");
+                let uid = text("uid");
                 Reference {
                     value: value.clone(),
                     api_version,
@@ -306,12 +312,12 @@ fn node_of(pod: &Object, stored: &dyn Lookup) -> Option<Named> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::{Tokens, shelf::Shelf};
+    use crate::auth::{Tokens, fake_lookup::FakeLookup};
 
-    fn shelf() -> Shelf {
+    fn fake_lookup() -> FakeLookup {
         let meta = |name: &str, uid: &str| json!({"metadata": {"name": name, "namespace": "ns", "uid": uid}});
         let pod = |name: &str, account: &str| json!({"metadata": {"name": name, "namespace": "ns", "uid": "u-pod"}, "spec": {"serviceAccountName": account, "nodeName": "n1"}});
-        Shelf::default()
+        FakeLookup::default()
             .with(Source::ServiceAccount, meta("default", "u-sa"))
             .with(Source::Secret, meta("s", "u-secret"))
             .with(Source::Pod, pod("p", "default"))
@@ -350,7 +356,7 @@ mod tests {
                 now: now(),
             },
             authenticator,
-            &shelf(),
+            &fake_lookup(),
             &Entropy::seeded(1),
         )
     }
@@ -376,14 +382,12 @@ mod tests {
             answer.str_at("status.expirationTimestamp"),
             "2026-01-01T01:00:00Z"
         );
-        assert_eq!(
-            (answer.meta.name.as_str(), answer.meta.uid.as_str()),
-            ("default", "u-sa")
-        );
+        assert_eq!(answer.meta.name.as_str(), "default");
+        assert_eq!(answer.meta.uid.as_str(), "u-sa");
         let verified = authenticator.user_of_token(
             answer.str_at("status.token"),
             &[ISSUER.to_owned()],
-            &shelf(),
+            &fake_lookup(),
             now(),
         );
         let user = verified.expect("a good token").user;
@@ -405,7 +409,7 @@ mod tests {
             .user_of_token(
                 answer.str_at("status.token"),
                 &[ISSUER.to_owned()],
-                &shelf(),
+                &fake_lookup(),
                 later,
             )
             .expect("good")

@@ -1,6 +1,7 @@
 //! Service-account tokens: JSON web tokens signed with the server's own key.
 //! In: claims. Out: a compact token; or, from a token, the user it stands for.
-//! Holds: a token is good only while its service account, and the object it is bound to, exist with the uid it names.
+//! Guarantees: a token is good only while its service account, and the object it is bound to, exist
+//! with the uid it names.
 
 use std::{
     collections::HashMap,
@@ -136,10 +137,11 @@ impl Tokens {
         format!("{signed}.{}", BASE64.encode(signature))
     }
 
-    /// The user a token stands for. `audiences` are those the asker accepts.
+    /// The user a token stands for. `audiences` are those the user accepts.
     ///
     /// # Errors
-    /// A foreign token, or one that is wrong, out of date, for somebody else, or bound to what is gone.
+    /// A foreign token, or one that is wrong, out of date, for another audience, or bound to what
+    /// is gone.
     pub(crate) fn verify(
         &self,
         token: &str,
@@ -161,14 +163,15 @@ impl Tokens {
                     .collect::<Vec<_>>()
                     .join(" ")
             };
-            let (held, wanted) = (quoted(&claims.aud), quoted(audiences));
+            let held = quoted(&claims.aud);
+            let wanted = quoted(audiences);
             return Err(TokenFault::Bad(format!(
                 "token audiences [{held}] is invalid for the target audiences [{wanted}]"
             )));
         }
         claims
-            .confirm_time(now)
-            .and_then(|()| claims.binding.confirm(stored, now))
+            .validate_time(now)
+            .and_then(|()| claims.binding.validate(stored, now))
             .map_err(TokenFault::Bad)?;
         Ok(Verified {
             user: claims.user(),
@@ -201,15 +204,15 @@ impl Tokens {
             return Err(TokenFault::Bad("invalid signature, no keys found".into()));
         }
         // The algorithm is fixed by the key, never taken from the token.
-        let wrong = || TokenFault::Bad("go-jose/go-jose: error in cryptographic primitive".into());
+        let error = || TokenFault::Bad("go-jose/go-jose: error in cryptographic primitive".into());
         let signature = BASE64.decode(signature).map_err(|_| TokenFault::Foreign)?;
         let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref());
         key.verify(signed.as_bytes(), &signature)
-            .map_err(|_| wrong())?;
+            .map_err(|_| error())?;
         if header.alg == "ES256" {
             Ok(claims)
         } else {
-            Err(wrong())
+            Err(error())
         }
     }
 
@@ -221,7 +224,8 @@ impl Tokens {
                          "x": BASE64.encode(x), "y": BASE64.encode(y)}]})
     }
 
-    /// The document at `/.well-known/openid-configuration`, for a server reached at `address` (`host:port`).
+    /// The document at `/.well-known/openid-configuration`, for a server reached at `address`
+    /// (`host:port`).
     pub(crate) fn discovery(&self, address: &str) -> Value {
         json!({
             "issuer": ISSUER,
@@ -263,7 +267,7 @@ mod tests {
     use crate::auth::{
         Source,
         claims::{Binding, Named},
-        shelf::Shelf,
+        fake_lookup::FakeLookup,
     };
 
     const NOW: i64 = 1_780_000_000;
@@ -299,8 +303,8 @@ mod tests {
         }
     }
 
-    fn shelf() -> Shelf {
-        Shelf::default().with(
+    fn fake_lookup() -> FakeLookup {
+        FakeLookup::default().with(
             Source::ServiceAccount,
             json!({"metadata": {"name": "default", "namespace": "ns", "uid": "u1"}}),
         )
@@ -312,7 +316,7 @@ mod tests {
         let audiences = [ISSUER.to_owned()];
         let token = tokens.sign(&claims());
         for _ in 0..2 {
-            let verified = tokens.verify(&token, &audiences, &shelf(), at(NOW));
+            let verified = tokens.verify(&token, &audiences, &fake_lookup(), at(NOW));
             assert!(verified.is_ok());
         }
         let remembered = || {
@@ -320,12 +324,12 @@ mod tests {
             verified.recent.len() + verified.previous.len()
         };
         assert_eq!(remembered(), 1);
-        let expired = tokens.verify(&token, &audiences, &shelf(), at(NOW + 700));
+        let expired = tokens.verify(&token, &audiences, &fake_lookup(), at(NOW + 700));
         assert!(expired.is_err());
-        let deleted = tokens.verify(&token, &audiences, &Shelf::default(), at(NOW));
+        let deleted = tokens.verify(&token, &audiences, &FakeLookup::default(), at(NOW));
         assert!(deleted.is_err());
         let forged = format!("{token}A");
-        let forged = tokens.verify(&forged, &audiences, &shelf(), at(NOW));
+        let forged = tokens.verify(&forged, &audiences, &fake_lookup(), at(NOW));
         assert!(forged.is_err());
         assert_eq!(remembered(), 1);
         for number in 0..2 * VERIFIED_MAX {
@@ -335,7 +339,7 @@ mod tests {
         assert!(remembered() <= VERIFIED_MAX);
     }
 
-    fn verdict(claims: &Claims, stored: &Shelf, now: i64) -> String {
+    fn verdict(claims: &Claims, stored: &FakeLookup, now: i64) -> String {
         let tokens = tokens();
         match tokens.verify(
             &tokens.sign(claims),
@@ -359,23 +363,28 @@ mod tests {
             (NOW + 660, good),
             (NOW + 661, "service account token has expired"),
         ] {
-            assert_eq!(verdict(&claims(), &shelf(), now), want, "{}", now - NOW);
+            assert_eq!(
+                verdict(&claims(), &fake_lookup(), now),
+                want,
+                "{}",
+                now - NOW
+            );
         }
         let other = Claims {
             aud: vec!["x".into()],
             ..claims()
         };
-        let wrong = format!(
+        let error = format!(
             "token audiences [\"x\"] is invalid for the target audiences [\"{ISSUER}\" \"vault\"]"
         );
-        assert_eq!(verdict(&other, &shelf(), NOW), wrong);
+        assert_eq!(verdict(&other, &fake_lookup(), NOW), error);
         assert_eq!(
             verdict(
                 &Claims {
                     iss: "https://elsewhere".into(),
                     ..claims()
                 },
-                &shelf(),
+                &fake_lookup(),
                 NOW
             ),
             "foreign"
@@ -399,7 +408,7 @@ mod tests {
             },
             ..claims()
         };
-        let with = |source, meta: Value| shelf().with(source, json!({ "metadata": meta }));
+        let with = |source, meta: Value| fake_lookup().with(source, json!({ "metadata": meta }));
         let here = json!({"name": "x", "namespace": "ns", "uid": "u2"});
         let going = |seconds: i64| json!({"name": "x", "namespace": "ns", "uid": "u2", "deletionTimestamp": at(NOW - seconds)});
         let node = json!({"name": "x", "uid": "u2"});
@@ -411,7 +420,7 @@ mod tests {
                 with(Source::Secret, here.clone()),
                 ok,
             ),
-            (bound(named("u2"), None, None), shelf(), invalid),
+            (bound(named("u2"), None, None), fake_lookup(), invalid),
             (
                 bound(None, named("u2"), named("any")),
                 with(Source::Pod, here.clone()),
@@ -433,15 +442,15 @@ mod tests {
                 "pod UID (u2) does not match service account pod ref claim (u3)",
             ),
             (bound(None, None, named("u2")), with(Source::Node, node), ok),
-            (bound(None, None, named("u2")), shelf(), invalid),
+            (bound(None, None, named("u2")), fake_lookup(), invalid),
             (
                 claims(),
-                Shelf::default(),
+                FakeLookup::default(),
                 "serviceaccounts \"default\" not found",
             ),
             (
                 claims(),
-                Shelf::default().with(
+                FakeLookup::default().with(
                     Source::ServiceAccount,
                     json!({"metadata": {"name": "default", "namespace": "ns", "uid": "new"}}),
                 ),
@@ -455,9 +464,10 @@ mod tests {
 
     #[test]
     fn forged_and_foreign_tokens_are_refused() {
-        let (ours, other) = (tokens(), tokens());
+        let ours = tokens();
+        let other = tokens();
         let audiences = [ISSUER.to_owned()];
-        let verify = |token: &str| ours.verify(token, &audiences, &shelf(), at(NOW));
+        let verify = |token: &str| ours.verify(token, &audiences, &fake_lookup(), at(NOW));
         let good = ours.sign(&claims());
         assert!(verify(&good).is_ok());
         assert_eq!(

@@ -138,14 +138,9 @@ mod tests {
         ] {
             assert_eq!(as_service_account(other), None, "{other}");
         }
-        assert_eq!(
-            (
-                as_node("system:node:n1"),
-                as_node("system:node:N1"),
-                as_node("n1")
-            ),
-            (Some("n1"), None, None)
-        );
+        assert_eq!(as_node("system:node:n1"), Some("n1"));
+        assert_eq!(as_node("system:node:N1"), None);
+        assert_eq!(as_node("n1"), None);
     }
 
     #[test]

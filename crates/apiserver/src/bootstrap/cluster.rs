@@ -3,13 +3,13 @@
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
-use super::{Params, SERVER_SERVICE_IP, SERVICE_RANGE, object};
+use super::{Params, SERVER_SERVICE_IP, SERVICE_RANGE};
 use crate::{
     aggregation::front_proxy,
     object::{Object, Time},
 };
 
-/// In the order in which the real server makes them.
+/// In the order in which kube-apiserver makes them.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
 /// Group, version, priority of the group, priority of the version.
@@ -44,7 +44,7 @@ const IDENTITY_BYTES: usize = 13;
 /// The four every cluster has.
 pub(super) fn namespaces() -> Vec<Object> {
     let namespace = |name: &str| {
-        object(
+        Object::named(
             "v1",
             "Namespace",
             name,
@@ -68,7 +68,7 @@ pub(super) fn priority_classes() -> Vec<Object> {
     .into_iter()
     .map(|(name, value, description)| {
         let body = json!({"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"});
-        object("scheduling.k8s.io/v1", "PriorityClass", name, body).first_generation()
+        Object::named("scheduling.k8s.io/v1", "PriorityClass", name, body).first_generation()
     })
     .collect()
 }
@@ -85,7 +85,7 @@ pub(super) fn api_services(now: Time) -> Vec<Object> {
             "message": "Local APIServices are always available",
         });
         let body = json!({"spec": spec, "status": {"conditions": [available]}});
-        object(
+        Object::named(
             "apiregistration.k8s.io/v1",
             "APIService",
             &format!("{version}.{group}"),
@@ -98,7 +98,8 @@ pub(super) fn api_services(now: Time) -> Vec<Object> {
 
 /// The range of service addresses, and the server at the first of them.
 pub(super) fn networking(params: &Params<'_>) -> Vec<Object> {
-    let (address, port) = (params.address.to_string(), params.port);
+    let address = params.address.to_string();
+    let port = params.port;
     let ready = json!({
         "type": "Ready", "status": "True", "lastTransitionTime": params.now, "reason": "",
         "message": "Kubernetes default Service CIDR is ready",
@@ -115,8 +116,8 @@ pub(super) fn networking(params: &Params<'_>) -> Vec<Object> {
     let endpoint = json!({"addresses": [address], "conditions": {"ready": true}});
     let slice = json!({"addressType": family, "endpoints": [endpoint], "ports": ports});
     vec![
-        object("networking.k8s.io/v1", "ServiceCIDR", "kubernetes", range),
-        object(
+        Object::named("networking.k8s.io/v1", "ServiceCIDR", "kubernetes", range),
+        Object::named(
             "networking.k8s.io/v1",
             "IPAddress",
             &SERVER_SERVICE_IP.to_string(),
@@ -124,12 +125,12 @@ pub(super) fn networking(params: &Params<'_>) -> Vec<Object> {
         )
         .labelled("ipaddress.kubernetes.io/ip-family", "IPv4")
         .labelled("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io"),
-        object("v1", "Service", "default/kubernetes", service(port))
+        Object::named("v1", "Service", "default/kubernetes", service(port))
             .labelled("component", "apiserver")
             .labelled("provider", "kubernetes"),
-        object("v1", "Endpoints", "default/kubernetes", endpoints)
+        Object::named("v1", "Endpoints", "default/kubernetes", endpoints)
             .labelled("endpointslice.kubernetes.io/skip-mirror", "true"),
-        object(
+        Object::named(
             "discovery.k8s.io/v1",
             "EndpointSlice",
             "default/kubernetes",
@@ -165,10 +166,11 @@ fn service(port: u16) -> Value {
     })
 }
 
-/// What the server tells others about itself.
+/// What the server publishes about itself.
 pub(super) fn settings(params: &Params<'_>) -> Vec<Object> {
     let now = params.now.to_string();
-    let (day, time) = (now.get(..10).unwrap_or_default(), now.trim_end_matches('Z'));
+    let day = now.get(..10).unwrap_or_default();
+    let time = now.trim_end_matches('Z');
     let print = digest(&SHA256, params.hostname.as_bytes());
     let identity: String = print
         .as_ref()
@@ -180,19 +182,19 @@ pub(super) fn settings(params: &Params<'_>) -> Vec<Object> {
     let holder = format!("{identity}_{}", params.entropy.uid());
     let lease = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": format!("{time}.000000Z")}});
     vec![
-        object(
+        Object::named(
             "v1",
             "ConfigMap",
             "kube-system/extension-apiserver-authentication",
             authentication(params),
         ),
-        object(
+        Object::named(
             "v1",
             "ConfigMap",
             "kube-system/kube-apiserver-legacy-service-account-token-tracking",
             json!({"data": {"since": day}}),
         ),
-        object(
+        Object::named(
             "coordination.k8s.io/v1",
             "Lease",
             &format!("kube-system/{identity}"),

@@ -1,23 +1,22 @@
 //! What a fresh cluster holds before any client has written.
-//! In: the server's address and CA, the time. Out: complete objects, in the order in which they are to be stored.
-//! Holds: the objects are those of Kubernetes 1.36 with its default settings; each has a uid and a creation time, none a revision.
+//! In: the server's address and CA, the time. Out: complete objects, in the order in which they are
+//! to be stored.
+//! Guarantees: the objects are those of Kubernetes 1.36 with its default settings; each has a uid
+//! and a creation time, none a revision.
 
 mod cluster; // namespaces, the server's own service, API services
-mod flow; // priorities and fairness of requests
 mod policy; // roles and bindings
-
-pub(crate) use flow::{
-    AUTO_UPDATE_ANNOTATION, mandatory_objects as mandatory_flow_control_objects,
-    objects as flow_control_objects,
-};
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use serde_json::{Map, Value};
-
 use crate::{
+    api::Api,
+    controllers,
     entropy::Entropy,
-    object::{Object, ObjectMeta, Time},
+    flow_control,
+    kinds::Effect,
+    object::{Object, Time},
+    write,
 };
 
 /// The addresses of services.
@@ -43,12 +42,40 @@ pub(crate) struct Params<'a> {
     pub(crate) entropy: &'a Entropy,
 }
 
-/// Every object of a fresh cluster: namespaces first, so that nothing is in one that does not exist.
+/// Stores the objects of a new cluster, as they are.
+///
+/// # Errors
+/// A kind that is not served, or an object that exists.
+pub(crate) async fn store(api: &Api, objects: Vec<Object>) -> Result<(), String> {
+    let catalog = api.registry.catalog();
+    for object in objects {
+        let (group, version) = object
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", &object.api_version));
+        let resource = catalog
+            .find_kind(group, version, &object.kind)
+            .ok_or_else(|| format!("no kind {}", object.kind))?;
+        if resource.strategy.effect == Effect::Addresses {
+            api.adopt_addresses(&object);
+        }
+        write::store_as_is(api, &resource, &object)
+            .await
+            .map_err(|_| format!("{} {} exists", object.kind, object.meta.name))?;
+    }
+    controllers::flow_control::written(api).await;
+    // History begins with the first write of a client.
+    api.store.compact(api.store.revision());
+    Ok(())
+}
+
+/// Every object of a fresh cluster: namespaces first, so that nothing is in one that does not
+/// exist.
 pub(crate) fn objects(params: &Params<'_>) -> Vec<Object> {
     let mut objects = cluster::namespaces();
     objects.extend(policy::objects());
     objects.extend(cluster::priority_classes());
-    objects.extend(flow::objects(params.now));
+    objects.extend(flow_control::default_objects(params.now));
     objects.extend(cluster::api_services(params.now));
     objects.extend(cluster::networking(params));
     objects.extend(cluster::settings(params));
@@ -59,52 +86,11 @@ pub(crate) fn objects(params: &Params<'_>) -> Vec<Object> {
     objects
 }
 
-/// An object of its kind; `place` is `name` or `namespace/name`.
-fn object(api_version: &str, kind: &str, place: &str, body: Value) -> Object {
-    let (namespace, name) = place.split_once('/').unwrap_or(("", place));
-    let meta = ObjectMeta {
-        name: name.to_owned(),
-        namespace: namespace.to_owned(),
-        ..ObjectMeta::default()
-    };
-    let body = match body {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    };
-    Object {
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        meta,
-        body,
-    }
-}
-
-/// The steps by which the tables of this module finish their objects.
-impl Object {
-    fn labelled(mut self, key: &str, value: &str) -> Self {
-        self.meta.labels.insert(key.to_owned(), value.to_owned());
-        self
-    }
-
-    fn annotated(mut self, key: &str, value: &str) -> Self {
-        self.meta
-            .annotations
-            .insert(key.to_owned(), value.to_owned());
-        self
-    }
-
-    /// For the kinds that count changes of their spec.
-    fn first_generation(mut self) -> Self {
-        self.meta.generation = 1;
-        self
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -149,11 +135,9 @@ mod tests {
 
     #[test]
     fn every_object_is_named_once_and_placed() {
-        let (mut places, mut uids, mut namespaces) = (
-            BTreeSet::new(),
-            BTreeSet::new(),
-            BTreeSet::from([String::new()]),
-        );
+        let mut places = BTreeSet::new();
+        let mut uids = BTreeSet::new();
+        let mut namespaces = BTreeSet::from([String::new()]);
         for object in fresh() {
             if object.kind == "Namespace" {
                 namespaces.insert(object.meta.name.clone());
@@ -182,10 +166,8 @@ mod tests {
     fn bindings_refer_to_roles_that_exist() {
         let objects = fresh();
         for binding in objects.iter().filter(|o| o.kind.ends_with("RoleBinding")) {
-            let (kind, name) = (
-                binding.str_at("roleRef.kind"),
-                binding.str_at("roleRef.name"),
-            );
+            let kind = binding.str_at("roleRef.kind");
+            let name = binding.str_at("roleRef.name");
             let role = objects.iter().find(|o| {
                 o.kind == kind && o.meta.name == name && o.meta.namespace == binding.meta.namespace
             });
@@ -223,9 +205,10 @@ mod tests {
         let view = find(&objects, "ClusterRole", "view");
         let selector =
             json!({"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}});
+        assert_eq!(&view["rules"], &Value::Null);
         assert_eq!(
-            (&view["rules"], &view["aggregationRule"]),
-            (&Value::Null, &json!({"clusterRoleSelectors": [selector]}))
+            &view["aggregationRule"],
+            &json!({"clusterRoleSelectors": [selector]})
         );
         assert_eq!(
             view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"],

@@ -1,17 +1,21 @@
 //! The default roles and bindings, read from a table.
 //! In: `policy.txt`. Out: ClusterRoles, Roles and their bindings.
-//! Holds: the table is part of the program, so a line that cannot be read is a defect and stops the start.
+//! Guarantees: the table is part of the program, so a line that cannot be read is a defect and
+//! stops the start.
 //!
 //! A line of the table is one of:
-//! - `role NAME +view =edit`: a ClusterRole, or with `NAMESPACE/NAME` a Role. `+view` puts it into the aggregate of `view`, `=edit` makes it
+//! - `role NAME +view =edit`: a ClusterRole, or with `NAMESPACE/NAME` a Role. `+view` puts it into
+//!   the aggregate of `view`, `=edit` makes it
 //!   that aggregate;
-//! - `controller NAME`: the ClusterRole `system:controller:NAME`, bound to the service account of that name in kube-system;
-//! - an indented rule of the role above: `VERBS : GROUPS : RESOURCES [: NAMES]`, or `VERBS @ PATHS`;
-//! - `bind NAME [= ROLE] -> SUBJECT, …`: a binding, to the role of the same name unless another is given.
+//! - `controller NAME`: the ClusterRole `system:controller:NAME`, bound to the service account of
+//!   that name in kube-system;
+//! - an indented rule of the role above: `VERBS : GROUPS : RESOURCES [: NAMES]`, or `VERBS @
+//!   PATHS`;
+//! - `bind NAME [= ROLE] -> SUBJECT, …`: a binding, to the role of the same name unless another is
+//!   given.
 
 use serde_json::{Map, Value, json};
 
-use super::object;
 use crate::object::Object;
 
 const TABLE: &str = include_str!("policy.txt");
@@ -71,7 +75,12 @@ fn role(text: &str) -> Object {
     } else {
         "ClusterRole"
     };
-    let mut role = marked(object(API_VERSION, kind, place, json!({"rules": null})));
+    let mut role = marked(Object::named(
+        API_VERSION,
+        kind,
+        place,
+        json!({"rules": null}),
+    ));
     let label = |aggregate: &str| format!("rbac.authorization.k8s.io/aggregate-to-{aggregate}");
     for word in words {
         match word.split_at(1) {
@@ -94,7 +103,9 @@ fn rule(text: &str) -> Value {
     }
     let mut parts = text.split(" : ");
     let mut next = || parts.next().expect(UNREADABLE);
-    let (verbs, groups, resources) = (verb_list(next()), next(), list(next()));
+    let verbs = verb_list(next());
+    let groups = next();
+    let resources = list(next());
     let groups: Vec<&str> = groups
         .split(' ')
         .map(|group| if group == "core" { "" } else { group })
@@ -127,7 +138,7 @@ fn binding(text: &str) -> Object {
     } else {
         ("ClusterRoleBinding", "ClusterRole")
     };
-    let mut binding = marked(object(API_VERSION, kind, place, json!({})));
+    let mut binding = marked(Object::named(API_VERSION, kind, place, json!({})));
     let name = if role.is_empty() {
         binding.meta.name.as_str()
     } else {

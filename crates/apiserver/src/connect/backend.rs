@@ -2,8 +2,8 @@
 //! In: a location and a request. Out: the response, whose body is read as the client reads it.
 //!
 //! Guarantees: one connection per request, closed when the body of the response is read or dropped;
-//! at most 64 KiB of a response wait in memory; a connection that is upgraded belongs to whoever
-//! takes the upgrade.
+//! at most 64 KiB of a response wait in memory; a connection that is upgraded belongs to the task
+//! that takes the upgrade.
 
 use std::{
     io,
@@ -30,7 +30,7 @@ use super::{
     location::{Scheme, TlsPeer},
     stream::{BackendStream, Counted},
 };
-use crate::http::request_body::BodyError;
+use crate::listen::request_body::BodyError;
 
 /// How long an address may take to dial, the TLS handshake included; as kube-apiserver's transport.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);

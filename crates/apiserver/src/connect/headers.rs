@@ -1,6 +1,6 @@
 //! Headers of requests and responses that are passed on.
-//! Holds: a backend never gets the credentials of a client, nor headers by which a client could
-//! claim to be somebody else.
+//! Guarantees: a backend never gets the credentials of a client, nor headers by which a client
+//! could claim to be another user.
 
 use std::net::IpAddr;
 

@@ -15,8 +15,8 @@ use super::{
 use crate::{
     error::{ApiError, GroupResource},
     http::{
-        answer::{empty_response, stream_response},
         body::Body,
+        response::{empty_response, stream_response},
     },
     object::Object,
 };

@@ -47,16 +47,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::Api,
-    auth::{self, Question, User},
+    auth::{self, Attributes, User},
     error::ApiError,
-    http::{body::Body, query::Query, request_body::BodyError, route::ResourcePath},
-    listen::ClientConnection,
+    http::{body::Body, query::Query, request_info::RequestInfo, route::ResourcePath},
+    kinds::ProxyTarget,
+    listen::{ClientConnection, request_body::BodyError},
 };
 use backend::{Backends, Unreachable};
 use resolve::Locations;
-
-/// The subresources that connect a client with something else for as long as it likes.
-pub(crate) const SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// The limit of a document that the server itself fetches.
 const FETCHED_MAX_BYTES: usize = 16 << 20;
@@ -85,8 +83,8 @@ impl ConnectRequest<'_> {
     /// Mirrors `ensureAuthorizedForVerb` with the verb `create`: a WebSocket request is a GET,
     /// whose verb `get` must not be enough for a shell.
     fn check_create(&self) -> Result<(), ApiError> {
-        let question = Question::of_resource(&Method::POST, self.path, &Query::default());
-        auth::check(&question.by(self.user), self.api)
+        let request_info = RequestInfo::of_resource(&Method::POST, self.path, &Query::default());
+        auth::check(&Attributes::of(&request_info, self.user), self.api)
     }
 
     /// A request to a backend with the method and the headers of this one.
@@ -146,10 +144,13 @@ impl Connector {
         if path.subresource != "proxy" {
             return self.stream(request, &locations, body).await;
         }
-        let location = match path.resource.as_str() {
-            "pods" => locations.pod_proxy(&path.name)?,
-            "services" => locations.service_proxy(&path.name)?,
-            _ => locations.node_proxy(&path.name)?,
+        let catalog = request.api.registry.catalog();
+        let resource = catalog.find(&path.group, &path.version, &path.resource);
+        let location = match resource.and_then(|resource| resource.strategy.proxy) {
+            Some(ProxyTarget::Node) => locations.node_proxy(&path.name)?,
+            Some(ProxyTarget::Pod) => locations.pod_proxy(&path.name)?,
+            Some(ProxyTarget::Service) => locations.service_proxy(&path.name)?,
+            None => return Err(ApiError::NoSuchResource),
         };
         self.proxy(request, location, body).await
     }

@@ -15,8 +15,8 @@ use super::{
 use crate::{
     error::ApiError,
     http::{
-        answer::{empty_response, no_cache},
         body::Body,
+        response::{empty_response, no_cache},
         route::percent_decode,
     },
 };

@@ -14,7 +14,7 @@ use crate::{
     api::Api,
     auth::{Lookup, Source},
     error::{ApiError, GroupResource},
-    kinds::Look,
+    json_ext::JsonExt,
     object::Object,
     store::ObjectKey,
 };
@@ -74,7 +74,7 @@ impl Locations<'_> {
     pub(super) fn kubelet(&self, node_name: &str) -> Result<Location, ApiError> {
         let node = self.api.get(Source::Node, "", node_name);
         let node = node.ok_or_else(|| not_found("nodes", node_name))?;
-        let status = node.body.part("status");
+        let status = node.body.field("status");
         let addresses = status.list("addresses");
         let ip = KUBELET_ADDRESSES.iter().find_map(|preferred| {
             let of_type = addresses.iter().find(|a| a.text("type") == *preferred)?;
@@ -90,7 +90,7 @@ impl Locations<'_> {
                 known.join(" ")
             )));
         };
-        let endpoint = status.part("daemonEndpoints").part("kubeletEndpoint");
+        let endpoint = status.field("daemonEndpoints").field("kubeletEndpoint");
         let port = match endpoint.number("Port") {
             port if port > 0 => port,
             _ => KUBELET_PORT.into(),
@@ -136,7 +136,7 @@ impl Locations<'_> {
             "" => first_port(&pod).map_or_else(String::new, |port| port.to_string()),
             port => port.to_owned(),
         };
-        let addresses = pod.body.part("status").list("podIPs");
+        let addresses = pod.body.field("status").list("podIPs");
         let ip = addresses.first().map_or("", |address| address.text("ip"));
         let ip = ip.parse().map_err(|_| address_not_allowed())?;
         self.check_proxied(ip)?;
@@ -204,7 +204,7 @@ impl Locations<'_> {
     fn port_name(&self, service: &str, number: i64) -> Result<String, ApiError> {
         let stored = self.read("/services", service);
         let stored = stored.ok_or_else(|| not_found("services", service))?;
-        let mut ports = stored.body.part("spec").list("ports").iter();
+        let mut ports = stored.body.field("spec").list("ports").iter();
         let port = ports.find(|port| port.number("port") == number);
         let port = port.ok_or_else(|| {
             ApiError::Unavailable(format!(
@@ -214,10 +214,10 @@ impl Locations<'_> {
         Ok(port.text("name").to_owned())
     }
 
-    /// Whether an address of Endpoints is the one of a pod in the same namespace: whoever may write
-    /// Endpoints must not reach any address through the API server. Mirrors `isValidAddress`.
+    /// Whether an address of Endpoints is the one of a pod in the same namespace: a user that may
+    /// write Endpoints must not reach any address through the API server. Mirrors `isValidAddress`.
     fn is_of_pod(&self, address: &serde_json::Value) -> bool {
-        let target = address.part("targetRef");
+        let target = address.field("targetRef");
         if target.text("namespace") != self.namespace {
             return false;
         }
@@ -225,7 +225,7 @@ impl Locations<'_> {
             .api
             .get(Source::Pod, self.namespace, target.text("name"));
         pod.is_some_and(|pod| {
-            let mut ips = pod.body.part("status").list("podIPs").iter();
+            let mut ips = pod.body.field("status").list("podIPs").iter();
             ips.any(|ip| ip.text("ip") == address.text("ip"))
         })
     }
@@ -245,7 +245,7 @@ impl Locations<'_> {
 
 /// The first port of the first container that has ports.
 fn first_port(pod: &Object) -> Option<i64> {
-    let mut containers = pod.body.part("spec").list("containers").iter();
+    let mut containers = pod.body.field("spec").list("containers").iter();
     let port = containers.find_map(|container| container.list("ports").first())?;
     port.int("containerPort")
 }
@@ -257,7 +257,7 @@ fn first_port(pod: &Object) -> Option<i64> {
 /// There is no such container, or several and none is named.
 pub(super) fn container<'a>(pod: &'a Object, wanted: &'a str) -> Result<&'a str, ApiError> {
     let name = &pod.meta.name;
-    let spec = pod.body.part("spec");
+    let spec = pod.body.field("spec");
     let names_of = |list: &str| {
         let containers = spec.list(list).iter();
         containers.map(|container| container.text("name"))
@@ -303,7 +303,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::object;
+    use crate::kinds::test_support::object;
 
     #[test]
     fn container_is_named_unless_there_is_only_one() {

@@ -1,9 +1,9 @@
 //! The byte stream to a backend, from the dial until its last owner drops it.
 //!
-//! Guarantees: when the server stops, reads end and writes fail, whoever owns the stream by then: a
-//! response body, a bridge, or a client in the same process that has upgraded its connection. What
-//! counts the connection (metrics, the place of the client's connection) lives as long as the
-//! stream.
+//! Guarantees: when the server stops, reads end and writes fail, regardless of the owner of the
+//! stream by then: a response body, a bridge, or a client in the same process that has upgraded its
+//! connection. What counts the connection (metrics, the place of the client's connection) lives as
+//! long as the stream.
 
 use std::{
     io,

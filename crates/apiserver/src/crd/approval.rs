@@ -1,5 +1,6 @@
 //! Groups that belong to the Kubernetes community need an approval to be defined.
-//! In: a group and the annotations of its definition. Out: whether it is approved, in Kubernetes' words.
+//! In: a group and the annotations of its definition. Out: whether it is approved, with the message
+//! of Kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +55,8 @@ pub(super) fn message(approval: Approval, annotations: &BTreeMap<String, String>
     }
 }
 
-/// What is wrong with the approval of a definition. An unchanged approval is never wrong.
-pub(super) fn check(
+/// The errors of the approval of a definition. An unchanged approval is never wrong.
+pub(super) fn validate(
     group: &str,
     annotations: &BTreeMap<String, String>,
     old_annotations: Option<&BTreeMap<String, String>>,
@@ -102,7 +103,7 @@ mod tests {
             assert_eq!(approval(group, &with(text)), expected, "{group} {text}");
         }
         let mut errors = Vec::new();
-        check("k8s.io", &with("no"), Some(&with("never")), &mut errors);
+        validate("k8s.io", &with("no"), Some(&with("never")), &mut errors);
         assert!(errors.is_empty(), "an invalid approval may stay");
     }
 }

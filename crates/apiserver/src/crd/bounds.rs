@@ -1,6 +1,7 @@
 //! Bounds and divisors of numbers.
-//! In: a number and its schema. Out: what is wrong with it.
-//! Holds: integers are compared as integers and printed as such, everything else as floating point.
+//! In: a number and its schema. Out: its errors.
+//! Guarantees: integers are compared as integers and printed as such, everything else as floating
+//! point.
 
 use crate::field::Path;
 
@@ -10,7 +11,7 @@ use super::{
     schema::Schema,
 };
 
-pub(super) fn judge_number(number: Num, schema: &Schema, path: &Path<'_>) -> Outcome {
+pub(super) fn validate_number(number: Num, schema: &Schema, path: &Path<'_>) -> Outcome {
     let mut outcome = Outcome::matched_unless(None);
     outcome.extend([out_of_range(number, schema, "Checked", path)]);
     if let Some(factor) = schema.multiple_of {
@@ -45,7 +46,8 @@ fn fits(number: Num, schema: &Schema) -> bool {
 }
 
 fn out_of_range(number: Num, schema: &Schema, what: &str, path: &Path<'_>) -> Option<Problem> {
-    let (type_name, format) = (&schema.type_name, schema.format_in_force());
+    let type_name = &schema.type_name;
+    let format = schema.format_in_force();
     let shape = if format.is_empty() {
         "(default format)".to_owned()
     } else {
@@ -58,7 +60,8 @@ fn out_of_range(number: Num, schema: &Schema, what: &str, path: &Path<'_>) -> Op
     })
 }
 
-/// The bound as it is compared with `number`: an integer loses its bound's fraction, unless the bound does not fit the type.
+/// The bound as it is compared with `number`: an integer loses its bound's fraction, unless the
+/// bound does not fit the type.
 fn bound(number: Num, bound: f64, schema: &Schema) -> Num {
     let bound = Num::Float(bound);
     match number {
@@ -68,8 +71,9 @@ fn bound(number: Num, bound: f64, schema: &Schema) -> Num {
 }
 
 fn below(number: Num, min: f64, schema: &Schema, path: &Path<'_>) -> Option<Problem> {
-    let (low, exclusive) = (bound(number, min, schema), schema.exclusive_minimum);
-    let wrong = match (number, low) {
+    let low = bound(number, min, schema);
+    let exclusive = schema.exclusive_minimum;
+    let errs = match (number, low) {
         (Num::Int(n), Num::Int(low)) => n < low || (exclusive && n == low),
         (n, low) => n.as_f64() < low.as_f64() || (exclusive && n.as_f64() == low.as_f64()),
     };
@@ -78,12 +82,13 @@ fn below(number: Num, min: f64, schema: &Schema, path: &Path<'_>) -> Option<Prob
     } else {
         "greater than or equal to"
     };
-    wrong.then(|| Problem::invalid(path, number, &format!("should be {words} {low}")))
+    errs.then(|| Problem::invalid(path, number, &format!("should be {words} {low}")))
 }
 
 fn above(number: Num, max: f64, schema: &Schema, path: &Path<'_>) -> Option<Problem> {
-    let (high, exclusive) = (bound(number, max, schema), schema.exclusive_maximum);
-    let wrong = match (number, high) {
+    let high = bound(number, max, schema);
+    let exclusive = schema.exclusive_maximum;
+    let errs = match (number, high) {
         (Num::Int(n), Num::Int(high)) => n > high || (exclusive && n == high),
         (n, high) => n.as_f64() > high.as_f64() || (exclusive && n.as_f64() == high.as_f64()),
     };
@@ -92,7 +97,7 @@ fn above(number: Num, max: f64, schema: &Schema, path: &Path<'_>) -> Option<Prob
     } else {
         "less than or equal to"
     };
-    wrong.then(|| Problem::invalid(path, number, &format!("should be {words} {high}")))
+    errs.then(|| Problem::invalid(path, number, &format!("should be {words} {high}")))
 }
 
 fn not_multiple(number: Num, factor: f64, schema: &Schema, path: &Path<'_>) -> Option<Problem> {
@@ -180,7 +185,7 @@ mod tests {
             let Value::Number(number) = &value else {
                 unreachable!("all cases are numbers")
             };
-            let outcome = judge_number(Num::of(number), &parsed, &Path::field("n"));
+            let outcome = validate_number(Num::of(number), &parsed, &Path::field("n"));
             let errors: Vec<String> = outcome
                 .into_problems()
                 .into_iter()

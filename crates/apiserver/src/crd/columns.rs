@@ -1,6 +1,6 @@
 //! The columns of a custom resource's tables, and the values of its selectable fields.
 //! In: what a definition says, and an object. Out: one cell per column.
-//! Holds: a path that finds nothing, or something of another type, leaves the cell empty.
+//! Guarantees: a path that finds nothing, or something of another type, leaves the cell empty.
 
 use serde_json::Value;
 
@@ -24,7 +24,8 @@ pub(crate) struct CustomColumn {
 }
 
 impl CustomColumn {
-    /// The columns after `Name`: those of the definition up to the first whose path is broken, or the age of the object when it has none.
+    /// The columns after `Name`: those of the definition up to the first whose path is broken, or
+    /// the age of the object when it has none.
     pub(crate) fn of(version: &Version) -> Vec<Self> {
         if version.columns.is_empty() {
             let path =

@@ -1,13 +1,15 @@
 //! Filling in what a schema gives by default, and what null means.
 //! In: a pruned custom resource. Out: the resource as clients see it.
-//! Holds: filling is idempotent; a null that the schema does not allow is dropped, or takes the default.
+//! Guarantees: filling is idempotent; a null that the schema does not allow is dropped, or takes
+//! the default.
 
 use serde_json::{Map, Value};
 
 use super::schema::Schema;
 use crate::decode::BODY_MAX_BYTES;
 
-/// Drops nulls in fields that are neither nullable nor have a default. List items stay, so that validation names them.
+/// Drops nulls in fields that are neither nullable nor have a default. List items stay, so that
+/// validation names them.
 pub(crate) fn drop_nulls(map: &mut Map<String, Value>, schema: &Schema) {
     map.retain(|name, value| {
         let field = schema.field(name);

@@ -1,6 +1,7 @@
 //! Defaults that a schema gives must be values it would accept.
-//! In: a structural schema. Out: what is wrong with its defaults.
-//! Holds: a default inside the metadata of a resource is judged as part of a whole resource.
+//! In: a structural schema. Out: the errors of its defaults.
+//! Guarantees: a default inside the metadata of a resource is validated as part of a whole
+//! resource.
 
 use serde_json::{Map, Value, json};
 
@@ -24,14 +25,14 @@ struct Resource<'a> {
     inside_meta: bool,
 }
 
-/// What is wrong with the defaults of a schema.
-pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Vec<FieldError> {
+/// The errors of the defaults of a schema.
+pub(super) fn validate_defaults(schema: &Schema, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let resource = Resource {
         schema,
         inside_meta: false,
     };
-    check_node(
+    validate_node(
         schema,
         resource,
         Trail {
@@ -45,7 +46,7 @@ pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Vec<FieldError> {
     errors
 }
 
-fn check_node(
+fn validate_node(
     schema: &Schema,
     around: Resource<'_>,
     trail: Trail<'_>,
@@ -73,13 +74,13 @@ fn check_node(
     if let Some(default) = &schema.default {
         let at = path.child("default");
         if around.inside_meta {
-            check_in_metadata(default, schema, around.schema, &trail, &at, errors);
+            validate_in_metadata(default, schema, around.schema, &trail, &at, errors);
         } else {
-            check_default(default, schema, is_resource, &at, errors);
+            validate_default(default, schema, is_resource, &at, errors);
         }
     }
     if let Some(item) = schema.item() {
-        check_node(
+        validate_node(
             item,
             around,
             Trail {
@@ -98,7 +99,7 @@ fn check_node(
             inside_meta: around.inside_meta || is_meta,
             ..around
         };
-        check_node(
+        validate_node(
             property,
             around,
             Trail {
@@ -112,7 +113,7 @@ fn check_node(
     }
 }
 
-fn check_default(
+fn validate_default(
     default: &Value,
     schema: &Schema,
     is_resource: bool,
@@ -135,15 +136,15 @@ fn check_default(
     if let Err(error) = embedded::coerce_value(&mut coerced, schema, path) {
         return errors.push(error);
     }
-    let mut wrong = Vec::new();
-    embedded::check_value(&coerced, schema, path, &mut wrong);
-    if wrong.is_empty() {
-        wrong = validate::check(&coerced, None, schema, Some(path));
+    let mut errs = Vec::new();
+    embedded::validate_value(&coerced, schema, path, &mut errs);
+    if errs.is_empty() {
+        errs = validate::validate(&coerced, None, schema, Some(path));
     }
-    errors.append(&mut wrong);
+    errors.append(&mut errs);
 }
 
-fn check_in_metadata(
+fn validate_in_metadata(
     default: &Value,
     schema: &Schema,
     resource_schema: &Schema,
@@ -155,9 +156,9 @@ fn check_in_metadata(
     let problem = match embedded::coerce_resource(&mut resource, resource_schema) {
         Err(error) => Some(error.to_string()),
         Ok(()) => {
-            let mut wrong = Vec::new();
-            embedded::check_resource_at_root(&resource, resource_schema, &mut wrong);
-            (!wrong.is_empty()).then(|| aggregate(&wrong))
+            let mut errs = Vec::new();
+            embedded::validate_resource_at_root(&resource, resource_schema, &mut errs);
+            (!errs.is_empty()).then(|| aggregate(&errs))
         }
     };
     match problem {
@@ -166,7 +167,7 @@ fn check_in_metadata(
             default,
             &format!("must result in valid metadata: {problem}"),
         )),
-        None => errors.extend(validate::check(default, None, schema, Some(path))),
+        None => errors.extend(validate::validate(default, None, schema, Some(path))),
     }
 }
 
@@ -211,7 +212,7 @@ mod tests {
     fn check_field(schema: Value, expected: &[&str]) {
         let parsed = Schema::parse(&json!({"type": "object", "properties": {"a": schema}}))
             .expect("it is well typed");
-        let errors: Vec<String> = check(&parsed, &Path::field("s"))
+        let errors: Vec<String> = validate_defaults(&parsed, &Path::field("s"))
             .iter()
             .map(|e| e.to_string().replacen("s.properties[a].", "", 1))
             .collect();

@@ -1,6 +1,8 @@
 //! A CustomResourceDefinition, typed.
-//! In: the object as stored or sent. Out: what the registry serves and what the checks of a definition read.
-//! Holds: schemas are parsed once; what all versions say alike is known as shared, because errors name it differently.
+//! In: the object as stored or sent. Out: what the registry serves and what the checks of a
+//! definition read.
+//! Guarantees: schemas are parsed once; what all versions say alike is known as shared, because
+//! errors name it differently.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -161,7 +163,8 @@ pub(crate) struct Condition {
     pub(crate) message: String,
 }
 
-/// Parts that every version writes alike. Kubernetes keeps them once, above the versions, and errors name that place.
+/// Parts that every version writes alike. Kubernetes keeps them once, above the versions, and
+/// errors name that place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shared {
     pub(crate) schema: bool,

@@ -1,6 +1,7 @@
 //! Resources inside a custom resource: their `apiVersion`, `kind` and `metadata`.
-//! In: a custom resource. Out: embedded metadata without unknown fields, and what is wrong with it.
-//! Holds: only schemas with `x-kubernetes-embedded-resource` are looked at; the root's own metadata is the caller's.
+//! In: a custom resource. Out: embedded metadata without unknown fields, and its errors.
+//! Guarantees: only schemas with `x-kubernetes-embedded-resource` are looked at; the root's own
+//! metadata is the caller's.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +13,8 @@ use crate::{
 
 use super::{metadata, schema::Schema};
 
-/// Brings embedded metadata into Kubernetes' shape and returns the fields it dropped, in alphabetical order.
+/// Brings embedded metadata into Kubernetes' shape and returns the fields it dropped, in
+/// alphabetical order.
 ///
 /// # Errors
 /// An `apiVersion` or `kind` that is no string, or metadata of the wrong type.
@@ -34,7 +36,8 @@ pub(super) fn coerce_resource(
     coerce_map(map, schema, true, &Path::ROOT, &mut Vec::new())
 }
 
-/// Like [`coerce`], for a value at `path` that may itself be a resource; what it drops is not told.
+/// Like [`coerce`], for a value at `path` that may itself be a resource; what it drops is not
+/// reported.
 pub(super) fn coerce_value(
     value: &mut Value,
     schema: &Schema,
@@ -103,50 +106,50 @@ fn coerce_metadata(
             .into_iter()
             .map(|field| format!("{path}.{field}")),
     );
-    *value = serde_json::to_value(meta).expect("metadata has string keys only");
+    *value = meta.to_value();
     Ok(())
 }
 
-/// What is wrong with the embedded resources of a custom resource.
-pub(crate) fn check(
+/// The errors of the embedded resources of a custom resource.
+pub(crate) fn validate(
     map: &Map<String, Value>,
     schema: &Schema,
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    check_map(map, schema, false, path, errors);
+    validate_map(map, schema, false, path, errors);
 }
 
-/// Like [`check`], for an object that is itself a resource.
-pub(super) fn check_resource_at_root(
+/// Like [`validate`], for an object that is itself a resource.
+pub(super) fn validate_resource_at_root(
     map: &Map<String, Value>,
     schema: &Schema,
     errors: &mut Vec<FieldError>,
 ) {
-    check_map(map, schema, true, &Path::ROOT, errors);
+    validate_map(map, schema, true, &Path::ROOT, errors);
 }
 
-/// Like [`check`], for a value that may itself be a resource.
-pub(super) fn check_value(
+/// Like [`validate`], for a value that may itself be a resource.
+pub(super) fn validate_value(
     value: &Value,
     schema: &Schema,
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
     match value {
-        Value::Object(map) => check_map(map, schema, schema.embedded_resource, path, errors),
+        Value::Object(map) => validate_map(map, schema, schema.embedded_resource, path, errors),
         Value::Array(list) => {
             if let Some(item) = schema.item() {
                 list.iter()
                     .enumerate()
-                    .for_each(|(i, value)| check_value(value, item, &path.index(i), errors));
+                    .for_each(|(i, value)| validate_value(value, item, &path.index(i), errors));
             }
         }
         _ => {}
     }
 }
 
-fn check_map(
+fn validate_map(
     map: &Map<String, Value>,
     schema: &Schema,
     is_resource: bool,
@@ -154,18 +157,18 @@ fn check_map(
     errors: &mut Vec<FieldError>,
 ) {
     if is_resource {
-        check_resource(map, path, errors);
+        validate_resource(map, path, errors);
     }
     for (name, value) in map {
         if let Some(property) = schema.properties.get(name) {
-            check_value(value, property, &path.child(name), errors);
+            validate_value(value, property, &path.child(name), errors);
         } else if let Some(additional) = schema.additional() {
-            check_value(value, additional, &path.key(name), errors);
+            validate_value(value, additional, &path.key(name), errors);
         }
     }
 }
 
-fn check_resource(map: &Map<String, Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_resource(map: &Map<String, Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     for name in ["apiVersion", "kind"] {
         if !map.contains_key(name) {
             errors.push(FieldError::required(path.child(name), ""));
@@ -186,17 +189,17 @@ fn check_resource(map: &Map<String, Value>, path: &Path<'_>, errors: &mut Vec<Fi
     if let Some(value) = map.get("metadata") {
         let path = path.child("metadata");
         match metadata::decode(value) {
-            Ok(meta) => check_metadata(&meta, &path, errors),
+            Ok(meta) => validate_metadata(&meta, &path, errors),
             Err(problem) => errors.push(FieldError::invalid(path, value, &problem)),
         }
     }
 }
 
-fn text_problem(value: &Value, judge: fn(&str) -> Option<String>) -> Option<String> {
+fn text_problem(value: &Value, validate: fn(&str) -> Option<String>) -> Option<String> {
     match value.as_str() {
         None => Some("must be a string".into()),
         Some("") => Some("must not be empty".into()),
-        Some(text) => judge(text),
+        Some(text) => validate(text),
     }
 }
 
@@ -205,21 +208,20 @@ fn api_version_problem(version: &str) -> Option<String> {
 }
 
 fn kind_problem(kind: &str) -> Option<String> {
-    let wrong = names::dns_1035_label(&kind.to_lowercase());
-    (!wrong.is_empty()).then(|| {
+    let errs = names::dns_1035_label(&kind.to_lowercase());
+    (!errs.is_empty()).then(|| {
         format!(
             "may have mixed case, but should otherwise match: {}",
-            wrong.join(",")
+            errs.join(",")
         )
     })
 }
 
 /// An embedded object needs no name, and a namespace only if it has one.
-fn check_metadata(meta: &ObjectMeta, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let mut texts = |field: &str, text: &str, wrong: Vec<String>| {
+fn validate_metadata(meta: &ObjectMeta, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let mut texts = |field: &str, text: &str, errs: Vec<String>| {
         errors.extend(
-            wrong
-                .iter()
+            errs.iter()
                 .map(|problem| FieldError::invalid(path.child(field), text, problem)),
         );
     };
@@ -332,7 +334,7 @@ mod tests {
             ),
         ] {
             let mut errors = Vec::new();
-            check(
+            validate(
                 json!({"tmpl": tmpl}).as_object().expect("an object"),
                 &schema(),
                 &Path::ROOT,

@@ -1,5 +1,6 @@
 //! Sets and maps written as lists.
-//! In: a custom resource. Out: the items that repeat an earlier one, by value (`set`) or by key (`map`).
+//! In: a custom resource. Out: the items that repeat an earlier one, by value (`set`) or by key
+//! (`map`).
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use crate::field::{FieldError, Path};
 
 use super::schema::Schema;
 
-/// What is wrong with the sets and maps in `map`.
-pub(crate) fn check(
+/// The errors of the sets and maps in `map`.
+pub(crate) fn validate(
     map: &Map<String, Value>,
     schema: &Schema,
     path: &Path<'_>,
@@ -18,38 +19,43 @@ pub(crate) fn check(
 ) {
     if let Some(additional) = schema.additional() {
         map.iter()
-            .for_each(|(name, value)| check_value(value, additional, &path.key(name), errors));
+            .for_each(|(name, value)| validate_value(value, additional, &path.key(name), errors));
     }
     for (name, value) in map {
         if let Some(property) = schema.properties.get(name) {
-            check_value(value, property, &path.child(name), errors);
+            validate_value(value, property, &path.child(name), errors);
         }
     }
 }
 
-fn check_value(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_value(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     match value {
-        Value::Object(map) => check(map, schema, path, errors),
-        Value::Array(list) => check_list(list, schema, path, errors),
+        Value::Object(map) => validate(map, schema, path, errors),
+        Value::Array(list) => validate_list(list, schema, path, errors),
         _ => {}
     }
 }
 
-fn check_list(list: &[Value], schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_list(list: &[Value], schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     match schema.list_type.as_deref() {
         Some("set") => errors
             .extend(repeated(list.iter()).map(|i| FieldError::duplicate(path.index(i), &list[i]))),
-        Some("map") => check_map(list, &schema.list_map_keys, path, errors),
+        Some("map") => validate_map(list, &schema.list_map_keys, path, errors),
         _ => {}
     }
     if let Some(item) = schema.item() {
         list.iter()
             .enumerate()
-            .for_each(|(i, value)| check_value(value, item, &path.index(i), errors));
+            .for_each(|(i, value)| validate_value(value, item, &path.index(i), errors));
     }
 }
 
-fn check_map(list: &[Value], key_names: &[String], path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_map(
+    list: &[Value],
+    key_names: &[String],
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     if let Some((i, item)) = list
         .iter()
         .enumerate()
@@ -97,7 +103,7 @@ mod tests {
         let schema = Schema::parse(&json!({"type": "object", "properties": {"l": schema}}))
             .expect("a valid schema");
         let mut errors = Vec::new();
-        check(
+        validate(
             json!({"l": value}).as_object().expect("an object"),
             &schema,
             &Path::ROOT,

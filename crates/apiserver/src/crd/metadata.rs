@@ -1,5 +1,6 @@
-//! Metadata inside custom resources, decoded with Go's words for what is wrong.
-//! In: JSON under `metadata`. Out: [`ObjectMeta`], the fields it does not know, or the text of a decoding error.
+//! Metadata inside custom resources, decoded with Go's words for the errors.
+//! In: JSON under `metadata`. Out: [`ObjectMeta`], the fields it does not know, or the text of a
+//! decoding error.
 
 use serde_json::Value;
 
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_types_are_refused_in_go_words() {
+    fn type_errors_are_those_of_go() {
         for (value, problem) in [
             (
                 json!("x"),

@@ -1,6 +1,8 @@
 //! Custom resources: what their definitions may say, and what objects of them must look like.
-//! In: CustomResourceDefinitions and custom resources as JSON. Out: the same completed, or what is wrong with them, field by field.
-//! Holds: everything here is a pure function of its arguments; serving, storing and discovering custom resources happens elsewhere.
+//! In: CustomResourceDefinitions and custom resources as JSON. Out: the same completed, or their
+//! errors, field by field.
+//! Guarantees: everything here is a pure function of its arguments; serving, storing and
+//! discovering custom resources happens elsewhere.
 
 mod approval; // groups that need an approval
 mod bounds; // bounds of numbers
@@ -11,7 +13,6 @@ mod definition; // a definition, typed
 mod embedded; // resources inside a custom resource
 mod formats; // string formats
 mod jsonpath; // paths into objects
-mod judge; // what a definition may say
 mod lists; // sets and maps written as lists
 mod metadata; // metadata inside custom resources
 mod naming; // which names a definition gets
@@ -28,12 +29,13 @@ mod strategy; // CustomResourceDefinition as a kind
 mod structural; // what makes a schema structural
 mod surface; // the parts of a definition around its schemas
 mod validate;
+mod validate_definition; // what a definition may say
 
 pub(crate) use columns::{CustomColumn, SelectableField};
 pub(crate) use definition::{Definition, Names, Scale, Status, Version};
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use judge::create as judge_new;
 pub(crate) use naming::{CLEANUP_FINALIZER, Termination, status, terminating};
 pub(crate) use resource::CustomSchema;
 pub(crate) use schema::Schema;
 pub(crate) use strategy::DEFINITION;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use validate_definition::create as validate_new_definition;

@@ -1,6 +1,7 @@
-//! Which names a definition gets, and the conditions that tell its users.
+//! Which names a definition gets, and its conditions NamesAccepted and Established.
 //! In: a definition and the names already taken in its group. Out: its status.
-//! Holds: pure: given the same names the answer is the same; an established definition stays established.
+//! Guarantees: pure: given the same names the answer is the same; an established definition stays
+//! established.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +27,8 @@ pub(crate) enum Termination {
     InProgress,
 }
 
-/// The status of a definition, given the accepted names of the others in its group and of built-in resources.
+/// The status of a definition, given the accepted names of the others in its group and of built-in
+/// resources.
 ///
 /// Conditions that did not change keep the time of their last transition.
 pub(crate) fn status(
@@ -126,7 +128,8 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition
     }
 }
 
-/// The names a definition gets of those it asks for, and whether it got all. The last conflict is the one told.
+/// The names a definition gets of those it asks for, and whether it got all. The last conflict is
+/// reported.
 fn accept(wanted: &Names, accepted: &Names, taken: &[Names]) -> (Names, Condition) {
     let all = || taken.iter().chain([accepted]);
     let mut resources: BTreeSet<&str> = all()
@@ -222,7 +225,7 @@ fn non_structural(definition: &Definition) -> Option<Condition> {
             ));
         }
         let at = versions.index(i);
-        errors.extend(structural::check(
+        errors.extend(structural::validate(
             schema,
             &at.child("schema.openAPIV3Schema"),
         ));
@@ -288,7 +291,7 @@ mod tests {
     }
 
     /// Each condition as `Type=Status Reason: message`.
-    fn told(status: &Status) -> Vec<String> {
+    fn conditions(status: &Status) -> Vec<String> {
         status
             .conditions
             .iter()
@@ -306,7 +309,7 @@ mod tests {
         );
         assert_eq!(status.accepted_names, names("gears", "Gear", &["gt"]));
         assert_eq!(
-            told(&status),
+            conditions(&status),
             [
                 "NamesAccepted=True NoConflicts: no conflicts found",
                 "Established=True InitialNamesAccepted: the initial names have been accepted",
@@ -324,7 +327,7 @@ mod tests {
         );
         assert_eq!(status.accepted_names, names("gears", "Gear", &[]));
         assert_eq!(
-            told(&status),
+            conditions(&status),
             [
                 "NamesAccepted=False ShortNamesConflict: \"gt\" is already in use",
                 "Established=False NotAccepted: not all names are accepted",
@@ -333,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn last_conflict_is_the_one_told() {
+    fn last_conflict_is_reported() {
         let status = status(
             &object(),
             &defined(names("gears", "Gear", &[])),
@@ -341,7 +344,7 @@ mod tests {
             now(),
         );
         assert_eq!(
-            told(&status)[0],
+            conditions(&status)[0],
             "NamesAccepted=False ListKindConflict: \"GearList\" is already in use"
         );
         assert_eq!(status.accepted_names, Names::default());
@@ -359,7 +362,7 @@ mod tests {
             now().plus_seconds(60),
         );
         assert_eq!(
-            told(&later),
+            conditions(&later),
             [
                 "NamesAccepted=False ShortNamesConflict: \"gt\" is already in use",
                 "Established=True InitialNamesAccepted: the initial names have been accepted",
@@ -378,10 +381,10 @@ mod tests {
     }
 
     #[test]
-    fn termination_is_told() {
+    fn termination_is_a_condition() {
         let status = terminating(&Status::default(), Termination::InProgress, now());
         assert_eq!(
-            told(&status),
+            conditions(&status),
             ["Terminating=True InstanceDeletionInProgress: CustomResource deletion is in progress"]
         );
     }

@@ -61,7 +61,8 @@ impl Num {
     }
 }
 
-/// Turns every whole number written with a fraction or an exponent into an integer, as writing it in Go and reading it again does.
+/// Turns every whole number written with a fraction or an exponent into an integer, as writing it
+/// in Go and reading it again does.
 pub(crate) fn make_whole(value: &mut Value) {
     let mut open = vec![value];
     while let Some(value) = open.pop() {
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_told_from_fractions() {
+    fn integers_are_distinguished_from_fractions() {
         assert!(
             is_json_integer(3.0)
                 && is_json_integer(-3.0)

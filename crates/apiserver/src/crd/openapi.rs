@@ -1,5 +1,5 @@
 //! Which OpenAPI keywords a definition's schema may use, and how they go together.
-//! In: a parsed schema. Out: what is wrong with it, parents first.
+//! In: a parsed schema. Out: its errors, parents first.
 
 use serde_json::{Value, json};
 
@@ -23,9 +23,9 @@ struct Context<'a> {
     is_root: bool,
 }
 
-/// What is wrong with the keywords of a schema.
-pub(super) fn check(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    check_node(
+/// The errors of the keywords of a schema.
+pub(super) fn validate(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    validate_node(
         schema,
         path,
         Context {
@@ -36,20 +36,20 @@ pub(super) fn check(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldErro
     );
 }
 
-fn check_node(
+fn validate_node(
     schema: &Schema,
     path: &Path<'_>,
     context: Context<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    check_keywords(schema, path, context, errors);
+    validate_keywords(schema, path, context, errors);
     let below = Context {
         is_root: false,
         ..context
     };
-    check_fields(schema, path, context, errors);
+    validate_fields(schema, path, context, errors);
     if let Some(not) = &schema.not {
-        check_node(not, &path.child("not"), below, errors);
+        validate_node(not, &path.child("not"), below, errors);
     }
     for (name, list) in [
         ("allOf", &schema.all_of),
@@ -59,25 +59,25 @@ fn check_node(
         let at = path.child(name);
         list.iter()
             .enumerate()
-            .for_each(|(i, junctor)| check_node(junctor, &at.index(i), below, errors));
+            .for_each(|(i, junctor)| validate_node(junctor, &at.index(i), below, errors));
     }
     let items = path.child("items");
     match &schema.items {
         None => {}
-        Some(Items::One(item)) => check_node(item, &items, below, errors),
+        Some(Items::One(item)) => validate_node(item, &items, below, errors),
         Some(Items::Many(all)) => all
             .iter()
             .enumerate()
-            .for_each(|(i, item)| check_node(item, &items.index(i), below, errors)),
+            .for_each(|(i, item)| validate_node(item, &items.index(i), below, errors)),
     }
-    check_preserving(schema, path, errors);
-    check_list_type(schema, path, errors);
-    check_map_keys(schema, path, errors);
-    check_keys_are_set(schema, path, errors);
-    rules::check_surface(schema, path, errors);
+    validate_preserving(schema, path, errors);
+    validate_list_type(schema, path, errors);
+    validate_map_keys(schema, path, errors);
+    validate_keys_are_set(schema, path, errors);
+    rules::validate_surface(schema, path, errors);
 }
 
-fn check_keywords(
+fn validate_keywords(
     schema: &Schema,
     path: &Path<'_>,
     context: Context<'_>,
@@ -138,7 +138,7 @@ fn check_keywords(
     }
 }
 
-fn check_fields(
+fn validate_fields(
     schema: &Schema,
     path: &Path<'_>,
     context: Context<'_>,
@@ -160,7 +160,7 @@ fn check_fields(
             let ambiguous = context
                 .inside_meta
                 .then_some("inside additionalProperties applying to object metadata");
-            check_node(
+            validate_node(
                 additional,
                 &at,
                 Context {
@@ -184,22 +184,20 @@ fn check_fields(
             inside_meta: below.inside_meta || is_meta,
             is_root: false,
         };
-        check_node(property, &properties.key(name), context, errors);
+        validate_node(property, &properties.key(name), context, errors);
     }
 }
 
 /// A type that must be `wanted` because of an extension.
-fn check_type(
+fn validate_type(
     schema: &Schema,
     wanted: &str,
     extension: &str,
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    let (at, detail) = (
-        path.child("type"),
-        format!("must be {wanted} if {extension} is specified"),
-    );
+    let at = path.child("type");
+    let detail = format!("must be {wanted} if {extension} is specified");
     if schema.type_name.is_empty() {
         errors.push(FieldError::required(at, &detail));
     } else if schema.type_name != wanted {
@@ -207,7 +205,7 @@ fn check_type(
     }
 }
 
-fn check_preserving(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_preserving(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if schema.preserve_unknown_fields == Some(false) {
         errors.push(FieldError::invalid(
             path.child("x-kubernetes-preserve-unknown-fields"),
@@ -216,7 +214,7 @@ fn check_preserving(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldErro
         ));
     }
     if let Some(map_type) = &schema.map_type {
-        check_type(schema, "object", "x-kubernetes-map-type", path, errors);
+        validate_type(schema, "object", "x-kubernetes-map-type", path, errors);
         if !["atomic", "granular"].contains(&map_type.as_str()) {
             errors.push(FieldError::not_supported(
                 path.child("x-kubernetes-map-type"),
@@ -227,12 +225,12 @@ fn check_preserving(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldErro
     }
 }
 
-fn check_list_type(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_list_type(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let at = path.child("x-kubernetes-list-type");
     if let Some(list_type) = &schema.list_type {
-        check_type(schema, "array", "x-kubernetes-list-type", path, errors);
+        validate_type(schema, "array", "x-kubernetes-list-type", path, errors);
         if schema.type_name == "array" && list_type == "set" {
-            check_set_item(schema, path, errors);
+            validate_set_item(schema, path, errors);
         }
         if !["atomic", "set", "map"].contains(&list_type.as_str()) {
             errors.push(FieldError::not_supported(
@@ -251,8 +249,9 @@ fn check_list_type(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError
     }
 }
 
-/// Items of a set are compared as a whole. The value shown is the item's list type in both cases, as in Kubernetes.
-fn check_set_item(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+/// Items of a set are compared as a whole. The value shown is the item's list type in both cases,
+/// as in Kubernetes.
+fn validate_set_item(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let Some(item) = schema.item() else { return };
     let extension = match item.type_name.as_str() {
         "array" if item.list_type.as_deref().is_some_and(|t| t != "atomic") => {
@@ -270,14 +269,12 @@ fn check_set_item(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>
     ));
 }
 
-fn check_map_keys(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_map_keys(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if schema.list_type.as_deref() != Some("map") {
         return;
     }
-    let (at, items) = (
-        path.child("x-kubernetes-list-map-keys"),
-        path.child("items"),
-    );
+    let at = path.child("x-kubernetes-list-map-keys");
+    let items = path.child("items");
     if schema.list_map_keys.is_empty() {
         errors.push(FieldError::required(
             at,
@@ -336,7 +333,7 @@ fn check_map_keys(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>
 }
 
 /// Items of sets and maps are never null, and the keys of maps are always there.
-fn check_keys_are_set(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_keys_are_set(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let (Some(item), Some(list_type @ ("set" | "map"))) =
         (schema.item(), schema.list_type.as_deref())
     else {
@@ -375,7 +372,7 @@ mod tests {
         let parsed = Schema::parse(&json!({"type": "object", "properties": {"a": schema}}))
             .expect("it is well typed");
         let mut errors = Vec::new();
-        check(&parsed, &Path::ROOT, &mut errors);
+        validate(&parsed, &Path::ROOT, &mut errors);
         let errors: Vec<String> = errors
             .iter()
             .map(|e| e.to_string().replacen("properties[a].", "", 1))
@@ -491,7 +488,7 @@ mod tests {
         let schema =
             Schema::parse(&json!({"type": "object", "properties": {"metadata": {"type": "object", "default": {}}}})).expect("well typed");
         let mut errors = Vec::new();
-        check(&schema, &Path::ROOT, &mut errors);
+        validate(&schema, &Path::ROOT, &mut errors);
         assert_eq!(
             errors[0].to_string(),
             "properties[metadata].default: Forbidden: must not be set in top-level metadata"

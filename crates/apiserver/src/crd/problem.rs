@@ -1,6 +1,8 @@
 //! What validation finds, before it becomes a field error.
-//! In: checks of single keywords. Out: [`FieldError`]s with the value, the words and the place that Kubernetes gives.
-//! Holds: a text is told once per outcome; the count of passed checks decides which alternative of a junctor explains a failure.
+//! In: checks of single keywords. Out: [`FieldError`]s with the value, the words and the place that
+//! Kubernetes gives.
+//! Guarantees: a message is reported once per outcome; the count of passed checks decides which
+//! alternative of a junctor explains a failure.
 
 use std::collections::HashSet;
 
@@ -19,7 +21,7 @@ pub(super) struct Outcome {
     problems: Vec<Problem>,
     /// The texts of `problems`.
     texts: HashSet<String>,
-    /// How many checks were made; among failed alternatives the one with most is told.
+    /// How many checks were made; among failed alternatives the one with most is reported.
     pub(super) matches: usize,
 }
 
@@ -80,9 +82,9 @@ impl From<Option<Problem>> for Outcome {
 /// One failed check.
 #[derive(Debug)]
 pub(super) struct Problem {
-    /// The place below the value that was judged; none when the check is of no single place.
+    /// The path below the value that was validated; none when the check is of no single place.
     name: Option<String>,
-    /// The sentence that tells one problem from another.
+    /// The message that distinguishes one problem from another.
     text: String,
     kind: Kind,
 }
@@ -102,7 +104,7 @@ enum Kind {
         max: i64,
     },
     /// The value as shown.
-    WrongType(String),
+    TypeError(String),
     /// The value as shown.
     Invalid(String),
 }
@@ -125,11 +127,11 @@ impl Problem {
         }
     }
 
-    pub(super) fn wrong_type(path: &Path<'_>, wanted: &str, found: &str) -> Self {
+    pub(super) fn type_error(path: &Path<'_>, wanted: &str, found: &str) -> Self {
         Self::at(
             path,
             &format!("must be of type {wanted}: {}", found.shown()),
-            Kind::WrongType(found.shown()),
+            Kind::TypeError(found.shown()),
         )
     }
 
@@ -219,7 +221,7 @@ impl Problem {
             Kind::TooMany { actual, max } => {
                 FieldError::too_many(field, actual, usize::try_from(max).unwrap_or(0))
             }
-            Kind::WrongType(value) => FieldError::type_invalid(field, Verbatim(&value), &self.text),
+            Kind::TypeError(value) => FieldError::type_invalid(field, Verbatim(&value), &self.text),
             Kind::Invalid(value) => FieldError::invalid(field, Verbatim(&value), &self.text),
         }
     }

@@ -1,6 +1,7 @@
 //! Dropping what a schema does not know.
-//! In: a custom resource and its schema. Out: the resource without unknown fields, and where they were.
-//! Holds: fields of metadata, and of subtrees that preserve unknown fields, stay.
+//! In: a custom resource and its schema. Out: the resource without unknown fields, and where they
+//! were.
+//! Guarantees: fields of metadata, and of subtrees that preserve unknown fields, stay.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +10,8 @@ use super::schema::{DEPTH_MAX, Schema};
 /// Fields that every resource has, whatever its schema says.
 pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Drops the unknown fields of a resource and returns their paths in alphabetical order: `spec.in.cc`, `spec.list[0].x`.
+/// Drops the unknown fields of a resource and returns their paths in alphabetical order:
+/// `spec.in.cc`, `spec.list[0].x`.
 pub(crate) fn prune_resource(resource: &mut Map<String, Value>, schema: &Schema) -> Vec<String> {
     let mut pruning = Pruning {
         path: String::new(),
@@ -36,7 +38,8 @@ struct Pruning {
 }
 
 impl Pruning {
-    /// `keep` says that the list around this value preserves unknown fields; maps do not pass that on to their fields.
+    /// `keep` says that the list around this value preserves unknown fields; maps do not pass that
+    /// on to their fields.
     fn value(&mut self, value: &mut Value, schema: Option<&Schema>, keep: bool, depth: usize) {
         match (value, schema) {
             (Value::Object(map), Some(schema)) => {
@@ -88,7 +91,8 @@ impl Pruning {
         });
     }
 
-    /// Lists of lists without a schema are the only values deeper than their schema; past the limit they are emptied.
+    /// Lists of lists without a schema are the only values deeper than their schema; past the limit
+    /// they are emptied.
     fn list(&mut self, list: &mut Vec<Value>, schema: Option<&Schema>, keep: bool, depth: usize) {
         if depth > DEPTH_MAX {
             list.clear();

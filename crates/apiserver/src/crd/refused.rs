@@ -1,6 +1,8 @@
 //! What definitions may say in Kubernetes but this server cannot do yet.
-//! In: a definition that is otherwise sound. Out: a refusal that says so, so that nothing is silently left unchecked.
-//! Holds: this is the only place that knows of the gaps; closing one means deleting its function.
+//! In: a definition that is otherwise sound. Out: a refusal that says so, so that nothing is
+//! silently left unchecked.
+//! Guarantees: this is the only place that knows of the gaps; closing one means deleting its
+//! function.
 
 use crate::field::{FieldError, Path};
 

@@ -1,6 +1,6 @@
 //! A custom resource on its way in and out: pruned, defaulted, validated.
-//! In: the resource as a JSON object. Out: the resource as it is stored or shown, or what is wrong with it.
-//! Holds: prune, default and validate are run in this order; each is idempotent.
+//! In: the resource as a JSON object. Out: the resource as it is stored or shown, or its errors.
+//! Guarantees: prune, default and validate are run in this order; each is idempotent.
 
 use std::sync::Arc;
 
@@ -48,8 +48,9 @@ impl CustomSchema {
         &self.schema
     }
 
-    /// Drops what the schema does not know and nulls it does not allow. Returns the paths of unknown fields in the order in which
-    /// strict validation lists them; unknown fields of the object's own metadata are the caller's.
+    /// Drops what the schema does not know and nulls it does not allow. Returns the paths of
+    /// unknown fields in the order in which strict validation lists them; unknown fields of the
+    /// object's own metadata are the caller's.
     ///
     /// # Errors
     /// An embedded resource whose `apiVersion`, `kind` or `metadata` cannot be decoded.
@@ -60,7 +61,8 @@ impl CustomSchema {
         Ok(unknown)
     }
 
-    /// Fills in what is missing; also run on objects read from storage. Whole numbers lose their fraction: `2.0` is stored as `2`.
+    /// Fills in what is missing; also run on objects read from storage. Whole numbers lose their
+    /// fraction: `2.0` is stored as `2`.
     ///
     /// # Errors
     /// The defaults make the object too large. It has some of them.
@@ -70,35 +72,36 @@ impl CustomSchema {
         filled
     }
 
-    /// What is wrong with an object, compared on update with the `old` one: problems of unchanged values are forgiven.
-    /// Returns warnings about rules that are broken but were so before.
+    /// The errors of an object, compared on update with the `old` one: problems of unchanged values
+    /// are forgiven. Returns warnings about rules that are broken but were so before.
     pub(crate) fn validate(
         &self,
         object: &Value,
         old: Option<&Value>,
-        wrong: &mut Vec<FieldError>,
+        errs: &mut Vec<FieldError>,
     ) -> Vec<String> {
-        let mut errors = validate::check(object, old, &self.schema, None);
+        let mut errors = validate::validate(object, old, &self.schema, None);
         if let Some(scale) = &self.scale {
-            scale::check_spec(scale, object, &mut errors);
-            scale::check_status(scale, object, &mut errors);
+            scale::validate_spec(scale, object, &mut errors);
+            scale::validate_status(scale, object, &mut errors);
         }
         if let Value::Object(map) = object {
-            embedded::check(map, &self.schema, &Path::ROOT, &mut errors);
+            embedded::validate(map, &self.schema, &Path::ROOT, &mut errors);
         }
-        self.check_lists(object, old, &mut errors);
-        self.check_rules(object, old, errors, wrong)
+        self.validate_lists(object, old, &mut errors);
+        self.validate_rules(object, old, errors, errs)
     }
 
-    /// What is wrong with an object whose status is written through its own endpoint; returns warnings like [`Self::validate`].
+    /// The errors of an object whose status is written through its own endpoint; returns warnings
+    /// like [`Self::validate`].
     pub(crate) fn validate_status(
         &self,
         object: &Value,
         old: &Value,
-        wrong: &mut Vec<FieldError>,
+        errs: &mut Vec<FieldError>,
     ) -> Vec<String> {
         let mut errors = match (object.get("status"), self.schema.properties.get("status")) {
-            (Some(status), Some(schema)) => validate::check(
+            (Some(status), Some(schema)) => validate::validate(
                 status,
                 old.get("status"),
                 schema,
@@ -107,19 +110,19 @@ impl CustomSchema {
             _ => Vec::new(),
         };
         if let Some(scale) = &self.scale {
-            scale::check_status(scale, object, &mut errors);
+            scale::validate_status(scale, object, &mut errors);
         }
-        self.check_lists(object, Some(old), &mut errors);
-        self.check_rules(object, Some(old), errors, wrong)
+        self.validate_lists(object, Some(old), &mut errors);
+        self.validate_rules(object, Some(old), errors, errs)
     }
 
     /// Rules run on objects that fit their schema, or miss it only where no rule can stumble.
-    fn check_rules(
+    fn validate_rules(
         &self,
         object: &Value,
         old: Option<&Value>,
         mut errors: Vec<FieldError>,
-        wrong: &mut Vec<FieldError>,
+        errs: &mut Vec<FieldError>,
     ) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Some(rules) = &self.rules {
@@ -131,26 +134,26 @@ impl CustomSchema {
                 (_, warnings) = rules.validate(object, old, ratchet, RULE_BUDGET, &mut errors);
             }
         }
-        wrong.append(&mut errors);
+        errs.append(&mut errors);
         warnings
     }
 
     /// Sets and maps are checked only if they were sound before.
-    fn check_lists(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-        let wrong = |value: Option<&Value>| {
+    fn validate_lists(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+        let errs = |value: Option<&Value>| {
             let mut errors = Vec::new();
             if let Some(Value::Object(map)) = value {
-                lists::check(map, &self.schema, &Path::ROOT, &mut errors);
+                lists::validate(map, &self.schema, &Path::ROOT, &mut errors);
             }
             errors
         };
-        if wrong(old).is_empty() {
-            errors.extend(wrong(Some(object)));
+        if errs(old).is_empty() {
+            errors.extend(errs(Some(object)));
         }
     }
 }
 
-/// Whether rules could stumble over what is wrong.
+/// Whether rules could stumble over the errors.
 fn is_blocking(error: &FieldError) -> bool {
     matches!(
         error.reason,
@@ -206,11 +209,9 @@ mod tests {
     }
 
     #[test]
-    fn status_is_judged_below_its_own_path() {
-        let (new, old) = (
-            json!({"spec": {}, "status": {"rpm": "x"}}),
-            json!({"spec": {}}),
-        );
+    fn status_is_validated_below_its_own_path() {
+        let new = json!({"spec": {}, "status": {"rpm": "x"}});
+        let old = json!({"spec": {}});
         assert_eq!(
             status_validated(&new, &old),
             [

@@ -1,19 +1,19 @@
 //! Replica counts and selectors that the scale subresource reads, checked on every write.
-//! In: where they stand, and an object. Out: what is wrong with them, named by their path.
+//! In: where they stand, and an object. Out: their errors, named by their path.
 
 use serde_json::Value;
 
-use crate::field::FieldError;
+use crate::field::{FieldError, go_type};
 
 use super::definition::Scale;
 
-/// What is wrong with the wanted number of replicas.
-pub(super) fn check_spec(scale: &Scale, object: &Value, errors: &mut Vec<FieldError>) {
+/// The errors of the wanted number of replicas.
+pub(super) fn validate_spec(scale: &Scale, object: &Value, errors: &mut Vec<FieldError>) {
     replicas(&scale.spec_replicas_path, object, errors);
 }
 
-/// What is wrong with the number of replicas there are, and with the selector that finds them.
-pub(super) fn check_status(scale: &Scale, object: &Value, errors: &mut Vec<FieldError>) {
+/// The errors of the number of replicas there are, and with the selector that finds them.
+pub(super) fn validate_status(scale: &Scale, object: &Value, errors: &mut Vec<FieldError>) {
     replicas(&scale.status_replicas_path, object, errors);
     if let Some(path) = &scale.label_selector_path
         && let Err(problem) = nested(object, path, "string", Value::is_string)
@@ -51,11 +51,11 @@ fn nested<'a>(
 ) -> Result<Option<&'a Value>, String> {
     let mut value = object;
     let path = path.strip_prefix('.').unwrap_or(path);
-    let wrong = |value: &Value, wanted: &str| {
+    let errs = |value: &Value, wanted: &str| {
         Err(format!(
             ".{path} accessor error: {} is of the type {}, expected {wanted}",
             printed(value),
-            go_type(value)
+            go_type(value).unwrap_or("<nil>")
         ))
     };
     for step in path.split('.') {
@@ -65,13 +65,13 @@ fn nested<'a>(
                 None => return Ok(None),
             },
             Value::Null => return Ok(None),
-            other => return wrong(other, "map[string]interface{}"),
+            other => return errs(other, "map[string]interface{}"),
         }
     }
     if is_wanted(value) {
         Ok(Some(value))
     } else {
-        wrong(value, wanted)
+        errs(value, wanted)
     }
 }
 
@@ -80,18 +80,6 @@ fn printed(value: &Value) -> String {
         Value::Null => "<nil>".into(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_i64() => "int64",
-        Value::Number(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 
@@ -136,8 +124,8 @@ mod tests {
             ),
         ] {
             let mut errors = Vec::new();
-            check_spec(&scale, &object, &mut errors);
-            check_status(&scale, &object, &mut errors);
+            validate_spec(&scale, &object, &mut errors);
+            validate_status(&scale, &object, &mut errors);
             let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
             assert_eq!(texts.join("; "), expected, "{object}");
         }

@@ -1,6 +1,8 @@
 //! The schema of one version of a custom resource, parsed once.
-//! In: `openAPIV3Schema` as JSON. Out: a tree of [`Schema`] that pruning, defaulting and validation walk.
-//! Holds: the tree is at most [`DEPTH_MAX`] levels deep, so whatever walks it needs a bounded stack; patterns are compiled.
+//! In: `openAPIV3Schema` as JSON. Out: a tree of [`Schema`] that pruning, defaulting and validation
+//! walk.
+//! Guarantees: the tree is at most [`DEPTH_MAX`] levels deep, so whatever walks it needs a bounded
+//! stack; patterns are compiled.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +95,8 @@ impl Schema {
     /// Parses `openAPIV3Schema`.
     ///
     /// # Errors
-    /// A keyword of the wrong JSON type, or more than [`DEPTH_MAX`] levels; the text names the keyword.
+    /// A keyword of the wrong JSON type, or more than [`DEPTH_MAX`] levels; the text names the
+    /// keyword.
     pub(crate) fn parse(value: &Value) -> Result<Self, String> {
         parse_at(value, 0, &mut PatternSet::default()).map(|schema| *schema)
     }
@@ -182,7 +185,8 @@ impl Schema {
     }
 }
 
-/// Schemas below are parsed from [`Keywords::children`] alone, which keeps the stack of each level small.
+/// Schemas below are parsed from [`Keywords::children`] alone, which keeps the stack of each level
+/// small.
 fn parse_at(value: &Value, depth: usize, patterns: &mut PatternSet) -> Result<Box<Schema>, String> {
     if depth >= DEPTH_MAX {
         return Err(format!("schemas may nest at most {DEPTH_MAX} levels deep"));

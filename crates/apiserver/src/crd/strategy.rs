@@ -1,37 +1,59 @@
 //! CustomResourceDefinition as a kind.
-//! In: definitions on their way into storage. Out: the same completed, or what is wrong with them.
+//! In: definitions on their way into storage. Out: the same completed, or their errors.
 
 use serde_json::{Map, Value, json};
 
 use crate::{
-    kinds::{DeleteAnswer, Deletion, Effect, Strategy, keep_status},
-    object::Object,
+    kinds::{DeleteAnswer, Deletion, Effect, STATUS_RESETS_METADATA, Strategy, keep_status},
+    object::{Object, Time},
 };
 
-use super::{definition::Definition, judge};
+use super::{
+    CLEANUP_FINALIZER, Termination, definition::Definition, terminating, validate_definition,
+};
 
 /// The port of a webhook's service.
 const WEBHOOK_PORT: u16 = 443;
 
 /// How definitions are completed, checked and stored.
 pub(crate) const DEFINITION: Strategy = Strategy {
+    reset_fields: STATUS_RESETS_METADATA,
     default,
     prepare_create,
     prepare_update,
-    validate_create: |object, errors| errors.extend(judge::create(object)),
-    validate_update: |new, old, errors| errors.extend(judge::update(new, old)),
-    validate_status: |new, _, errors| errors.extend(judge::update_status(new)),
+    validate_create: |object, errors| errors.extend(validate_definition::create(object)),
+    validate_update: |new, old, errors| errors.extend(validate_definition::update(new, old)),
+    validate_status: |new, _, errors| errors.extend(validate_definition::update_status(new)),
     warnings,
     unconditional_update: false,
     effect: Effect::Definition,
     delete_answer: DeleteAnswer::Object,
     deletion: Deletion {
-        begin: crate::definitions::begin_deletion,
+        begin: begin_deletion,
         held: |_| false,
         time_only: true,
     },
     ..Strategy::WITH_STATUS
 };
+
+/// Marks a definition whose deletion begins: its objects go first.
+fn begin_deletion(object: &mut Object, now: Time) {
+    if !object
+        .meta
+        .finalizers
+        .iter()
+        .any(|f| f == CLEANUP_FINALIZER)
+    {
+        object.meta.finalizers.push(CLEANUP_FINALIZER.into());
+    }
+    if let Ok(definition) = Definition::read(object) {
+        let status = terminating(&definition.status, Termination::Pending, now);
+        object.body.insert(
+            "status".into(),
+            serde_json::to_value(status).unwrap_or(Value::Null),
+        );
+    }
+}
 
 fn default(object: &mut Object) {
     let spec = object.section("spec");
@@ -115,7 +137,7 @@ fn storage_version(object: &Object) -> Option<String> {
     version.get("name")?.as_str().map(str::to_owned)
 }
 
-/// Formats that nobody checks are told once they appear.
+/// Warns about unrecognized formats when they are new.
 fn warnings(object: &Object, old: Option<&Object>) -> Vec<String> {
     let before = old.map(unknown_formats).unwrap_or_default();
     let new = unknown_formats(object)
@@ -143,7 +165,7 @@ fn unknown_formats(object: &Object) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::crd::CustomSchema;
-    use crate::kinds::trial::{create, object, update};
+    use crate::kinds::test_support::{create, object, update};
 
     fn gadget(spec: Value) -> Value {
         let mut full = json!({
@@ -453,12 +475,12 @@ mod tests {
         assert_eq!(
             schema.prune(map).expect("no embedded resources").len(),
             1,
-            "all below the deepest known field goes at once"
+            "all below the deepest known field is removed together"
         );
         assert!(schema.default(map).is_ok());
-        let mut wrong = Vec::new();
-        schema.validate(&object, Some(&json!({})), &mut wrong);
-        assert_eq!(wrong.len(), 1);
+        let mut errs = Vec::new();
+        schema.validate(&object, Some(&json!({})), &mut errs);
+        assert_eq!(errs.len(), 1);
     }
 
     #[test]
@@ -468,7 +490,8 @@ mod tests {
                 json!({"versions": [with(version("v1", true), "schema", json!({"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string", "format": format}}}}))]}),
             )
         };
-        let (new, old) = (object(plate("license-plate")), object(plate("date")));
+        let new = object(plate("license-plate"));
+        let old = object(plate("date"));
         assert_eq!(
             warnings(&new, None),
             ["unrecognized format \"license-plate\""]

@@ -1,6 +1,7 @@
 //! What makes a schema structural: types everywhere, and junctors that only add constraints.
-//! In: a parsed schema. Out: what is wrong with it, sorted by message.
-//! Holds: a structural schema says of every field whether it is known and of which type, without looking at values.
+//! In: a parsed schema. Out: its errors, sorted by message.
+//! Guarantees: a structural schema says of every field whether it is known and of which type,
+//! without looking at values.
 
 use crate::field::{FieldError, Path};
 
@@ -59,12 +60,12 @@ fn unreadable_here(schema: &Schema) -> Option<String> {
 }
 
 /// What keeps a schema from being structural.
-pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Vec<FieldError> {
+pub(super) fn validate(schema: &Schema, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    check_node(schema, Level::Root, path, &mut errors);
+    validate_node(schema, Level::Root, path, &mut errors);
     junctors(schema).for_each(|(name, index, junctor)| {
         let at = path.child(name);
-        check_complete(
+        validate_complete(
             junctor,
             Some(schema),
             path,
@@ -96,7 +97,7 @@ fn junctors(schema: &Schema) -> impl Iterator<Item = (&'static str, Option<usize
         .chain(listed)
 }
 
-fn check_node(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_node(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if schema.type_name == "array" && schema.items.is_none() {
         errors.push(FieldError::required(
             path.child("items"),
@@ -104,29 +105,34 @@ fn check_node(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<F
         ));
     }
     if let Some(item) = schema.item() {
-        check_node(item, Level::Item, &path.child("items"), errors);
+        validate_node(item, Level::Item, &path.child("items"), errors);
     }
     let properties = path.child("properties");
     for (name, property) in &schema.properties {
-        check_node(property, Level::Field, &properties.key(name), errors);
+        validate_node(property, Level::Field, &properties.key(name), errors);
     }
-    check_additional(schema, level, path, errors);
-    check_extensions(schema, path, errors);
+    validate_additional(schema, level, path, errors);
+    validate_extensions(schema, path, errors);
     let skip_any_of = is_int_or_string_pair(&schema.any_of);
     let skip_first = schema
         .all_of
         .first()
         .is_some_and(|first| is_int_or_string_pair(&first.any_of));
-    check_values(schema, skip_any_of, skip_first, path, errors);
-    check_type(schema, level, path, errors);
-    check_meta_fields(schema, level, path, errors);
+    validate_values(schema, skip_any_of, skip_first, path, errors);
+    validate_type(schema, level, path, errors);
+    validate_meta_fields(schema, level, path, errors);
     if schema.embedded_resource && !schema.preserves() && schema.properties.is_empty() {
         let detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
         errors.push(FieldError::required(path.child("properties"), detail));
     }
 }
 
-fn check_additional(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_additional(
+    schema: &Schema,
+    level: Level,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     let Some(additional) = &schema.additional_properties else {
         return;
     };
@@ -135,7 +141,7 @@ fn check_additional(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut
         errors.push(FieldError::forbidden(at, "must not be used at the root"));
     }
     if let Additional::Schema(additional) = additional {
-        check_node(additional, Level::Field, &at, errors);
+        validate_node(additional, Level::Field, &at, errors);
     }
     if schema.embedded_resource {
         errors.push(FieldError::forbidden(
@@ -145,7 +151,7 @@ fn check_additional(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut
     }
 }
 
-fn check_extensions(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_extensions(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let detail = "must be false if x-kubernetes-int-or-string is true";
     if schema.int_or_string && schema.preserves() {
         errors.push(FieldError::invalid(
@@ -163,7 +169,7 @@ fn check_extensions(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldErro
     }
 }
 
-fn check_type(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_type(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let at = path.child("type");
     let type_name = schema.type_name.as_str();
     if schema.embedded_resource && type_name != "object" {
@@ -193,8 +199,14 @@ fn check_type(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<F
     }
 }
 
-/// The root and embedded resources have metadata whether a schema says so or not; it may only restrict their names.
-fn check_meta_fields(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+/// The root and embedded resources have metadata whether a schema says so or not; it may only
+/// restrict their names.
+fn validate_meta_fields(
+    schema: &Schema,
+    level: Level,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     let is_resource = level == Level::Root || schema.embedded_resource;
     let properties = path.child("properties");
     let mut must_be = |name: &str, wanted: &str| {
@@ -288,7 +300,7 @@ fn is_int_or_string_pair(schemas: &[Schema]) -> bool {
     matches!(schemas, [integer, string] if only_type(integer, "integer") && only_type(string, "string"))
 }
 
-fn check_values(
+fn validate_values(
     schema: &Schema,
     skip_any_of: bool,
     skip_first_any_of: bool,
@@ -300,7 +312,7 @@ fn check_values(
             continue;
         }
         let at = path.child(name);
-        check_nested(
+        validate_nested(
             junctor,
             skip_first_any_of && name == "allOf" && index == Some(0),
             &index.map_or(at, |i| at.index(i)),
@@ -322,14 +334,19 @@ fn check_values(
 }
 
 /// A schema inside a junctor may constrain values and nothing else.
-fn check_nested(schema: &Schema, skip_any_of: bool, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    check_values(schema, skip_any_of, false, path, errors);
+fn validate_nested(
+    schema: &Schema,
+    skip_any_of: bool,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    validate_values(schema, skip_any_of, false, path, errors);
     if let Some(item) = schema.item() {
-        check_nested(item, false, &path.child("items"), errors);
+        validate_nested(item, false, &path.child("items"), errors);
     }
     let properties = path.child("properties");
     for (name, property) in &schema.properties {
-        check_nested(property, false, &properties.key(name), errors);
+        validate_nested(property, false, &properties.key(name), errors);
     }
     let additional = !matches!(
         schema.additional_properties,
@@ -388,8 +405,9 @@ fn check_nested(schema: &Schema, skip_any_of: bool, path: &Path<'_>, errors: &mu
     }
 }
 
-/// What a junctor of the root speaks of must be declared outside of it. Kubernetes asks that of the root only.
-fn check_complete(
+/// What a junctor of the root speaks of must be declared outside of it. Kubernetes asks that of the
+/// root only.
+fn validate_complete(
     nested: &Schema,
     declared: Option<&Schema>,
     path: &Path<'_>,
@@ -405,7 +423,7 @@ fn check_complete(
     };
     for (name, index, junctor) in junctors(nested) {
         let at = nested_path.child(name);
-        check_complete(
+        validate_complete(
             junctor,
             Some(declared),
             path,
@@ -414,7 +432,7 @@ fn check_complete(
         );
     }
     if let Some(item) = nested.item() {
-        check_complete(
+        validate_complete(
             item,
             declared.item(),
             &path.child("items"),
@@ -422,10 +440,10 @@ fn check_complete(
             errors,
         );
     }
-    let (properties, nested_properties) =
-        (path.child("properties"), nested_path.child("properties"));
+    let nested_properties = nested_path.child("properties");
+    let properties = path.child("properties");
     for (name, property) in &nested.properties {
-        check_complete(
+        validate_complete(
             property,
             declared.properties.get(name),
             &properties.key(name),
@@ -444,7 +462,7 @@ mod tests {
     #[track_caller]
     fn check_schema(schema: Value, expected: &[&str]) {
         let parsed = Schema::parse(&schema).expect("it is well typed");
-        let errors: Vec<String> = check(&parsed, &Path::field("s"))
+        let errors: Vec<String> = validate(&parsed, &Path::field("s"))
             .iter()
             .map(ToString::to_string)
             .collect();

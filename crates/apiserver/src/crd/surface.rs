@@ -1,5 +1,6 @@
-//! The parts of a definition around its schemas: names, columns, scale, selectable fields, deprecation, conversion.
-//! In: one part and its path. Out: what is wrong with it.
+//! The parts of a definition around its schemas: names, columns, scale, selectable fields,
+//! deprecation, conversion.
+//! In: one part and its path. Out: its errors.
 
 use std::collections::BTreeSet;
 
@@ -65,11 +66,11 @@ pub(super) fn names(names: &Names, path: &Path<'_>, errors: &mut Vec<FieldError>
         .iter()
         .filter(|(_, name)| !name.is_empty())
     {
-        let wrong = rules::dns_1035_label(&name.to_lowercase());
-        if !wrong.is_empty() {
+        let errs = rules::dns_1035_label(&name.to_lowercase());
+        if !errs.is_empty() {
             let detail = format!(
                 "may have mixed case, but should otherwise match: {}",
-                wrong.join(",")
+                errs.join(",")
             );
             errors.push(FieldError::invalid(path.child(field), *name, &detail));
         }
@@ -96,9 +97,9 @@ pub(super) fn names(names: &Names, path: &Path<'_>, errors: &mut Vec<FieldError>
 }
 
 fn label(name: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let wrong = rules::dns_1035_label(name);
-    if !wrong.is_empty() {
-        errors.push(FieldError::invalid(path, name, &wrong.join(",")));
+    let errs = rules::dns_1035_label(name);
+    if !errs.is_empty() {
+        errors.push(FieldError::invalid(path, name, &errs.join(",")));
     }
 }
 
@@ -161,7 +162,8 @@ pub(super) fn columns(columns: &[ColumnDefinition], path: &Path<'_>, errors: &mu
     }
 }
 
-/// A path that starts with a dot; whether more of it is wrong shows only when it is used. Returns whether it was accepted.
+/// A path that starts with a dot; whether more of it is wrong shows only when it is used. Returns
+/// whether it was accepted.
 fn simple_path(json_path: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) -> bool {
     if json_path.is_empty() {
         errors.push(FieldError::required(path, ""));
@@ -272,7 +274,8 @@ fn follow<'a>(
     schema: &'a Schema,
 ) -> Result<(Vec<&'a str>, Option<&'a Schema>), String> {
     let mut tokens = tokens(json_path).into_iter();
-    let (mut names, mut schema) = (Vec::new(), Some(schema));
+    let mut names = Vec::new();
+    let mut schema = Some(schema);
     while let Some(token) = tokens.next() {
         match token {
             "." => {}
@@ -341,10 +344,8 @@ pub(super) fn conversion(
         .webhook
         .as_ref()
         .map_or(&[][..], |w| &w.conversion_review_versions);
-    let (client_at, reviews_at) = (
-        path.child("webhookClientConfig"),
-        path.child("conversionReviewVersions"),
-    );
+    let client_at = path.child("webhookClientConfig");
+    let reviews_at = path.child("conversionReviewVersions");
     if conversion.strategy != "Webhook" {
         let detail = "should not be set when strategy is not set to Webhook";
         errors.extend(client.map(|_| FieldError::forbidden(client_at, detail)));
@@ -386,7 +387,7 @@ fn review_versions(versions: &[String], path: &Path<'_>, errors: &mut Vec<FieldE
         errors.extend(
             rules::dns_1035_label(version)
                 .iter()
-                .map(|wrong| FieldError::invalid(path.index(i), version, wrong)),
+                .map(|errs| FieldError::invalid(path.index(i), version, errs)),
         );
     }
     if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {

@@ -1,6 +1,8 @@
 //! Judging a value by its schema.
-//! In: a value, its schema, and on update the value it replaces. Out: every problem, in the order and the words of Kubernetes.
-//! Holds: a value that did not change keeps its problems (ratcheting); siblings are visited in alphabetical order.
+//! In: a value, its schema, and on update the value it replaces. Out: every problem, in the order
+//! and the words of Kubernetes.
+//! Guarantees: a value that did not change keeps its problems (ratcheting); siblings are visited in
+//! alphabetical order.
 
 use std::collections::HashMap;
 
@@ -15,8 +17,9 @@ use super::{
     schema::{Additional, Schema},
 };
 
-/// What is wrong with `value`, which stands at `prefix` of the object. Problems that `old` already had are forgiven.
-pub(crate) fn check(
+/// The errors with `value`, which stands at `prefix` of the object. Problems that `old` already had
+/// are forgiven.
+pub(crate) fn validate(
     value: &Value,
     old: Option<&Value>,
     schema: &Schema,
@@ -29,44 +32,44 @@ pub(crate) fn check(
         .collect()
 }
 
-/// Judges a value and forgives everything if it equals the old one.
+/// Validates a value and ratchets every error if it equals the old one.
 fn ratchet(value: &Value, old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
-    let mut outcome = judge(value, old, schema, path);
+    let mut outcome = validate_value(value, old, schema, path);
     if !outcome.is_valid() && old.is_some_and(|old| is_same(value, old, schema)) {
         outcome.forgive();
     }
     outcome
 }
 
-fn judge(value: &Value, old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
+fn validate_value(value: &Value, old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
     let mut outcome = Outcome::default();
     if value.is_null() {
-        outcome.merge(judge_type(value, schema, path));
-        outcome.merge(judge_enum(value, schema, path));
+        outcome.merge(validate_type(value, schema, path));
+        outcome.merge(validate_enum(value, schema, path));
         return outcome;
     }
     if !schema.types().is_empty() || !schema.format_in_force().is_empty() {
-        outcome.merge_checked(judge_type(value, schema, path));
+        outcome.merge_checked(validate_type(value, schema, path));
     }
-    outcome.merge_checked(judge_junctors(value, schema, path));
+    outcome.merge_checked(validate_junctors(value, schema, path));
     match value {
         Value::String(text) => {
-            outcome.merge_checked(judge_text(text, schema, path));
+            outcome.merge_checked(validate_text(text, schema, path));
             if let Some(has_format) = formats::find(schema.format_in_force()) {
-                let wrong = (!has_format(text))
-                    .then(|| Problem::wrong_type(path, schema.format_in_force(), text));
-                outcome.merge_checked(wrong.into());
+                let errs = (!has_format(text))
+                    .then(|| Problem::type_error(path, schema.format_in_force(), text));
+                outcome.merge_checked(errs.into());
             }
         }
         Value::Number(number) => {
-            outcome.merge_checked(bounds::judge_number(Num::of(number), schema, path))
+            outcome.merge_checked(bounds::validate_number(Num::of(number), schema, path))
         }
-        Value::Array(list) => outcome.merge_checked(judge_list(list, old, schema, path)),
+        Value::Array(list) => outcome.merge_checked(validate_list(list, old, schema, path)),
         _ => {}
     }
-    outcome.merge_checked(judge_enum(value, schema, path));
+    outcome.merge_checked(validate_enum(value, schema, path));
     if let Value::Object(map) = value {
-        outcome.merge_checked(judge_object(map, old, schema, path));
+        outcome.merge_checked(validate_object(map, old, schema, path));
     }
     outcome.matches += 1;
     outcome
@@ -87,13 +90,13 @@ fn type_of(value: &Value) -> (&'static str, &'static str) {
     }
 }
 
-fn judge_type(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
+fn validate_type(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
     let types = schema.types();
     let (found, native) = type_of(value);
     if value.is_null() {
-        let wrong = !types.is_empty() && !types.contains(&"null") && !schema.nullable;
+        let errs = !types.is_empty() && !types.contains(&"null") && !schema.nullable;
         return Outcome::matched_unless(
-            wrong.then(|| Problem::wrong_type(path, &types.join(","), found)),
+            errs.then(|| Problem::type_error(path, &types.join(","), found)),
         );
     }
     let format = schema.format_in_force();
@@ -103,28 +106,28 @@ fn judge_type(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
     let fits = types.contains(&found) || whole || (found == "integer" && types.contains(&"number"));
     let is_text_or_list = matches!(value, Value::String(_) | Value::Array(_));
     if !is_text_or_list && !format.is_empty() && !fits && native != format {
-        return Outcome::matched_unless(Some(Problem::wrong_type(path, format, native)));
+        return Outcome::matched_unless(Some(Problem::type_error(path, format, native)));
     }
-    // A list passes for a formatted string: the real server looks no further either.
+    // A list passes for a formatted string: kube-apiserver looks no further either.
     let excused = !numeric && !format.is_empty() && is_text_or_list;
     Outcome::matched_unless(
-        (!excused && !fits).then(|| Problem::wrong_type(path, &types.join(","), found)),
+        (!excused && !fits).then(|| Problem::type_error(path, &types.join(","), found)),
     )
 }
 
-fn judge_junctors(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
+fn validate_junctors(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
     let mut outcome = Outcome::default();
     if !schema.any_of.is_empty() {
-        judge_any_of(value, &schema.any_of, path, &mut outcome);
+        validate_any_of(value, &schema.any_of, path, &mut outcome);
     }
     if !schema.one_of.is_empty() {
-        judge_one_of(value, &schema.one_of, path, &mut outcome);
+        validate_one_of(value, &schema.one_of, path, &mut outcome);
     }
     if !schema.all_of.is_empty() {
-        judge_all_of(value, &schema.all_of, path, &mut outcome);
+        validate_all_of(value, &schema.all_of, path, &mut outcome);
     }
     if let Some(not) = &schema.not
-        && judge(value, None, not, path).is_valid()
+        && validate_value(value, None, not, path).is_valid()
     {
         outcome.push(Problem::composite(format!(
             "{:?} must not validate the schema (not)",
@@ -135,10 +138,10 @@ fn judge_junctors(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
     outcome
 }
 
-fn judge_any_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mut Outcome) {
+fn validate_any_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mut Outcome) {
     let mut best: Option<Outcome> = None;
     for schema in schemas {
-        let result = judge(value, None, schema, path);
+        let result = validate_value(value, None, schema, path);
         if result.is_valid() {
             outcome.merge(result);
             return;
@@ -157,10 +160,10 @@ fn judge_any_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mu
     best.into_iter().for_each(|best| outcome.merge(best));
 }
 
-fn judge_one_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mut Outcome) {
+fn validate_one_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mut Outcome) {
     let results: Vec<Outcome> = schemas
         .iter()
-        .map(|schema| judge(value, None, schema, path))
+        .map(|schema| validate_value(value, None, schema, path))
         .collect();
     let valid = results.iter().filter(|r| r.is_valid()).count();
     let found = match valid {
@@ -186,10 +189,10 @@ fn judge_one_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mu
     }
 }
 
-fn judge_all_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mut Outcome) {
+fn validate_all_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mut Outcome) {
     let mut valid = 0;
     for schema in schemas {
-        let result = judge(value, None, schema, path);
+        let result = validate_value(value, None, schema, path);
         valid += usize::from(result.is_valid());
         outcome.merge(result);
     }
@@ -202,8 +205,8 @@ fn judge_all_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mu
     }
 }
 
-/// Only the first problem of a string is told.
-fn judge_text(text: &str, schema: &Schema, path: &Path<'_>) -> Outcome {
+/// Only the first problem of a string is reported.
+fn validate_text(text: &str, schema: &Schema, path: &Path<'_>) -> Outcome {
     let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
     let problem = if let Some(max) = schema.max_length.filter(|max| length > *max) {
         Some(Problem::too_long(path, max))
@@ -225,7 +228,7 @@ fn judge_text(text: &str, schema: &Schema, path: &Path<'_>) -> Outcome {
     problem.into()
 }
 
-fn judge_list(list: &[Value], old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
+fn validate_list(list: &[Value], old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
     let mut outcome = Outcome::matched_unless(None);
     if let Some(item) = schema.item() {
         let before = OldItems::of(old, schema);
@@ -247,7 +250,7 @@ fn judge_list(list: &[Value], old: Option<&Value>, schema: &Schema, path: &Path<
     outcome
 }
 
-fn judge_object(
+fn validate_object(
     map: &Map<String, Value>,
     old: Option<&Value>,
     schema: &Schema,
@@ -307,14 +310,15 @@ fn judge_object(
     outcome
 }
 
-fn judge_enum(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
+fn validate_enum(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
     let allowed = schema.allowed.is_empty() || schema.allowed.iter().any(|a| is_allowed(value, a));
     (!allowed)
         .then(|| Problem::not_supported(path, value, &schema.allowed))
         .into()
 }
 
-/// Numbers are converted to the kind of the allowed one before they are compared; null is never allowed.
+/// Numbers are converted to the kind of the allowed one before they are compared; null is never
+/// allowed.
 fn is_allowed(value: &Value, allowed: &Value) -> bool {
     match (value, allowed) {
         (Value::Null, _) | (_, Value::Null) => false,
@@ -326,7 +330,8 @@ fn is_allowed(value: &Value, allowed: &Value) -> bool {
     }
 }
 
-/// The old value of a field. The type of an object is the same on both sides, so it is never forgiven.
+/// The old value of a field. The type of an object is the same on both sides, so it is never
+/// forgiven.
 fn old_field<'a>(name: &str, old: Option<&'a Value>, path: &Path<'_>) -> Option<&'a Value> {
     if path.is_root() && matches!(name, "kind" | "apiVersion") {
         return None;
@@ -335,7 +340,7 @@ fn old_field<'a>(name: &str, old: Option<&'a Value>, path: &Path<'_>) -> Option<
 }
 
 /// The items of an old list by their keys, found in one pass over it; items of lists without keys
-/// cannot be told apart.
+/// cannot be distinguished.
 pub(super) struct OldItems<'a> {
     key_names: &'a [String],
     /// Of equal keys the first counts.
@@ -371,7 +376,8 @@ impl<'a> OldItems<'a> {
     }
 }
 
-/// Whether a value is the same as before: maps field by field as far as the schema knows them, keyed lists in any order.
+/// Whether a value is the same as before: maps field by field as far as the schema knows them,
+/// keyed lists in any order.
 pub(super) fn is_same(value: &Value, old: &Value, schema: &Schema) -> bool {
     match (value, old) {
         (Value::Object(new), Value::Object(before)) => {
@@ -411,7 +417,7 @@ mod tests {
         let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": spec_schema}}))
             .expect("a valid schema");
         let old = old.map(|old| json!({"spec": old}));
-        check(&json!({"spec": spec}), old.as_ref(), &schema, None)
+        validate(&json!({"spec": spec}), old.as_ref(), &schema, None)
             .iter()
             .map(ToString::to_string)
             .collect()
@@ -451,8 +457,8 @@ mod tests {
     #[test]
     fn ten_thousand_problems_are_reported_at_most() {
         let schema = json!({"type": "array", "items": {"type": "string"}});
-        let wrong: Value = (0..30_000).collect();
-        assert_eq!(errors(&schema, wrong, None).len(), 10_000);
+        let errs: Value = (0..30_000).collect();
+        assert_eq!(errors(&schema, errs, None).len(), 10_000);
     }
 
     #[test]

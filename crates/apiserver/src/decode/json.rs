@@ -1,6 +1,7 @@
 //! JSON to a tree, in one pass over the bytes.
 //! In: a body. Out: a [`Node`] that borrows from it, or the error Go's decoder would give.
-//! Holds: nesting and the number of objects are bounded; text that is no UTF-8 is repaired as Go repairs it; nothing is read twice but broken text.
+//! Guarantees: nesting and the number of objects are bounded; text that is no UTF-8 is repaired as
+//! Go repairs it; nothing is read twice but broken text.
 
 use std::borrow::Cow;
 
@@ -19,7 +20,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Node<'_>, String> {
     let node = scanner.value()?;
     match scanner.next_byte() {
         None => Ok(node),
-        Some(_) => Err(scanner.wrong("after top-level value")),
+        Some(_) => Err(scanner.errors("after top-level value")),
     }
 }
 
@@ -43,7 +44,7 @@ impl<'a> Scanner<'a> {
             Some(b't') => self.literal("true", Node::Bool(true)),
             Some(b'f') => self.literal("false", Node::Bool(false)),
             Some(b'n') => self.literal("null", Node::Null),
-            _ => Err(self.wrong("looking for beginning of value")),
+            _ => Err(self.errors("looking for beginning of value")),
         }
     }
 
@@ -52,7 +53,7 @@ impl<'a> Scanner<'a> {
         read: fn(&mut Self) -> Result<Node<'a>, String>,
     ) -> Result<Node<'a>, String> {
         if self.depth == DEPTH_MAX {
-            return Err(self.wrong("exceeded max depth"));
+            return Err(self.errors("exceeded max depth"));
         }
         self.depth += 1;
         self.at += 1;
@@ -72,7 +73,7 @@ impl<'a> Scanner<'a> {
             match self.next_byte() {
                 Some(b',') => self.at += 1,
                 Some(b']') => break,
-                _ => return Err(self.wrong("after array element")),
+                _ => return Err(self.errors("after array element")),
             }
         }
         self.at += 1;
@@ -91,11 +92,11 @@ impl<'a> Scanner<'a> {
         }
         loop {
             if self.next_byte() != Some(b'"') {
-                return Err(self.wrong("looking for beginning of object key string"));
+                return Err(self.errors("looking for beginning of object key string"));
             }
             let key = self.string()?;
             if self.next_byte() != Some(b':') {
-                return Err(self.wrong("after object key"));
+                return Err(self.errors("after object key"));
             }
             self.at += 1;
             let value = self.value()?;
@@ -103,7 +104,7 @@ impl<'a> Scanner<'a> {
             match self.next_byte() {
                 Some(b',') => self.at += 1,
                 Some(b'}') => break,
-                _ => return Err(self.wrong("after object key:value pair")),
+                _ => return Err(self.errors("after object key:value pair")),
             }
         }
         self.at += 1;
@@ -123,7 +124,7 @@ impl<'a> Scanner<'a> {
                     self.escape()?;
                 }
                 Some(0x20..) => self.at += 1,
-                _ => return Err(self.wrong("in string literal")),
+                _ => return Err(self.errors("in string literal")),
             }
         }
         let end = self.at;
@@ -147,12 +148,12 @@ impl<'a> Scanner<'a> {
                 for _ in 0..4 {
                     self.at += 1;
                     if !self.bytes.get(self.at).is_some_and(u8::is_ascii_hexdigit) {
-                        return Err(self.wrong_inside("in \\u hexadecimal character escape"));
+                        return Err(self.error_inside("in \\u hexadecimal character escape"));
                     }
                 }
                 self.at += 1;
             }
-            _ => return Err(self.wrong_inside("in string escape code")),
+            _ => return Err(self.error_inside("in string escape code")),
         }
         Ok(())
     }
@@ -165,7 +166,7 @@ impl<'a> Scanner<'a> {
         match self.bytes.get(self.at) {
             Some(b'0') => self.at += 1,
             Some(b'1'..=b'9') => self.digits(),
-            _ => return Err(self.wrong_inside("in numeric literal")),
+            _ => return Err(self.error_inside("in numeric literal")),
         }
         if self.bytes.get(self.at) == Some(&b'.') {
             self.at += 1;
@@ -185,7 +186,7 @@ impl<'a> Scanner<'a> {
 
     fn some_digits(&mut self, place: &str) -> Result<(), String> {
         if !self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
-            return Err(self.wrong_inside(place));
+            return Err(self.error_inside(place));
         }
         self.digits();
         Ok(())
@@ -200,7 +201,7 @@ impl<'a> Scanner<'a> {
     fn literal(&mut self, word: &str, node: Node<'a>) -> Result<Node<'a>, String> {
         for expected in word.bytes() {
             if self.bytes.get(self.at) != Some(&expected) {
-                return Err(self.wrong_inside(&format!(
+                return Err(self.error_inside(&format!(
                     "in literal {word} (expecting '{}')",
                     char::from(expected)
                 )));
@@ -219,15 +220,16 @@ impl<'a> Scanner<'a> {
     }
 
     /// The error for the byte that is next, between values.
-    fn wrong(&self, place: &str) -> String {
+    fn errors(&self, place: &str) -> String {
         match self.bytes.get(self.at) {
             None => "unexpected end of JSON input".to_owned(),
-            Some(_) => self.wrong_inside(place),
+            Some(_) => self.error_inside(place),
         }
     }
 
-    /// The error for the byte that is next inside a value, where Go takes the end of the input for a space.
-    fn wrong_inside(&self, place: &str) -> String {
+    /// The error for the byte that is next inside a value, where Go takes the end of the input for
+    /// a space.
+    fn error_inside(&self, place: &str) -> String {
         format!(
             "invalid character {} {place}",
             quoted(self.bytes.get(self.at).copied().unwrap_or(b' '))
@@ -264,7 +266,8 @@ fn repair(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Resolves the escapes of a string whose escapes are known to be well formed. A surrogate without its other half is replaced.
+/// Resolves the escapes of a string whose escapes are known to be well formed. A surrogate without
+/// its other half is replaced.
 fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -290,7 +293,8 @@ fn unescape(text: &str) -> String {
     out
 }
 
-/// The character of the four digits `text` starts with, together with a second half that follows, and how many bytes that takes.
+/// The character of the four digits `text` starts with, together with a second half that follows,
+/// and how many bytes that takes.
 fn unicode(text: &str) -> (char, usize) {
     let unit =
         |text: &str| u32::from_str_radix(text.get(..4).unwrap_or_default(), 16).unwrap_or_default();

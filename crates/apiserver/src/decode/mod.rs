@@ -1,8 +1,10 @@
 //! Reading request bodies: bytes to a tree that forgets nothing a check could ask for.
 //! In: JSON or YAML bytes. Out: a [`Node`], or a plain [`Read`] for kinds without a built-in type.
-//! Holds: depth and size are bounded; broken bodies are refused in the words of the decoder clients know.
+//! Guarantees: depth and size are bounded; broken bodies are refused with the messages of the
+//! decoder clients know.
 
 mod json; // JSON, with the errors of Go's decoder
+mod json_in_yaml; // YAML bodies that are JSON
 mod node; // the tree: order and repeated keys kept
 mod scalar; // what YAML takes for text
 mod yaml; // YAML, with the scalars of YAML 1.1
@@ -14,11 +16,13 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-/// Levels of nesting that are read. Kubernetes reads 10,000; no object comes near these, and reading, checking and writing them fits any stack.
+/// Levels of nesting that are read. Kubernetes reads 10,000; no object comes near these, and
+/// reading, checking and writing them fits any stack.
 pub(crate) const DEPTH_MAX: usize = 256;
 
-/// Objects with members that JSON may have, since one takes 100 times the memory of its shortest text. More of them would have less than 12 bytes
-/// each in the largest object that etcd stores, 1.5 MiB. The limit of values in YAML has the same effect.
+/// Objects with members that JSON may have, since one takes 100 times the memory of its shortest
+/// text. More of them would have less than 12 bytes each in the largest object that etcd stores,
+/// 1.5 MiB. The limit of values in YAML has the same effect.
 pub(crate) const OBJECTS_MAX: usize = 128 << 10;
 
 /// The largest body of a request, as in kube-apiserver.
@@ -61,7 +65,7 @@ pub(crate) struct Read {
 /// Reads a body into a tree.
 ///
 /// # Errors
-/// A body that is no JSON or YAML, in the words of the server's decoder.
+/// A body that is no JSON or YAML, with the messages of the server's decoder.
 pub(crate) fn parse(bytes: &[u8], media: Media) -> Result<Tree<'_>, String> {
     match media {
         Media::Json => match json::parse(bytes) {
@@ -80,7 +84,7 @@ pub(crate) fn parse(bytes: &[u8], media: Media) -> Result<Tree<'_>, String> {
 /// Reads JSON that has no kind, a patch say.
 ///
 /// # Errors
-/// Broken JSON, in the words of Go's decoder.
+/// Broken JSON, with the messages of Go's decoder.
 pub(crate) fn parse_json(bytes: &[u8]) -> Result<Node<'_>, String> {
     json::parse(bytes)
 }
@@ -88,7 +92,8 @@ pub(crate) fn parse_json(bytes: &[u8]) -> Result<Node<'_>, String> {
 /// Reads a body whose kind has no built-in type.
 ///
 /// # Errors
-/// A body that is no JSON or YAML, no object, or names no kind. The text is the reason alone; the caller says of what.
+/// A body that is no JSON or YAML, no object, or names no kind. The text is the reason alone; the
+/// caller says of what.
 pub(crate) fn read(bytes: &[u8], media: Media) -> Result<Read, String> {
     let tree = parse(bytes, media)?;
     type_meta(&tree.root)?;
@@ -104,7 +109,8 @@ pub(crate) fn read(bytes: &[u8], media: Media) -> Result<Read, String> {
             .unwrap_or_default()
             .to_owned()
     };
-    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let api_version = text("apiVersion");
+    let kind = text("kind");
     if kind.is_empty() {
         return Err(format!(
             "Object 'Kind' is missing in '{}'",
@@ -137,7 +143,8 @@ pub(crate) fn type_meta<'n>(root: &'n Node<'_>) -> Result<(&'n str, &'n str), St
             ));
         }
     };
-    let (mut api_version, mut kind) = ("", "");
+    let mut api_version = "";
+    let mut kind = "";
     for (key, value) in members {
         // This one look is not case-sensitive.
         let (slot, name) = match key {
@@ -159,7 +166,8 @@ pub(crate) fn type_meta<'n>(root: &'n Node<'_>) -> Result<(&'n str, &'n str), St
     Ok((api_version, kind))
 }
 
-/// What strict decoding says as a whole: `strict decoding error: unknown field "a", duplicate field "b"`.
+/// What strict decoding says as a whole: `strict decoding error: unknown field "a", duplicate field
+/// "b"`.
 pub(crate) fn strict_error(errors: &[String]) -> String {
     format!("strict decoding error: {}", errors.join(", "))
 }
@@ -175,7 +183,7 @@ pub(crate) fn warnings(errors: &[String]) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// As many strict errors are kept of one body, as in the real server's decoder.
+/// As many strict errors are kept of one body, as in kube-apiserver's decoder.
 pub(crate) const STRICT_ERRORS_MAX: usize = 100;
 
 /// Keeps the first hundred different strict errors.
@@ -211,10 +219,8 @@ mod tests {
     fn custom_body_needs_a_kind_and_reports_repeated_fields() {
         let body = br#"{"apiVersion":"a.dev/v1","kind":"Crate","metadata":{"name":"p","name":"q"},"spec":{"a":"1","a":"2","in":[{"b":1,"b":2.0}]}}"#;
         let read = read(body, Media::Json).expect("a good body");
-        assert_eq!(
-            (read.api_version.as_str(), read.kind.as_str()),
-            ("a.dev/v1", "Crate")
-        );
+        assert_eq!(read.api_version.as_str(), "a.dev/v1");
+        assert_eq!(read.kind.as_str(), "Crate");
         assert_eq!(read.object["spec"], json!({"a": "2", "in": [{"b": 2}]}));
         assert_eq!(
             read.duplicates,

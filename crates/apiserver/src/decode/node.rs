@@ -1,5 +1,6 @@
 //! The tree of a body before anything is known of its type.
-//! Holds: members stand in the order of the body, repeated keys included; numbers keep their text.
+//! Guarantees: members stand in the order of the body, repeated keys included; numbers keep their
+//! text.
 
 use std::borrow::Cow;
 
@@ -36,8 +37,9 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The plain value, as a decoder that knows no type makes it: the last of repeated keys wins and is added to `duplicates`, and a number
-    /// that is whole is an integer, however it was written.
+    /// The plain value, as a decoder that knows no type makes it: the last of repeated keys wins
+    /// and is added to `duplicates`, and a number that is whole is an integer, however it was
+    /// written.
     ///
     /// # Errors
     /// A number too large to be one.
@@ -119,7 +121,8 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A number as Go prints it again: an integer when it is whole, whether written `1`, `1.0` or `1e0`. `None` when out of range.
+/// A number as Go prints it again: an integer when it is whole, whether written `1`, `1.0` or
+/// `1e0`. `None` when out of range.
 pub(crate) fn whole_number(text: &str) -> Option<Number> {
     // From here on not every whole number is a float of its own.
     const EXACT: f64 = 9_007_199_254_740_992.0;

@@ -1,5 +1,6 @@
-//! What a scalar without quotes is in YAML 1.1: text, or a number, boolean or null that looks like text.
-//! Holds: bodies are read, and answers quoted, by the same rules.
+//! What a scalar without quotes is in YAML 1.1: text, or a number, boolean or null that looks like
+//! text.
+//! Guarantees: bodies are read, and answers quoted, by the same rules.
 
 use std::borrow::Cow;
 
@@ -40,7 +41,8 @@ pub(super) fn plain(text: Cow<'_, str>) -> Result<Node<'_>, String> {
     })
 }
 
-/// Whether text that is written without quotes is read as that text by everybody: as no number, boolean, null or date.
+/// Whether text that is written without quotes is read as that text by everybody: as no number,
+/// boolean, null or date.
 pub(crate) fn is_plain_text(text: &str) -> bool {
     matches!(plain(Cow::Borrowed(text)), Ok(Node::String(_)))
         && !is_moment(text)

@@ -1,12 +1,13 @@
 //! YAML to a tree, as clients of Kubernetes expect it read.
 //! In: a body. Out: the tree of the JSON that the YAML stands for, with sorted keys.
-//! Holds: scalars follow YAML 1.1 (`y`, `on`, `0o7`, `1_000`); depth, and the size that aliases may blow a body up to, are bounded.
+//! Guarantees: scalars follow YAML 1.1 (`y`, `on`, `0o7`, `1_000`); depth, and the size that
+//! aliases may blow a body up to, are bounded.
 
 use std::{borrow::Cow, collections::HashMap};
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
-use super::{BODY_MAX_BYTES, DEPTH_MAX, Members, Node, Tree, scalar::plain};
+use super::{BODY_MAX_BYTES, DEPTH_MAX, Members, Node, Tree, json_in_yaml, scalar::plain};
 use crate::field::go_quote;
 
 /// Values that a body may hold with all its aliases written out.
@@ -24,6 +25,17 @@ pub(super) const NEXT: &str = "\n  ";
 
 /// Reads the first document of a stream. An empty stream is null.
 pub(super) fn parse(bytes: &[u8]) -> Result<Tree<'_>, String> {
+    match json_in_yaml::parse(bytes) {
+        Some(root) => Ok(Tree {
+            root,
+            repeated: None,
+        }),
+        None => read(bytes),
+    }
+}
+
+/// Reads a body that may be no JSON.
+pub(super) fn read(bytes: &[u8]) -> Result<Tree<'_>, String> {
     let text =
         std::str::from_utf8(bytes).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
     let options = granit_parser::options! { emit_unresolved_aliases: true };
@@ -85,7 +97,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads one value. Collections under way are kept in a list, not on the stack, so that depth costs no stack.
+    /// Reads one value. Collections under way are kept in a list, not on the stack, so that depth
+    /// costs no stack.
     fn node(&mut self, mut event: Event<'a>, mut span: Span) -> Result<Node<'a>, String> {
         let mut open: Vec<Open<'a>> = Vec::new();
         loop {
@@ -276,13 +289,13 @@ impl<'a> Holds<'a> {
 
 /// The members that `<<` brings in; of several sources the first wins.
 fn merge_sources(value: Node<'_>) -> Result<Members<'_>, String> {
-    let wrong = || "yaml: map merge requires map or sequence of maps as the value".to_owned();
+    let errors = || "yaml: map merge requires map or sequence of maps as the value".to_owned();
     match value {
         Node::Object(members) => Ok(members),
         Node::Array(sources) => {
             let members = sources.into_iter().map(|source| match source {
                 Node::Object(members) => Ok(members),
-                _ => Err(wrong()),
+                _ => Err(errors()),
             });
             Ok(members
                 .collect::<Result<Vec<_>, _>>()?
@@ -290,7 +303,7 @@ fn merge_sources(value: Node<'_>) -> Result<Members<'_>, String> {
                 .flatten()
                 .collect())
         }
-        _ => Err(wrong()),
+        _ => Err(errors()),
     }
 }
 
@@ -395,7 +408,8 @@ fn binary(text: &str) -> Result<Node<'static>, String> {
     ))
 }
 
-/// The parser's error in the words that clients know, where there are such words, and with the line that those words come with.
+/// The parser's error in the words that clients know, where there are such words, and with the line
+/// that those words come with.
 fn syntax_error(error: &ScanError, text: &str) -> String {
     let index = error.marker().line().saturating_sub(1);
     let (line, why) = match error.kind() {

@@ -1,10 +1,11 @@
-//! Discovery in one document: every group with its versions, resources and subresources (`apidiscovery.k8s.io/v2`).
+//! Discovery in one document: every group with its versions, resources and subresources
+//! (`apidiscovery.k8s.io/v2`).
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::groups::{Group, Version};
-use crate::registry::{Part, Resource};
+use crate::registry::{Resource, Subresource};
 
 /// The list of groups.
 #[derive(Debug, Serialize)]
@@ -122,30 +123,38 @@ fn resource(resource: &Resource) -> ResourceDiscovery<'_> {
         verbs: resource.verbs,
         short_names: &resource.short_names,
         categories: &resource.categories,
-        subresources: resource.parts.iter().map(|p| part(resource, p)).collect(),
+        subresources: resource
+            .subresources
+            .iter()
+            .map(|p| subresource(resource, p))
+            .collect(),
     }
 }
 
-fn part<'a>(resource: &'a Resource, part: &'a Part) -> SubresourceDiscovery<'a> {
-    let response_kind = if part.group.is_empty() && part.version.is_empty() {
-        own_kind(resource, &part.kind)
+fn subresource<'a>(
+    resource: &'a Resource,
+    subresource: &'a Subresource,
+) -> SubresourceDiscovery<'a> {
+    let response_kind = if subresource.group.is_empty() && subresource.version.is_empty() {
+        own_kind(resource, &subresource.kind)
     } else {
         ResponseKind {
-            group: part.group,
-            version: part.version,
-            kind: &part.kind,
+            group: subresource.group,
+            version: subresource.version,
+            kind: &subresource.kind,
         }
     };
     SubresourceDiscovery {
-        subresource: part.name,
+        subresource: subresource.name,
         response_kind,
-        verbs: part.verbs,
+        verbs: subresource.verbs,
     }
 }
 
-/// A kind of the resource's own version: custom resources spell the version out, built-in ones leave it empty.
+/// A kind of the resource's own version: custom resources spell the version out, built-in ones
+/// leave it empty.
 fn own_kind<'a>(resource: &'a Resource, kind: &'a str) -> ResponseKind<'a> {
-    if resource.items_name_kind() {
+    if resource.is_custom() {
         ResponseKind {
             group: &resource.group,
             version: &resource.version,

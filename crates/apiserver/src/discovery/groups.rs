@@ -1,6 +1,6 @@
 //! Groups and versions in the order in which clients prefer them.
 //! In: a catalog. Out: groups, each with its versions, each with its resources.
-//! Holds: built-in groups stand in the order of their rows, custom ones behind them by name.
+//! Guarantees: built-in groups stand in the order of their rows, custom ones behind them by name.
 
 use std::sync::Arc;
 
@@ -62,10 +62,8 @@ impl Group {
 /// The groups of a catalog.
 pub(crate) fn groups(catalog: &Catalog) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let (built_in, custom): (Vec<_>, Vec<_>) = catalog
-        .resources()
-        .cloned()
-        .partition(|r| !r.items_name_kind());
+    let (built_in, custom): (Vec<_>, Vec<_>) =
+        catalog.resources().cloned().partition(|r| !r.is_custom());
     for resource in built_in {
         add(&mut groups, resource, true);
     }

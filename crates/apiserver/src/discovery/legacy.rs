@@ -1,14 +1,16 @@
-//! Discovery in many documents: the list of groups, each group, and each version with its resources.
-//! Holds: names and hashes are those of the real server, because clients compare them.
+//! Discovery in many documents: the list of groups, each group, and each version with its
+//! resources.
+//! Guarantees: names and hashes are those of kube-apiserver, because clients compare them.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::groups::{Group, Version};
-use crate::registry::{Part, Resource};
+use crate::registry::{Resource, Subresource};
 
-/// Built-in kinds that Kubernetes 1.36 stores in another version than the one it serves; the hash of the stored version shows it.
+/// Built-in kinds that Kubernetes 1.36 stores in another version than the one it serves; the hash
+/// of the stored version shows it.
 const STORED_IN: &[(&str, &str, &str)] = &[
     ("autoscaling", "HorizontalPodAutoscaler", "v2"),
     (
@@ -185,8 +187,11 @@ impl<'a> ApiResourceList<'a> {
             .resources
             .iter()
             .flat_map(|r| {
-                std::iter::once(ApiResource::whole(r, group))
-                    .chain(r.parts.iter().map(|p| ApiResource::part(r, p)))
+                std::iter::once(ApiResource::whole(r, group)).chain(
+                    r.subresources
+                        .iter()
+                        .map(|p| ApiResource::subresource(r, p)),
+                )
             })
             .collect();
         Self {
@@ -222,15 +227,15 @@ impl<'a> ApiResource<'a> {
         }
     }
 
-    fn part(resource: &'a Resource, part: &'a Part) -> Self {
+    fn subresource(resource: &'a Resource, subresource: &'a Subresource) -> Self {
         Self {
-            name: format!("{}/{}", resource.plural, part.name),
+            name: format!("{}/{}", resource.plural, subresource.name),
             singular_name: "",
             namespaced: resource.namespaced,
-            group: part.group,
-            version: part.version,
-            kind: &part.kind,
-            verbs: part.verbs,
+            group: subresource.group,
+            version: subresource.version,
+            kind: &subresource.kind,
+            verbs: subresource.verbs,
             short_names: &[],
             categories: &[],
             storage_version_hash: None,

@@ -1,6 +1,8 @@
-//! Discovery: what the server serves, told to clients.
-//! In: the catalog. Out: the documents of `/api`, `/apis` and the paths below them, plain or aggregated.
-//! Holds: documents are made once per catalog, so a new custom resource shows in the first answer after it is served.
+//! Discovery: the groups, versions and resources that the server serves.
+//! In: the catalog. Out: the documents of `/api`, `/apis` and the paths below them, plain or
+//! aggregated.
+//! Guarantees: documents are made once per catalog, so a new custom resource shows in the first
+//! answer after it is served.
 
 mod aggregated; // everything in one document
 mod answer; // from a request to a document

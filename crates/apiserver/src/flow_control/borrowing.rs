@@ -19,8 +19,8 @@ use super::{
 const SEATS_MAX_FRACTION: f64 = 0.15;
 
 impl State {
-    /// Takes over a configuration. Levels keep their requests; those that are no longer configured go
-    /// once they are idle.
+    /// Takes over a configuration. Levels keep their requests; those that are no longer configured
+    /// go once they are idle.
     pub(super) fn configure(
         &mut self,
         configs: Vec<LevelConfig>,

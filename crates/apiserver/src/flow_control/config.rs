@@ -1,22 +1,22 @@
 //! The configuration of flow control: FlowSchemas and PriorityLevelConfigurations, compiled.
-//! In: the stored objects. Out: levels, schemas in the order in which they are matched, and the conditions
-//! that the FlowSchemas should have.
-//! Guarantees: the mandatory objects are there even if they are not stored; a schema of a level that does
-//! not exist is left out.
+//! In: the stored objects. Out: levels, schemas in the order in which they are matched, and the
+//! conditions that the FlowSchemas should have.
+//! Guarantees: the mandatory objects are there even if they are not stored; a schema of a level
+//! that does not exist is left out.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::{
+    defaults::mandatory_objects,
     matching::{Distinguisher, Rule},
     queue::Queuing,
     seats::Shares,
     shuffle_sharding::Dealer,
 };
 use crate::{
-    bootstrap,
-    kinds::Look as _,
+    json_ext::JsonExt as _,
     object::{Object, Time},
 };
 
@@ -24,7 +24,7 @@ pub(super) const EXEMPT: &str = "exempt";
 pub(super) const CATCH_ALL: &str = "catch-all";
 
 /// The condition that states whether the level of a FlowSchema is missing.
-pub(super) const DANGLING: &str = "Dangling";
+pub(crate) const DANGLING: &str = "Dangling";
 
 /// A priority level.
 #[derive(Clone, Debug)]
@@ -41,14 +41,14 @@ impl LevelConfig {
     /// `None` if the object is not sound, in which case it counts as missing. Validation allows no
     /// such object. Mirrors `queueSetCompleterForPL`.
     fn read(object: &Object) -> Option<Self> {
-        let spec = object.body.part("spec");
+        let spec = object.body.field("spec");
         let number = |value: &Value, field| value.int(field).and_then(|n| u32::try_from(n).ok());
         let exempt = spec.text("type") == "Exempt";
         if exempt != (object.meta.name == EXEMPT) {
             return None;
         }
         let settings = spec.get_set(if exempt { "exempt" } else { "limited" })?;
-        let response = settings.part("limitResponse");
+        let response = settings.field("limitResponse");
         let queues = response.get_set("queuing");
         let (queuing, hand_size) = match (exempt, response.text("type"), queues) {
             (true, _, _) => (Queuing::Exempt, None),
@@ -92,7 +92,7 @@ pub(super) struct SchemaConfig {
 
 impl SchemaConfig {
     fn read(object: &Object) -> Self {
-        let spec = object.body.part("spec");
+        let spec = object.body.field("spec");
         Self {
             name: object.meta.name.clone(),
             uid: object.meta.uid.clone(),
@@ -105,13 +105,13 @@ impl SchemaConfig {
 }
 
 fn level_name(schema: &Object) -> &str {
-    let spec = schema.body.part("spec");
-    spec.part("priorityLevelConfiguration").text("name")
+    let spec = schema.body.field("spec");
+    spec.field("priorityLevelConfiguration").text("name")
 }
 
 /// Everything that requests are classified by.
 #[derive(Debug)]
-pub(super) struct Configuration {
+pub(crate) struct Configuration {
     pub(super) levels: Vec<LevelConfig>,
     /// In the order in which they are matched.
     pub(super) schemas: Vec<SchemaConfig>,
@@ -119,7 +119,7 @@ pub(super) struct Configuration {
 
 impl Configuration {
     /// Compiles the stored objects. Mirrors `lockAndDigestConfigObjects`.
-    pub(super) fn compile(levels: &[Object], schemas: &[Object]) -> Self {
+    pub(crate) fn compile(levels: &[Object], schemas: &[Object]) -> Self {
         let mut levels: Vec<LevelConfig> = levels.iter().filter_map(LevelConfig::read).collect();
         let known: BTreeSet<String> = levels.iter().map(|level| level.name.clone()).collect();
         let mut schemas: Vec<SchemaConfig> = schemas
@@ -128,7 +128,7 @@ impl Configuration {
             .map(SchemaConfig::read)
             .collect();
         schemas.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
-        for object in bootstrap::mandatory_flow_control_objects() {
+        for object in mandatory_objects() {
             let name = object.meta.name.as_str();
             match object.kind.as_str() {
                 "PriorityLevelConfiguration" if !known.contains(name) => {
@@ -146,7 +146,7 @@ impl Configuration {
 }
 
 /// The FlowSchemas whose condition is not the one that they should have, with the right one.
-pub(super) fn conditions_to_write(
+pub(crate) fn conditions_to_write(
     levels: &[Object],
     schemas: &[Object],
     now: Time,
@@ -166,7 +166,7 @@ pub(super) fn conditions_to_write(
                     .iter()
                     .all(|field| condition.text(field) == wanted.text(field))
             };
-            let conditions = schema.body.part("status").list("conditions");
+            let conditions = schema.body.field("status").list("conditions");
             (!conditions.iter().any(same)).then(|| (schema.meta.name.clone(), wanted))
         })
         .collect()

@@ -192,7 +192,7 @@ fn requests(levels: &[&Level], clock: &Clock, details: bool) -> Vec<Row> {
             ];
             if details {
                 cells.push(request.details.user.clone());
-                cells.extend(request.details.question.columns());
+                cells.extend(request.details.request_info.columns());
             }
             rows.push(cells);
         };

@@ -41,7 +41,8 @@ impl LevelHandle {
 pub(super) struct Level {
     pub(super) handle: Arc<LevelHandle>,
     pub(super) config: LevelConfig,
-    /// The level is no longer configured; it goes once it is idle and no request is classified to it.
+    /// The level is no longer configured; it goes once it is idle and no request is classified to
+    /// it.
     pub(super) quiescing: bool,
     pub(super) queues: QueueSet,
     pub(super) range: SeatRange,

@@ -1,5 +1,6 @@
 //! The `apiserver_flowcontrol_*` metrics, under the names and labels of kube-apiserver 1.36.
-//! In: what happens to requests, by FlowSchema; the state of the priority levels. Out: the text of a scrape.
+//! In: what happens to requests, by FlowSchema; the state of the priority levels. Out: the text of
+//! a scrape.
 //! Guarantees: series exist for the configured FlowSchemas, and for the levels that have requests.
 
 use std::{

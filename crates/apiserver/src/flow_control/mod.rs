@@ -1,22 +1,22 @@
 //! API Priority and Fairness: how many requests are executed concurrently, and who is next.
-//! In: authenticated requests, FlowSchemas and PriorityLevelConfigurations. Out: a [`Permit`] for each
-//! request that is executed, or a [`Rejection`].
-//! Guarantees: a flow that sends more than its part waits behind others, not the others behind it; requests
-//! of the exempt level are neither queued nor rejected; a request waits for a bounded time; the order of
-//! execution depends on requests and the clock alone.
+//! In: authenticated requests, FlowSchemas and PriorityLevelConfigurations. Out: a [`Permit`] for
+//! each request that is executed, or a [`Rejection`].
+//! Guarantees: a flow that sends more than its part waits behind others, not the others behind it;
+//! requests of the exempt level are neither queued nor rejected; a request waits for a bounded
+//! time; the order of execution depends on requests and the clock alone.
 //!
-//! Seats and queues are those of kube-apiserver 1.36. One limit is added: of the requests that have a seat,
-//! 16 per worker thread of the runtime are dispatched at a time. Handlers rarely wait, so without it a flood
-//! of requests would wait for the processor, in the order of arrival, and not for seats. A request whose
-//! handler waits no longer counts.
+//! Seats and queues are those of kube-apiserver 1.36. One limit is added: of the requests that have
+//! a seat, 16 per worker thread of the runtime are dispatched at a time. Handlers rarely wait, so
+//! without it a flood of requests would wait for the processor, in the order of arrival, and not
+//! for seats. A request whose handler waits no longer counts.
 
 mod borrowing; // seats that levels lend each other
 mod config; // the compiled configuration
+mod defaults; // the objects of a new cluster
 mod dump; // the debug endpoints
 mod level; // a priority level
 mod matching; // which FlowSchema a request belongs to
 mod metrics; // what a scrape shows
-mod objects; // the stored objects: conditions and upkeep
 mod permit; // seats of a request that is executed
 mod queue; // a queue, and what a level does beyond its limit
 mod queue_set; // fair queuing within a priority level
@@ -34,14 +34,14 @@ mod model; // fair queuing, written down plainly
 #[cfg(test)]
 mod tests;
 
-pub(crate) use config::dangling;
+pub(crate) use config::{Configuration, DANGLING, conditions_to_write};
+pub(crate) use defaults::{AUTO_UPDATE_ANNOTATION, mandatory_objects, objects as default_objects};
 pub(crate) use dump::dump;
 pub(crate) use level::Load;
 pub(crate) use metrics::FlowControlCollector;
-pub(crate) use objects::Upkeep;
 pub(crate) use permit::Permit;
 pub(crate) use shuffle_sharding::{HASH_BITS_MAX, required_bits};
-pub(crate) use upkeep::equal_specs;
+pub(crate) use upkeep::{Action, Upkeep, equal_specs, revisions};
 pub(crate) use watch_tracker::WatchTracker;
 pub(crate) use work_estimate::{Collections, Work};
 
@@ -55,12 +55,13 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    auth::{Attributes, Question, User},
-    connect,
-    http::query::Query,
+    auth::{Attributes, User},
+    http::{
+        query::Query,
+        request_info::{CONNECT_SUBRESOURCES, RequestInfo},
+    },
     limits::RequestLimits,
 };
-use config::Configuration;
 use level::LevelHandle;
 use matching::{Distinguisher, Rule};
 use metrics::FlowSchemaMetrics;
@@ -83,7 +84,7 @@ struct FlowSchema {
     level_uid: HeaderValue,
     level: Arc<LevelHandle>,
     exempt: bool,
-    /// Whether flows are told apart: there is more than one queue.
+    /// Whether flows are distinguished: there is more than one queue.
     queued: bool,
     distinguisher: Distinguisher,
     rules: Vec<Rule>,
@@ -116,7 +117,7 @@ impl Classified {
 /// Flow control of one server.
 #[derive(Debug)]
 pub(crate) struct FlowControl {
-    started: Instant,
+    pub(crate) started: Instant,
     /// In the order in which they are matched; the last is the fallback.
     schemas: RwLock<Arc<[Arc<FlowSchema>]>>,
     state: Mutex<State>,
@@ -156,7 +157,7 @@ impl FlowControl {
     #[cfg(feature = "fuzzing")]
     pub(crate) fn use_defaults(&self) {
         let now = crate::object::Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH);
-        let objects = crate::bootstrap::flow_control_objects(now);
+        let objects = default_objects(now);
         let (levels, schemas): (Vec<_>, Vec<_>) = objects
             .into_iter()
             .partition(|object| object.kind == "PriorityLevelConfiguration");
@@ -164,7 +165,7 @@ impl FlowControl {
     }
 
     /// Replaces the configuration. Requests keep their seats and places in queues.
-    fn configure(&self, configuration: Configuration) {
+    pub(crate) fn configure(&self, configuration: Configuration) {
         let Configuration { levels, schemas } = configuration;
         let queuing: BTreeMap<String, (Queuing, HeaderValue)> = levels
             .iter()
@@ -199,9 +200,13 @@ impl FlowControl {
     }
 
     /// The flow of a request; `None` if it is not subject to flow control.
-    pub(crate) fn classify(&self, question: &Arc<Question>, user: &User) -> Option<Classified> {
-        let request = question.by(user);
-        if question.is_subresource(&connect::SUBRESOURCES) {
+    pub(crate) fn classify(
+        &self,
+        request_info: &Arc<RequestInfo>,
+        user: &User,
+    ) -> Option<Classified> {
+        let request = Attributes::of(request_info, user);
+        if request_info.is_subresource(&CONNECT_SUBRESOURCES) {
             return None;
         }
         let schema = self.matching(&request);
@@ -211,7 +216,7 @@ impl FlowControl {
             Box::default()
         };
         let kind = match request.verb {
-            _ if !question.is_resource() => None,
+            _ if !request_info.is_resource() => None,
             "get" | "list" | "watch" => Some(RequestKind::ReadOnly),
             _ => Some(RequestKind::Mutating),
         };
@@ -221,7 +226,7 @@ impl FlowControl {
             watch: request.verb == "watch",
             details: Arc::new(RequestDetails {
                 user: user.name.clone(),
-                question: Arc::clone(question),
+                request_info: Arc::clone(request_info),
                 flow_distinguisher,
             }),
         })
@@ -284,8 +289,8 @@ impl FlowControl {
         result
     }
 
-    /// Does what is due while requests wait, until `stop` is cancelled and none waits. Without waiting
-    /// requests no timer runs: the state is brought up to date by the next request.
+    /// Does what is due while requests wait, until `stop` is cancelled and none waits. Without
+    /// waiting requests no timer runs: the state is brought up to date by the next request.
     pub(crate) async fn run_timer(self: Arc<Self>, stop: CancellationToken) {
         while stop
             .run_until_cancelled(self.timer.notified())

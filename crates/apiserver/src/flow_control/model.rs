@@ -1,4 +1,5 @@
-//! Fair queuing against a model: the algorithm written down plainly, with scans instead of running sums.
+//! Fair queuing against a model: the algorithm written down plainly, with scans instead of running
+//! sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Permits: the seats of a request, from its dispatch until its answer is ready.
 //! In: a classified request and its work. Out: a permit, or how long its client should wait.
-//! Guarantees: seats, and the place in a queue, are given back when the permit, or the future that waits for
-//! it, is dropped.
+//! Guarantees: seats, and the place in a queue, are given back when the permit, or the future that
+//! waits for it, is dropped.
 
 use std::{
     future::{Future, poll_fn},
@@ -109,8 +109,8 @@ impl FlowControl {
         }
     }
 
-    /// Waits before a 429 with this `Retry-After`. The answer to a flow that was rejected and did not
-    /// wait is late: it costs the client time, and the server fewer answers.
+    /// Waits before a 429 with this `Retry-After`. The answer to a flow that was rejected and did
+    /// not wait is late: it costs the client time, and the server fewer answers.
     pub(crate) async fn hold_back(&self, classified: &Classified, retry_after_seconds: u64) {
         let now = Instant::now();
         let flow = classified.flow();
@@ -182,13 +182,14 @@ impl Permit<'_> {
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let schema = &self.classified.schema;
-        let (executed, wakes): (Option<Duration>, bool) = self.flow_control.with_state(|state| {
-            let before = state.next_event();
-            let executed = state.end(schema.level.id, self.slot, Instant::now());
-            let after = state.next_event();
-            (executed, after.is_some() && after != before)
-        });
-        if wakes {
+        let (executed, notifies): (Option<Duration>, bool) =
+            self.flow_control.with_state(|state| {
+                let before = state.next_event();
+                let executed = state.end(schema.level.id, self.slot, Instant::now());
+                let after = state.next_event();
+                (executed, after.is_some() && after != before)
+            });
+        if notifies {
             self.flow_control.timer.notify_one();
         }
         if let Some(duration) = executed {

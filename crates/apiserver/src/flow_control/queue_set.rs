@@ -1,12 +1,13 @@
 //! Fair queuing within one priority level.
-//! In: requests with the hash of their flow and their work, the level's concurrency limit. Out: which
-//! request is executed next, or why one is rejected.
-//! Guarantees: requests are dispatched in the order of kube-apiserver's `queueset`, without randomness;
-//! every operation takes O(log active queues) time and an idle queue takes no memory.
+//! In: requests with the hash of their flow and their work, the level's concurrency limit. Out:
+//! which request is executed next, or why one is rejected.
+//! Guarantees: requests are dispatched in the order of kube-apiserver's `queueset`, without
+//! randomness; every operation takes O(log active queues) time and an idle queue takes no memory.
 //!
-//! Virtual time R counts the seat-seconds that each active queue was due. A queue that becomes active
-//! starts at R, moves on by the work of each dispatched request, and is corrected by the real duration
-//! once that request ends. The queue whose oldest request ends first in virtual time is next.
+//! Virtual time R counts the seat-seconds that each active queue was due. A queue that becomes
+//! active starts at R, moves on by the work of each dispatched request, and is corrected by the
+//! real duration once that request ends. The queue whose oldest request ends first in virtual time
+//! is next.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -158,7 +159,8 @@ impl QueueSet {
             .expect("a slot is used until its request is released")
     }
 
-    /// Changes the configuration; requests that wait stay in their queues until they are dispatched.
+    /// Changes the configuration; requests that wait stay in their queues until they are
+    /// dispatched.
     pub(super) fn configure(&mut self, queuing: Queuing, limit: u64, now: Instant) {
         self.sync_time(now);
         self.queuing = queuing;
@@ -191,7 +193,8 @@ impl QueueSet {
         self.r = self.r.saturating_add(seat_seconds(rate, elapsed));
     }
 
-    /// Whether a request of this width fits now. One that is wider than the limit is executed alone.
+    /// Whether a request of this width fits now. One that is wider than the limit is executed
+    /// alone.
     fn fits(&self, width: u64) -> bool {
         match self.queuing {
             Queuing::Exempt => true,
@@ -200,8 +203,8 @@ impl QueueSet {
         }
     }
 
-    /// A request arrives. If it has to wait, the caller dispatches. `may_execute` is whether it may be
-    /// executed as far as others than this level are concerned.
+    /// A request arrives. If it has to wait, the caller dispatches. `may_execute` is whether it may
+    /// be executed as far as others than this level are concerned.
     pub(super) fn arrive(&mut self, request: Request, may_execute: bool, now: Instant) -> Arrival {
         self.sync_time(now);
         let width = request.work.width();

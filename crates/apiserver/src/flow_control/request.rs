@@ -9,7 +9,7 @@ use super::{
     queue_set::Slot,
     work_estimate::{SeatSeconds, Work},
 };
-use crate::{auth::Question, listen::TaskSeat};
+use crate::{http::request_info::RequestInfo, listen::TaskSeat};
 
 /// Whether a request counts as reading or as mutating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum RequestKind {
 #[derive(Debug)]
 pub(crate) struct RequestDetails {
     pub(crate) user: String,
-    pub(crate) question: Arc<Question>,
+    pub(crate) request_info: Arc<RequestInfo>,
     /// Empty in a level without queues.
     pub(crate) flow_distinguisher: Box<str>,
 }

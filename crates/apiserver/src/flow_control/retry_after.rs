@@ -1,7 +1,8 @@
 //! `Retry-After`: when rejected clients come back, and what happens to those that come earlier.
-//! In: rejections of a priority level and of its flows. Out: seconds to wait, and flows that do not wait.
-//! Guarantees: seconds are those of kube-apiserver's `DroppedRequestsTracker`, between 1 and 32; a bounded
-//! number of flows is remembered.
+//! In: rejections of a priority level and of its flows. Out: seconds to wait, and flows that do not
+//! wait.
+//! Guarantees: seconds are those of kube-apiserver's `DroppedRequestsTracker`, between 1 and 32; a
+//! bounded number of flows is remembered.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,8 +13,8 @@ use tokio::time::Instant;
 
 const SECONDS_MAX: u64 = 32;
 
-/// The adaptive `Retry-After` of a priority level. Times are whole seconds of any clock that has run
-/// for at least 32 of them.
+/// The adaptive `Retry-After` of a priority level. Times are whole seconds of any clock that has
+/// run for at least 32 of them.
 #[derive(Debug)]
 pub(super) struct RetryAfter {
     seconds: u64,
@@ -21,7 +22,8 @@ pub(super) struct RetryAfter {
     raised: u64,
     /// The second of the last rejection, and how many there were in it.
     current: (u64, u64),
-    /// The seconds before `current` and their rejections, oldest first; as many seconds as can matter.
+    /// The seconds before `current` and their rejections, oldest first; as many seconds as can
+    /// matter.
     history: VecDeque<(u64, u64)>,
 }
 
@@ -61,8 +63,8 @@ impl RetryAfter {
         self.adjust(now);
     }
 
-    /// Mirrors `updateRetryAfterIfNeededLocked`: three rejections per second double the time, at most
-    /// once within it; fewer than one shorten it by a second.
+    /// Mirrors `updateRetryAfterIfNeededLocked`: three rejections per second double the time, at
+    /// most once within it; fewer than one shorten it by a second.
     fn adjust(&mut self, now: u64) {
         let seconds = self.seconds;
         let rejected: u64 = self
@@ -95,14 +97,15 @@ const CONCURRENT: Duration = Duration::from_millis(100);
 /// Flows that were rejected and are due to wait.
 #[derive(Debug, Default)]
 pub(super) struct RejectedFlows {
-    /// When the flow was rejected, and until when it was told to wait, by its hash.
+    /// When the flow was rejected, and until when it was asked to wait by `Retry-After`, by its
+    /// hash.
     flows: BTreeMap<u64, (Instant, Instant)>,
     held: usize,
 }
 
 impl RejectedFlows {
-    /// Records a rejection with its `Retry-After`. Whether the answer is held back, since the flow was
-    /// rejected before and has not waited; then [`RejectedFlows::answered`] is due.
+    /// Records a rejection with its `Retry-After`. Whether the answer is held back, since the flow
+    /// was rejected before and has not waited; then [`RejectedFlows::answered`] is due.
     pub(super) fn hold(&mut self, flow: u64, now: Instant, seconds: u64) -> bool {
         let until = now + Duration::from_secs(seconds);
         let early = match self.flows.get_mut(&flow) {

@@ -230,8 +230,8 @@ pub(super) fn allocate(total: u64, exempt: u64, claims: &[Claim]) -> Option<Allo
 
 /// The factor by which each target, kept between its bounds, makes the sum of all the total.
 ///
-/// The sum grows with the factor and is linear between the factors at which a level reaches a bound,
-/// so these are visited in ascending order. Mirrors `computeConcurrencyAllocation`.
+/// The sum grows with the factor and is linear between the factors at which a level reaches a
+/// bound, so these are visited in ascending order. Mirrors `computeConcurrencyAllocation`.
 fn fair_fraction(total: f64, claims: &[Claim]) -> Option<f64> {
     let low = |claim: &Claim| claim.low() as f64;
     let high = |claim: &Claim| claim.range.max as f64;

@@ -13,8 +13,8 @@ const HAND_MAX: usize = 15;
 /// The most queues of a level that a hand is dealt from.
 const DECK_MAX: u32 = 1 << 26;
 
-/// The hash of a flow: the first 8 bytes of SHA-256 over the name of the FlowSchema, a zero byte and
-/// the flow distinguisher, in little-endian order. Mirrors `hashFlowID`.
+/// The hash of a flow: the first 8 bytes of SHA-256 over the name of the FlowSchema, a zero byte
+/// and the flow distinguisher, in little-endian order. Mirrors `hashFlowID`.
 pub(super) fn flow_hash(flow_schema: &str, distinguisher: &str) -> u64 {
     let mut hash = Sha256::new();
     hash.update(flow_schema);
@@ -26,7 +26,7 @@ pub(super) fn flow_hash(flow_schema: &str, distinguisher: &str) -> u64 {
     u64::from_le_bytes(first)
 }
 
-/// How many bits of a hash are used up by dealing a hand from so many queues; mirrors
+/// How many bits of a hash are used up by dealing a hand from this many queues; mirrors
 /// `RequiredEntropyBits`.
 pub(crate) fn required_bits(queues: u32, hand_size: u32) -> u32 {
     (f64::from(queues).log2() * f64::from(hand_size)).ceil() as u32

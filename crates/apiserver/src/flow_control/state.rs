@@ -1,13 +1,14 @@
 //! The state of flow control: the requests of all priority levels.
 //! In: arrivals, ends, cancellations and the time of each. Out: which requests are executed.
-//! Guarantees: given the same calls with the same times, the same requests are dispatched in the same
-//! order; the seats in use of a level exceed its limit only after the limit fell, or by one request that is
-//! wider than it; nothing here waits or reads a clock.
+//! Guarantees: given the same calls with the same times, the same requests are dispatched in the
+//! same order; the seats in use of a level exceed its limit only after the limit fell, or by one
+//! request that is wider than it; nothing here waits or reads a clock.
 //!
-//! Seats are borrowed every 10 s, and seats of requests that ended linger for some milliseconds. Both are
-//! computed by the next call, at the times at which they were due, in order ([`State::advance`]). Between two
-//! calls no request arrives or ends, so the result is that of a timer, as long as one runs while requests
-//! wait: only these can be dispatched by the passing of time alone.
+//! Seats are borrowed every 10 s, and seats of requests that ended linger for some milliseconds.
+//! Both are computed by the next call, at the times at which they were due, in order
+//! ([`State::advance`]). Between two calls no request arrives or ends, so the result is that of a
+//! timer, as long as one runs while requests wait: only these can be dispatched by the passing of
+//! time alone.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,8 +44,8 @@ pub(super) struct State {
     /// Answered requests whose seats are in use until then.
     lingering: BTreeSet<(Instant, LevelId, Slot)>,
     pub(super) next_adjustment: Instant,
-    /// Seats of dispatched requests that compete for the processor, and the most of them. Without this
-    /// limit, a flood would wait in the queue of the runtime instead of those of its level.
+    /// Seats of dispatched requests that compete for the processor, and the most of them. Without
+    /// this limit, a flood would wait in the queue of the runtime instead of those of its level.
     processor_seats: u64,
     processor_seats_max: u64,
     /// Whether some level could dispatch but for `processor_seats_max`.
@@ -252,8 +253,8 @@ impl State {
         }
     }
 
-    /// A request that is executed waits for something else than the processor. It keeps its seats of
-    /// the level.
+    /// A request that is executed waits for something else than the processor. It keeps its seats
+    /// of the level.
     pub(super) fn release_processor(&mut self, id: LevelId, slot: Slot, now: Instant) {
         self.advance(now);
         let request = self.level_mut(id).queues.request_mut(slot);
@@ -294,7 +295,8 @@ impl State {
         request.metrics.released(request.work.width());
     }
 
-    /// A request has ended, or is given up while it waits. Returns how long it was executed, if it was.
+    /// A request has ended, or is given up while it waits. Returns how long it was executed, if it
+    /// was.
     pub(super) fn end(&mut self, id: LevelId, slot: Slot, now: Instant) -> Option<Duration> {
         self.advance(now);
         if self.is_executing(id, slot) {

@@ -1,17 +1,33 @@
 //! The objects that the server maintains: what differs from them, and how that is restored.
-//! In: the objects of a new cluster and the stored ones. Out: the changes that kube-apiserver makes.
+//! In: the objects of a new cluster and the stored ones. Out: the changes that kube-apiserver
+//! makes.
+
+use std::sync::atomic::AtomicUsize;
 
 use serde_json::Value;
+use tokio::sync::Notify;
 
-use super::config::{CATCH_ALL, EXEMPT};
+use super::{
+    config::{CATCH_ALL, EXEMPT},
+    defaults::AUTO_UPDATE_ANNOTATION,
+};
 use crate::{
-    bootstrap,
-    kinds::{Fill as _, Look as _},
+    json_ext::{JsonDefaults as _, JsonExt as _},
     object::Object,
 };
 
+/// Work that writes of the configuration cause.
+#[derive(Debug, Default)]
+pub(crate) struct Upkeep {
+    /// Writes since the configuration was last brought in line with them.
+    pub(crate) writes: AtomicUsize,
+    /// There is something to restore.
+    pub(crate) due: Notify,
+}
+
+/// A change of an object that the server maintains.
 #[derive(Debug, PartialEq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     Create(Box<Object>),
     Update {
         name: String,
@@ -22,7 +38,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Self::Create(object) => &object.meta.name,
             Self::Update { name, .. } | Self::Delete(name) => name,
@@ -32,7 +48,7 @@ impl Action {
 
 /// The changes that make the stored objects of a kind those that are maintained. Mirrors
 /// `EnsureConfigurations` and `RemoveUnwantedObjects`.
-pub(super) fn revisions(maintained: &[Object], stored: &[Object]) -> Vec<Action> {
+pub(crate) fn revisions(maintained: &[Object], stored: &[Object]) -> Vec<Action> {
     let restored = maintained.iter().filter_map(|wanted| {
         match stored.iter().find(|o| o.meta.name == wanted.meta.name) {
             None => Some(Action::Create(Box::new(wanted.clone()))),
@@ -53,8 +69,8 @@ fn revision(wanted: &Object, found: &Object) -> Option<Action> {
     let mandatory = [EXEMPT, CATCH_ALL].contains(&name.as_str());
     let annotated = auto_update(found);
     let updates = mandatory || annotated.unwrap_or(found.meta.generation == 1);
-    let spec = wanted.body.part("spec");
-    let spec_changed = updates && !equal_specs(name, spec, found.body.part("spec"));
+    let spec = wanted.body.field("spec");
+    let spec_changed = updates && !equal_specs(name, spec, found.body.field("spec"));
     let annotation = (annotated != Some(updates)).then_some(updates);
     (spec_changed || annotation.is_some()).then(|| Action::Update {
         name: name.clone(),
@@ -82,10 +98,7 @@ pub(crate) fn equal_specs(name: &str, wanted: &Value, found: &Value) -> bool {
 
 /// The annotation that decides whether the server maintains the spec, if it is set to a boolean.
 fn auto_update(object: &Object) -> Option<bool> {
-    let value = object
-        .meta
-        .annotations
-        .get(bootstrap::AUTO_UPDATE_ANNOTATION)?;
+    let value = object.meta.annotations.get(AUTO_UPDATE_ANNOTATION)?;
     match value.as_str() {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -98,6 +111,7 @@ pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::flow_control::default_objects;
     use crate::{
         flow_control::config::{Configuration, conditions_to_write},
         object::Time,
@@ -108,7 +122,7 @@ pub(super) mod tests {
     }
 
     fn maintained(kind: &str) -> Vec<Object> {
-        bootstrap::flow_control_objects(now())
+        default_objects(now())
             .into_iter()
             .filter(|object| object.kind == kind)
             .collect()
@@ -123,7 +137,7 @@ pub(super) mod tests {
     }
 
     fn annotate(object: &mut Object, value: &str) {
-        let key = bootstrap::AUTO_UPDATE_ANNOTATION.to_owned();
+        let key = AUTO_UPDATE_ANNOTATION.to_owned();
         object.meta.annotations.insert(key, value.to_owned());
     }
 

@@ -1,7 +1,7 @@
 //! Watches by what they watch: how many watchers receive an event of an object.
 //! In: watches that begin and end. Out: counts for work estimates.
-//! Guarantees: counts as kube-apiserver's `WatchTracker`, where a watch of the pods of one node counts for
-//! none, since the watch cache does not visit it for others.
+//! Guarantees: counts as kube-apiserver's `WatchTracker`, where a watch of the pods of one node
+//! counts for none, since the watch cache does not visit it for others.
 
 use std::{
     collections::HashMap,
@@ -54,7 +54,8 @@ impl WatchTracker {
         })
     }
 
-    /// How many watches receive an event of an object; the name of one that is created may be empty.
+    /// How many watches receive an event of an object; the name of one that is created may be
+    /// empty.
     pub(crate) fn count(&self, resource: &str, namespace: &str, name: &str) -> usize {
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(scopes) = watches.get(resource) else {

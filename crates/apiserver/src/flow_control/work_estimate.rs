@@ -193,8 +193,8 @@ fn mutating(watchers: u64, max: u64) -> Work {
 mod tests {
     use super::*;
     use crate::{
-        auth::{Question, User},
-        http::route::Route,
+        auth::User,
+        http::{request_info::RequestInfo, route::Route},
     };
 
     struct Size(Option<(usize, usize)>, usize);
@@ -214,12 +214,17 @@ mod tests {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
         let method = method.parse().expect("a method");
         let query = Query::parse(query).expect("a query");
-        let question = match Route::parse(path) {
-            Route::Resource(resource) => Question::of_resource(&method, &resource, &query),
-            _ => Question::of_path(&method, path),
+        let request_info = match Route::parse(path) {
+            Route::Resource(resource) => RequestInfo::of_resource(&method, &resource, &query),
+            _ => RequestInfo::of_path(&method, path),
         };
         let user = User::anonymous();
-        estimate(&question.by(&user), &query, collections, seats_max)
+        estimate(
+            &Attributes::of(&request_info, &user),
+            &query,
+            collections,
+            seats_max,
+        )
     }
 
     #[test]
@@ -270,7 +275,8 @@ mod tests {
         let watched = |watchers| Size(Some((1, 1)), watchers);
         assert_eq!(work(update, &watched(9), None), Work::ONE);
         let few = work(update, &watched(25), None);
-        assert_eq!((few.initial_seats, few.final_seats), (1, 3));
+        assert_eq!(few.initial_seats, 1);
+        assert_eq!(few.final_seats, 3);
         assert_eq!(few.additional_latency, Duration::from_micros(50));
         let many = work(update, &watched(1000), Some(8));
         assert_eq!(many.final_seats, 8);

@@ -104,7 +104,10 @@ impl Body {
     /// The same body; if it is a stream, the guard lives until it is dropped.
     pub(crate) fn with_guard(mut self, stream_guard: impl Send + 'static) -> Self {
         if let Inner::Stream { guard, .. } = &mut self.0 {
-            *guard = Some(Box::new(stream_guard));
+            *guard = Some(match guard.take() {
+                None => Box::new(stream_guard),
+                Some(first) => Box::new((first, stream_guard)),
+            });
         }
         self
     }

@@ -1,7 +1,7 @@
 //! Gzip of response bodies.
 //!
-//! Guarantee: between two chunks of a body, nothing but a checksum is kept. Each chunk is compressed
-//! by itself and ends with a full flush, so that chunks need no common window and their
+//! Guarantee: between two chunks of a body, nothing but a checksum is kept. Each chunk is
+//! compressed by itself and ends with a full flush, so that chunks need no common window and their
 //! concatenation is one deflate stream.
 
 use std::{cell::RefCell, io::Write as _};
@@ -12,7 +12,7 @@ use flate2::{Compress, Compression, Crc, FlushCompress, write::GzEncoder};
 use super::body::Chunks;
 
 /// Smaller responses are not compressed, as in kube-apiserver.
-pub(super) const MIN_BYTES: usize = 128 * 1024;
+pub(crate) const MIN_BYTES: usize = 128 * 1024;
 
 /// How much is compressed at a time. Smaller pieces compress less well.
 const INPUT_BYTES: usize = 256 << 10;
@@ -30,7 +30,7 @@ thread_local! {
 }
 
 /// Bytes compressed as a whole.
-pub(super) fn compress(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn compress(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());
     encoder
         .write_all(bytes)
@@ -39,7 +39,7 @@ pub(super) fn compress(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Compresses chunks while they are sent.
-pub(super) struct Gzip {
+pub(crate) struct Gzip {
     chunks: Box<dyn Chunks>,
     checksum: Crc,
     state: State,
@@ -53,7 +53,7 @@ enum State {
 }
 
 impl Gzip {
-    pub(super) fn new(chunks: Box<dyn Chunks>) -> Self {
+    pub(crate) fn new(chunks: Box<dyn Chunks>) -> Self {
         Self {
             chunks,
             checksum: Crc::new(),

@@ -1,11 +1,10 @@
-//! HTTP: from requests to typed calls of verbs, and from their outcome to bytes.
+//! HTTP: paths, queries, media types, bodies.
 
-pub(crate) mod answer; // outcomes to responses
 pub(crate) mod body; // bytes, chunks or a stream
-mod gzip; // compressed responses
-mod list_body; // lists that are encoded while they are sent
+pub(crate) mod gzip; // compressed responses
 pub(crate) mod negotiate; // media types
 pub(crate) mod query; // query parameters
-pub(crate) mod request_body; // request bodies within limits
+pub(crate) mod request_info; // verb and target of a request
+pub(crate) mod response; // responses of single documents
 pub(crate) mod route; // paths
 mod yaml; // YAML as Go writes it

@@ -1,14 +1,41 @@
 //! Media types: what a client sends and what it wants back.
 //! In: `Accept` and `Content-Type`. Out: one format and one form.
-//! Holds: a client that cannot be served is told which forms there are, in Kubernetes' words.
+//! Guarantees: the error for a client that cannot be served lists the supported media types, with
+//! the message of Kubernetes.
 
 use http::{HeaderMap, header::HeaderName};
 
 use crate::{
     decode::{Encoding, Media},
     error::ApiError,
-    print::MetaVersion,
 };
+
+/// A version of group `meta.k8s.io`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MetaVersion {
+    #[default]
+    V1,
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// The version named in an `Accept` header; nothing when Kubernetes has no such version.
+    pub(crate) fn parse(version: &str) -> Option<Self> {
+        match version {
+            "v1" => Some(Self::V1),
+            "v1beta1" => Some(Self::V1Beta1),
+            _ => None,
+        }
+    }
+
+    /// The `apiVersion` of the answer.
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
 
 /// How bytes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,17 +148,19 @@ fn range(text: &str) -> MediaRange {
 }
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// The media types of objects in the real server.
+/// The media types of objects in kube-apiserver.
 pub(crate) const OBJECT_TYPES: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];
 const STREAM_TYPES: [&str; 2] = [
     "application/json;stream=watch",
     "application/vnd.kubernetes.protobuf;stream=watch",
 ];
 
-/// What the answer about objects may look like: which forms, and which media types the real server names in a refusal.
+/// What the answer about objects may look like: which forms, and which media types kube-apiserver
+/// names in a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
-    /// An object or list of a built-in kind. Its reads can also be streams, which the refusal names too.
+    /// An object or list of a built-in kind. Its reads can also be streams, which the refusal names
+    /// too.
     BuiltIn { streams: bool },
     /// An object or list of a custom kind.
     Custom { streams: bool },
@@ -157,7 +186,8 @@ impl Offer {
         matches!(self, Self::Custom { .. } | Self::Watch { custom: true })
     }
 
-    /// Whether an answer can be written so. Tables have no protobuf form, and of custom objects only the metadata has one.
+    /// Whether an answer can be written so. Tables have no protobuf form, and of custom objects
+    /// only the metadata has one.
     fn includes(self, format: Format, form: Form) -> bool {
         match (format, form) {
             (_, Form::Table(_)) if self == Self::Unread => false,

@@ -1,7 +1,7 @@
 //! Query parameters, read once into options.
 //! In: the query of a request. Out: one options struct per verb, already checked.
-//! Holds: unknown parameters are ignored, as Kubernetes does; bad ones are refused before anything
-//! else happens; none is left out.
+//! Guarantees: unknown parameters are ignored, as Kubernetes does; bad ones are refused before
+//! anything else happens; none is left out.
 
 use crate::{
     error::{ApiError, GroupKind},
@@ -23,7 +23,7 @@ impl Query {
     ///
     /// # Errors
     /// 400 for a parameter that cannot be decoded. A selector or `dryRun` that is left out would
-    /// make a request do more than was asked for. The real server keeps bytes that are not UTF-8,
+    /// make a request do more than was asked for. kube-apiserver keeps bytes that are not UTF-8,
     /// which no parameter takes, and drops a parameter with a malformed escape.
     pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let decode = |s: &str| percent_decode(&s.replace('+', " "));
@@ -110,42 +110,43 @@ pub(crate) struct WriteOptions {
 const FIELD_MANAGER_MAX: usize = 128;
 
 impl WriteOptions {
-    /// Reads the options of a verb; `options_kind` is the name Kubernetes gives them in errors: `CreateOptions`.
+    /// Reads the options of a verb; `options_kind` is the name Kubernetes gives them in errors:
+    /// `CreateOptions`.
     ///
     /// # Errors
     /// A value that the option does not take.
     pub(crate) fn read(query: &Query, options_kind: &str, apply: bool) -> Result<Self, ApiError> {
-        let mut wrong = Vec::new();
+        let mut errors = Vec::new();
         let force = query.optional_flag("force");
         let field_manager = query.text("fieldManager");
         if options_kind == "PatchOptions" {
             if apply && field_manager.is_empty() {
-                wrong.push(FieldError::required(
+                errors.push(FieldError::required(
                     "fieldManager",
                     "is required for apply patch",
                 ));
             }
             if !apply && force.is_some() {
-                wrong.push(FieldError::forbidden(
+                errors.push(FieldError::forbidden(
                     "force",
                     "may not be specified for non-apply patch",
                 ));
             }
         }
         if field_manager.len() > FIELD_MANAGER_MAX {
-            wrong.push(FieldError::too_long("fieldManager", FIELD_MANAGER_MAX));
+            errors.push(FieldError::too_long("fieldManager", FIELD_MANAGER_MAX));
         }
         if let Some((i, c)) = field_manager.char_indices().find(|(_, c)| c.is_control()) {
             let detail = format!("invalid character U+{:04X} (at position {i})", u32::from(c));
-            wrong.push(FieldError::invalid("fieldManager", &field_manager, &detail));
+            errors.push(FieldError::invalid("fieldManager", &field_manager, &detail));
         }
-        let dry_run = dry_run(query, &mut wrong);
+        let dry_run = dry_run(query, &mut errors);
         let field_validation = match query.get("fieldValidation") {
             None | Some("" | "Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,
             Some("Strict") => FieldValidation::Strict,
             Some(other) => {
-                wrong.push(FieldError::not_supported(
+                errors.push(FieldError::not_supported(
                     "fieldValidation",
                     other,
                     &["", "Ignore", "Strict", "Warn"],
@@ -153,7 +154,7 @@ impl WriteOptions {
                 FieldValidation::Warn
             }
         };
-        ApiError::from_fields(GroupKind::new("meta.k8s.io", options_kind), "", wrong)?;
+        ApiError::from_fields(GroupKind::new("meta.k8s.io", options_kind), "", errors)?;
         Ok(Self {
             dry_run,
             field_validation,
@@ -164,13 +165,13 @@ impl WriteOptions {
 }
 
 /// Reads `dryRun`, which may stand more than once and takes only `All`.
-fn dry_run(query: &Query, wrong: &mut Vec<FieldError>) -> bool {
+fn dry_run(query: &Query, errors: &mut Vec<FieldError>) -> bool {
     let given = query.all("dryRun");
-    check_dry_run(&given, wrong)
+    check_dry_run(&given, errors)
 }
 
 /// Whether a list of dry-run stages asks for a dry run.
-pub(crate) fn check_dry_run(given: &[&str], wrong: &mut Vec<FieldError>) -> bool {
+pub(crate) fn check_dry_run(given: &[&str], errors: &mut Vec<FieldError>) -> bool {
     if given.iter().any(|v| *v != "All") {
         let list = format!(
             "[{}]",
@@ -180,7 +181,7 @@ pub(crate) fn check_dry_run(given: &[&str], wrong: &mut Vec<FieldError>) -> bool
                 .collect::<Vec<_>>()
                 .join(" ")
         );
-        wrong.push(FieldError::not_supported(
+        errors.push(FieldError::not_supported(
             "dryRun",
             Verbatim(&list),
             &["All"],
@@ -243,27 +244,27 @@ impl ListOptions {
             bookmarks: query.flag("allowWatchBookmarks"),
             send_initial_events: query.optional_flag("sendInitialEvents"),
         };
-        let wrong = if options.watch {
-            options.wrong_for_watch()
+        let errors = if options.watch {
+            options.watch_errors()
         } else {
-            options.wrong_for_list()
+            options.list_errors()
         };
-        ApiError::from_fields(GroupKind::new("meta.k8s.io", "ListOptions"), "", wrong)?;
+        ApiError::from_fields(GroupKind::new("meta.k8s.io", "ListOptions"), "", errors)?;
         Ok(options)
     }
 
-    fn wrong_for_list(&self) -> Vec<FieldError> {
-        let mut wrong = Vec::new();
+    fn list_errors(&self) -> Vec<FieldError> {
+        let mut errors = Vec::new();
         let field = "resourceVersionMatch";
         if !self.resource_version_match.is_empty() {
             if self.resource_version.is_empty() {
-                wrong.push(FieldError::forbidden(
+                errors.push(FieldError::forbidden(
                     field,
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 ));
             }
             if self.next.is_some() {
-                wrong.push(FieldError::forbidden(
+                errors.push(FieldError::forbidden(
                     field,
                     "resourceVersionMatch is forbidden when continue is provided",
                 ));
@@ -272,40 +273,40 @@ impl ListOptions {
                 self.resource_version_match.as_str(),
                 "Exact" | "NotOlderThan"
             ) {
-                wrong.push(FieldError::not_supported(
+                errors.push(FieldError::not_supported(
                     field,
                     &self.resource_version_match,
                     &["Exact", "NotOlderThan", ""],
                 ));
             }
             if self.resource_version_match == "Exact" && self.resource_version == "0" {
-                wrong.push(FieldError::forbidden(
+                errors.push(FieldError::forbidden(
                     field,
                     "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
                 ));
             }
         }
         if self.send_initial_events.is_some() {
-            wrong.push(FieldError::forbidden(
+            errors.push(FieldError::forbidden(
                 "sendInitialEvents",
                 "sendInitialEvents is forbidden for list",
             ));
         }
-        wrong
+        errors
     }
 
-    fn wrong_for_watch(&self) -> Vec<FieldError> {
-        let mut wrong = Vec::new();
+    fn watch_errors(&self) -> Vec<FieldError> {
+        let mut errors = Vec::new();
         let field = "resourceVersionMatch";
         let version_match = self.resource_version_match.as_str();
         if self.send_initial_events.is_some() && version_match != "NotOlderThan" {
-            wrong.push(FieldError::forbidden(
+            errors.push(FieldError::forbidden(
                 field,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             ));
         }
         if !version_match.is_empty() && self.send_initial_events.is_none() {
-            wrong.push(FieldError::forbidden(
+            errors.push(FieldError::forbidden(
                 field,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ));
@@ -314,19 +315,19 @@ impl ListOptions {
             && self.send_initial_events.is_some()
             && version_match != "NotOlderThan"
         {
-            wrong.push(FieldError::not_supported(
+            errors.push(FieldError::not_supported(
                 field,
                 version_match,
                 &["NotOlderThan"],
             ));
         }
         if self.next.is_some() {
-            wrong.push(FieldError::forbidden(
+            errors.push(FieldError::forbidden(
                 field,
                 "resourceVersionMatch is forbidden when continue is provided",
             ));
         }
-        wrong
+        errors
     }
 
     /// What resourceVersion and resourceVersionMatch mean for a list.

@@ -1,6 +1,7 @@
 //! Paths: what a request is about.
 //! In: the path of a request. Out: typed parts, each decoded once and free of slashes.
-//! Holds: nothing behind this point splits or joins path text; storage keys are built from these parts only.
+//! Guarantees: nothing behind this point splits or joins path text; storage keys are built from
+//! these parts only.
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +71,8 @@ impl ResourcePath {
 impl Route {
     /// Reads a path.
     ///
-    /// Percent signs are decoded first, so an encoded slash separates like a plain one. A path with an empty segment in it, or with `.` or
-    /// `..`, leads nowhere.
+    /// Percent signs are decoded first, so an encoded slash separates like a plain one. A path with
+    /// an empty segment in it, or with `.` or `..`, leads nowhere.
     pub(crate) fn parse(path: &str) -> Self {
         let other = || Self::Other(path.to_owned());
         let Some(decoded) = percent_decode(path) else {
@@ -164,7 +165,8 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourcePath> {
     })
 }
 
-/// Decodes percent signs; `None` when the outcome is not UTF-8 or a percent sign is not followed by two digits.
+/// Decodes percent signs; `None` when the outcome is not UTF-8 or a percent sign is not followed by
+/// two digits.
 pub(crate) fn percent_decode(text: &str) -> Option<String> {
     if !text.contains('%') {
         return Some(text.to_owned());
@@ -174,7 +176,8 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     while let Some(b) = bytes.next() {
         if b == b'%' {
             let digit = |b: Option<u8>| (b? as char).to_digit(16);
-            let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+            let high = digit(bytes.next())?;
+            let low = digit(bytes.next())?;
             out.push((high * 16 + low) as u8);
         } else {
             out.push(b);

@@ -1,7 +1,8 @@
 //! JSON values as YAML, the way Go's library writes them.
 //! In: a value. Out: text that reads back as the same value, in YAML 1.1 as well as 1.2.
-//! Holds: keys are in the order of that library, where `a2` stands before `a10`; text is quoted only where a reader would take it for
-//! something else; lines are folded at a space behind column 80.
+//! Guarantees: keys are in the order of that library, where `a2` stands before `a10`; text is
+//! quoted only where a reader would take it for something else; lines are folded at a space behind
+//! column 80.
 
 use std::cmp::Ordering;
 
@@ -338,8 +339,8 @@ mod tests {
                 "- |\n  x\n  y\n- |-\n  x\n  y\n- |+\n  x\n\n- |2+\n\n- |2-\n   x\n  y\n- \"x \\ny\"\n- |-\n  x\n   y\n".to_owned(),
             ),
             (
-                json!(["tab\there", "bell\u{7}", "smile \u{1F600}", "é", "q\"\\\n "]),
-                "- \"tab\\there\"\n- \"bell\\a\"\n- \"smile \\U0001F600\"\n- é\n- \"q\\\"\\\\\\n \"\n".to_owned(),
+                json!(["tab\there", "alert\u{7}", "smile \u{1F600}", "é", "q\"\\\n "]),
+                "- \"tab\\there\"\n- \"alert\\a\"\n- \"smile \\U0001F600\"\n- é\n- \"q\\\"\\\\\\n \"\n".to_owned(),
             ),
             (json!({"k": long.trim()}), format!("k: {}\n  {}\n", "word ".repeat(16).trim(), "word ".repeat(4).trim())),
             (json!({"k": "a\nb", "x\ny": 1}), "k: |-\n  a\n  b\n? |-\n  x\n  y\n: 1\n".to_owned()),

@@ -1,11 +1,13 @@
 //! Roles and bindings: rules that make sense, and a role reference that stays.
-//! Holds: names are any segment of a path.
+//! Guarantees: names are any segment of a path.
+//! Mirrors `ValidateRole`, `ValidateRoleBinding` and their updates in `pkg/apis/rbac/validation`.
 
 use serde_json::Value;
 
 use super::{
-    Strategy, checks,
-    look::{Fill, Look},
+    Strategy,
+    json_ext::{JsonDefaults, JsonExt},
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -70,11 +72,11 @@ fn default_binding(binding: &mut Object) {
 fn rules(role: &Object, scope: Scope, out: &mut Vec<FieldError>) {
     let all = Path::field("rules");
     for (i, rule) in role.body.list("rules").iter().enumerate() {
-        check_rule(&all.index(i), rule, scope, out);
+        validate_rule(&all.index(i), rule, scope, out);
     }
 }
 
-fn check_rule(at: &Path, rule: &Value, scope: Scope, out: &mut Vec<FieldError>) {
+fn validate_rule(at: &Path, rule: &Value, scope: Scope, out: &mut Vec<FieldError>) {
     if rule.is_empty_at("verbs") {
         out.push(FieldError::required(
             at.child("verbs"),
@@ -82,7 +84,8 @@ fn check_rule(at: &Path, rule: &Value, scope: Scope, out: &mut Vec<FieldError>) 
         ));
     }
     if !rule.is_empty_at("nonResourceURLs") {
-        let (at, urls) = (at.child("nonResourceURLs"), rule.part("nonResourceURLs"));
+        let at = at.child("nonResourceURLs");
+        let urls = rule.field("nonResourceURLs");
         if scope == Scope::Namespace {
             out.push(FieldError::invalid(
                 at,
@@ -130,43 +133,45 @@ fn validate_cluster_role(role: &Object, out: &mut Vec<FieldError>) {
         ));
     }
     for (i, selector) in selectors.iter().enumerate() {
-        checks::label_selector(&at.index(i), selector, out);
+        validation::label_selector(&at.index(i), selector, out);
     }
 }
 
 fn bound(binding: &Object, scope: Scope, out: &mut Vec<FieldError>) {
-    let (at, role) = (Path::field("roleRef"), binding.body.part("roleRef"));
-    checks::one_of(&at.child("apiGroup"), role.text("apiGroup"), &[GROUP], out);
+    let at = Path::field("roleRef");
+    let role = binding.body.field("roleRef");
+    validation::one_of(&at.child("apiGroup"), role.text("apiGroup"), &[GROUP], out);
     let kinds: &[&str] = if scope == Scope::Namespace {
         &["Role", "ClusterRole"]
     } else {
         &["ClusterRole"]
     };
-    checks::one_of(&at.child("kind"), role.text("kind"), kinds, out);
+    validation::one_of(&at.child("kind"), role.text("kind"), kinds, out);
     match role.text("name") {
         "" => out.push(FieldError::required(at.child("name"), "")),
-        name => checks::named(&at.child("name"), name, names::path_segment(name), out),
+        name => validation::named(&at.child("name"), name, names::path_segment(name), out),
     }
     let all = Path::field("subjects");
     for (i, subject) in binding.body.list("subjects").iter().enumerate() {
-        check_subject(&all.index(i), subject, scope, out);
+        validate_subject(&all.index(i), subject, scope, out);
     }
 }
 
-fn check_subject(at: &Path, subject: &Value, scope: Scope, out: &mut Vec<FieldError>) {
-    let (name, group) = (subject.text("name"), subject.text("apiGroup"));
-    checks::required(&at.child("name"), name, out);
+fn validate_subject(at: &Path, subject: &Value, scope: Scope, out: &mut Vec<FieldError>) {
+    let name = subject.text("name");
+    let group = subject.text("apiGroup");
+    validation::required(&at.child("name"), name, out);
     match subject.text("kind") {
         "ServiceAccount" => {
             if !name.is_empty() {
-                checks::named(&at.child("name"), name, names::dns_subdomain(name), out);
+                validation::named(&at.child("name"), name, names::dns_subdomain(name), out);
             }
-            checks::one_of(&at.child("apiGroup"), group, &[""], out);
+            validation::one_of(&at.child("apiGroup"), group, &[""], out);
             if scope == Scope::Cluster {
-                checks::required(&at.child("namespace"), subject.text("namespace"), out);
+                validation::required(&at.child("namespace"), subject.text("namespace"), out);
             }
         }
-        "User" | "Group" => checks::one_of(&at.child("apiGroup"), group, &[GROUP], out),
+        "User" | "Group" => validation::one_of(&at.child("apiGroup"), group, &[GROUP], out),
         other => out.push(FieldError::not_supported(
             at.child("kind"),
             other,
@@ -176,8 +181,8 @@ fn check_subject(at: &Path, subject: &Value, scope: Scope, out: &mut Vec<FieldEr
 }
 
 fn same_role(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    let role = new.body.part("roleRef");
-    if role != old.body.part("roleRef") {
+    let role = new.body.field("roleRef");
+    if role != old.body.field("roleRef") {
         out.push(FieldError::invalid(
             "roleRef",
             Internal::one("rbac.RoleRef", role),
@@ -191,17 +196,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     #[test]
     fn groups_of_role_and_subjects_are_filled_in() {
         let subjects =
             json!([{"kind": "ServiceAccount", "name": "ci"}, {"kind": "User", "name": "jane"}]);
-        let (binding, wrong) = create(
+        let (binding, errors) = create(
             &ROLE_BINDING,
             json!({"roleRef": {"kind": "Role", "name": "r", "apiGroup": ""}, "subjects": subjects}),
         );
-        assert!(wrong.is_empty(), "{wrong:?}");
+        assert!(errors.is_empty(), "{errors:?}");
         assert_eq!(binding.str_at("roleRef.apiGroup"), GROUP);
         assert_eq!(binding.body["subjects"][1]["apiGroup"], GROUP);
         assert_eq!(create(&ROLE, json!({})).0.body["rules"], Value::Null);
@@ -271,13 +276,13 @@ mod tests {
             &ROLE_BINDING,
             json!({"roleRef": {"kind": "ClusterRole", "name": "view"}}),
         );
-        let (_, wrong) = update(
+        let (_, errors) = update(
             &ROLE_BINDING,
             &old,
             json!({"roleRef": {"kind": "ClusterRole", "name": "edit"}}),
         );
         assert_eq!(
-            wrong,
+            errors,
             [
                 r#"roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"ClusterRole","Name":"edit"}: cannot change roleRef"#
             ]

@@ -1,11 +1,13 @@
 //! APIServices: which server answers for a version of a group.
+//! Mirrors `ValidateAPIService` in `kube-aggregator/pkg/apis/apiregistration/validation`.
 
 use serde_json::{Value, json};
 
 use super::{
-    Effect, Generation, Strategy, checks,
+    Effect, Generation, STATUS_RESETS_METADATA, Strategy,
     config_map::decoded,
-    look::{Fill, Look},
+    json_ext::{JsonDefaults, JsonExt},
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -14,6 +16,7 @@ use crate::{
 };
 
 pub(crate) const API_SERVICE: Strategy = Strategy {
+    reset_fields: STATUS_RESETS_METADATA,
     default: |service| {
         let target = service.section("spec").map_mut("service").into_iter();
         target.for_each(|target| target.default_to("port", 443));
@@ -29,9 +32,9 @@ pub(crate) const API_SERVICE: Strategy = Strategy {
     ..Strategy::WITH_STATUS
 };
 
-/// A service of this server itself is there at once.
+/// A service of this server itself is available immediately.
 fn prepare_create(service: &mut Object) {
-    let local = service.body.part("spec").get_set("service").is_none();
+    let local = service.body.field("spec").get_set("service").is_none();
     let status = if local {
         json!({"conditions": [{"type": "Available", "status": "True", "reason": "Local", "message": "Local APIServices are always available"}]})
     } else {
@@ -41,8 +44,10 @@ fn prepare_create(service: &mut Object) {
 }
 
 fn validate(service: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), service.body.part("spec"));
-    let (group, version) = (spec.text("group"), spec.text("version"));
+    let at = Path::field("spec");
+    let spec = service.body.field("spec");
+    let group = spec.text("group");
+    let version = spec.text("version");
     let name = format!("{version}.{group}");
     if service.meta.name != name && names::path_segment(&service.meta.name).is_empty() {
         let why = format!("must be `spec.version+\".\"+spec.group`: {name:?}");
@@ -58,9 +63,9 @@ fn validate(service: &Object, out: &mut Vec<FieldError>) {
             "only v1 may have an empty group and it better be legacy kube",
         ));
     } else if !group.is_empty() {
-        checks::named(&at.child("group"), group, names::dns_subdomain(group), out);
+        validation::named(&at.child("group"), group, names::dns_subdomain(group), out);
     }
-    checks::named(
+    validation::named(
         &at.child("version"),
         version,
         names::dns_1035_label(version),
@@ -76,10 +81,8 @@ fn validate(service: &Object, out: &mut Vec<FieldError>) {
             ));
         }
     }
-    let (insecure, bundle) = (
-        spec.is_true("insecureSkipTLSVerify"),
-        decoded(spec.part("caBundle")).len(),
-    );
+    let insecure = spec.is_true("insecureSkipTLSVerify");
+    let bundle = decoded(spec.field("caBundle")).len();
     match spec.get_set("service") {
         None => local(&at, insecure, bundle, out),
         Some(target) => remote(&at, target, insecure && bundle > 0, out),
@@ -106,8 +109,8 @@ fn local(at: &Path, insecure: bool, bundle: usize, out: &mut Vec<FieldError>) {
 
 fn remote(at: &Path, target: &Value, insecure_with_bundle: bool, out: &mut Vec<FieldError>) {
     let place = at.child("service");
-    checks::required(&place.child("namespace"), target.text("namespace"), out);
-    checks::required(&place.child("name"), target.text("name"), out);
+    validation::required(&place.child("namespace"), target.text("namespace"), out);
+    validation::required(&place.child("name"), target.text("name"), out);
     let port = target.int("port").unwrap_or_default();
     if !(1..=65535).contains(&port) {
         out.push(FieldError::invalid(
@@ -129,12 +132,12 @@ fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let all = Path::field("status.conditions");
     for (i, condition) in new
         .body
-        .part("status")
+        .field("status")
         .list("conditions")
         .iter()
         .enumerate()
     {
-        checks::one_of(
+        validation::one_of(
             &all.index(i).child("status"),
             condition.text("status"),
             &["True", "False", "Unknown"],
@@ -146,23 +149,18 @@ fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, refused};
+    use crate::kinds::test_support::{create, refused};
 
     #[test]
     fn service_is_named_by_its_version_and_group() {
         let spec = json!({"group": "x.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10, "service": {"name": "ext", "namespace": "n"}, "insecureSkipTLSVerify": true});
-        let (stored, wrong) = create(
+        let (stored, errors) = create(
             &API_SERVICE,
             json!({"metadata": {"name": "v1.x.example.com"}, "spec": spec}),
         );
-        assert_eq!(
-            (
-                wrong.len(),
-                stored.at("spec.service.port"),
-                &stored.body["status"]
-            ),
-            (0, Some(&json!(443)), &json!({}))
-        );
+        assert_eq!(errors.len(), 0);
+        assert_eq!(stored.at("spec.service.port"), Some(&json!(443)));
+        assert_eq!(&stored.body["status"], &json!({}));
         refused(
             &API_SERVICE,
             json!({"metadata": {"name": "other"}, "spec": {"group": "x.example.com", "version": "v1", "groupPriorityMinimum": 0, "versionPriority": 2000}}),

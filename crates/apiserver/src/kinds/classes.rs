@@ -1,12 +1,15 @@
-//! Small classes that others refer to by name: how important a pod is, and what runs it.
+//! Small classes that others refer to by name: how important a pod is, and what runs it. Mirrors
+//! `ValidatePriorityClass` in `pkg/apis/scheduling/validation` and `ValidateRuntimeClass` in
+//! `pkg/apis/node/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{
-    Strategy, checks,
-    look::{Fill, Look},
+    Strategy,
+    json_ext::{JsonDefaults, JsonExt},
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -29,10 +32,10 @@ pub(crate) const PRIORITY_CLASS: Strategy = Strategy {
                 "may not be changed in an update.",
             ));
         }
-        checks::immutable(
+        validation::immutable(
             &Path::field("preemptionPolicy"),
-            new.body.part("preemptionPolicy"),
-            old.body.part("preemptionPolicy"),
+            new.body.field("preemptionPolicy"),
+            old.body.field("preemptionPolicy"),
             out,
         );
     },
@@ -42,10 +45,10 @@ pub(crate) const PRIORITY_CLASS: Strategy = Strategy {
 pub(crate) const RUNTIME_CLASS: Strategy = Strategy {
     validate: validate_runtime,
     validate_update: |new, old, out| {
-        checks::immutable(
+        validation::immutable(
             &Path::field("handler"),
-            new.body.part("handler"),
-            old.body.part("handler"),
+            new.body.field("handler"),
+            old.body.field("handler"),
             out,
         );
     },
@@ -62,13 +65,11 @@ const SYSTEM: &[(&str, i64)] = &[
 ];
 
 fn validate_priority(class: &Object, out: &mut Vec<FieldError>) {
-    let (name, value) = (
-        class.meta.name.as_str(),
-        class.body.int("value").unwrap_or_default(),
-    );
+    let name = class.meta.name.as_str();
+    let value = class.body.int("value").unwrap_or_default();
     if name.starts_with("system-") {
         let known = SYSTEM.iter().find(|(known, _)| *known == name);
-        let wrong = match known {
+        let error = match known {
             None => Some(format!("{name} is not a known system priority class")),
             Some((_, right)) if *right != value => {
                 Some(format!("value of {name} PriorityClass must be {right}"))
@@ -78,9 +79,9 @@ fn validate_priority(class: &Object, out: &mut Vec<FieldError>) {
             )),
             Some(_) => None,
         };
-        if let Some(wrong) = wrong {
+        if let Some(error) = error {
             let why = format!(
-                "priority class names with 'system-' prefix are reserved for system use only. error: {wrong}"
+                "priority class names with 'system-' prefix are reserved for system use only. error: {error}"
             );
             out.push(FieldError::forbidden("metadata.name", &why));
         }
@@ -90,11 +91,11 @@ fn validate_priority(class: &Object, out: &mut Vec<FieldError>) {
             &format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}"),
         ));
     }
-    if let Some(policy) = class.body.part("preemptionPolicy").as_str() {
+    if let Some(policy) = class.body.field("preemptionPolicy").as_str() {
         let at = Path::field("preemptionPolicy");
         match policy {
             "" => out.push(FieldError::required(at, "")),
-            policy => checks::one_of(&at, policy, &["PreemptLowerPriority", "Never"], out),
+            policy => validation::one_of(&at, policy, &["PreemptLowerPriority", "Never"], out),
         }
     }
 }
@@ -102,7 +103,7 @@ fn validate_priority(class: &Object, out: &mut Vec<FieldError>) {
 fn validate_runtime(class: &Object, out: &mut Vec<FieldError>) {
     match class.body.text("handler") {
         "" => out.push(FieldError::required("handler", "")),
-        handler => checks::named(
+        handler => validation::named(
             &Path::field("handler"),
             handler,
             names::dns_label(handler),
@@ -110,14 +111,14 @@ fn validate_runtime(class: &Object, out: &mut Vec<FieldError>) {
         ),
     }
     let limits = Path::field("overhead.limits");
-    for (resource, amount) in class.body.part("overhead").entries("podFixed") {
-        checks::resource_amount(&limits.key(resource), resource, amount, out);
+    for (resource, amount) in class.body.field("overhead").entries("podFixed") {
+        validation::resource_amount(&limits.key(resource), resource, amount, out);
     }
     let at = Path::field("scheduling");
-    let scheduling = class.body.part("scheduling");
-    checks::labels(
+    let scheduling = class.body.field("scheduling");
+    validation::labels(
         &at.child("nodeSelector"),
-        scheduling.part("nodeSelector"),
+        scheduling.field("nodeSelector"),
         out,
     );
     tolerations(
@@ -131,13 +132,11 @@ fn tolerations(all: &Path, tolerations: &[Value], out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for (i, toleration) in tolerations.iter().enumerate() {
         let at = all.index(i);
-        let (key, operator, effect) = (
-            toleration.text("key"),
-            toleration.text("operator"),
-            toleration.text("effect"),
-        );
+        let key = toleration.text("key");
+        let operator = toleration.text("operator");
+        let effect = toleration.text("effect");
         if !key.is_empty() {
-            checks::named(&at.child("key"), key, names::qualified_name(key), out);
+            validation::named(&at.child("key"), key, names::qualified_name(key), out);
         } else if operator != "Exists" {
             let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
             out.push(FieldError::invalid(at.child("operator"), operator, why));
@@ -152,7 +151,7 @@ fn tolerations(all: &Path, tolerations: &[Value], out: &mut Vec<FieldError>) {
         let value = toleration.text("value");
         match operator {
             "" | "Equal" => {
-                checks::named(&at.child("operator"), value, names::label_value(value), out)
+                validation::named(&at.child("operator"), value, names::label_value(value), out)
             }
             "Exists" if !value.is_empty() => {
                 out.push(FieldError::invalid(
@@ -169,7 +168,7 @@ fn tolerations(all: &Path, tolerations: &[Value], out: &mut Vec<FieldError>) {
             )),
         }
         if !effect.is_empty() {
-            checks::one_of(
+            validation::one_of(
                 &at.child("effect"),
                 effect,
                 &["NoSchedule", "PreferNoSchedule", "NoExecute"],
@@ -187,29 +186,24 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     #[test]
     fn value_of_a_priority_stays() {
-        let (class, wrong) = create(
+        let (class, error) = create(
             &PRIORITY_CLASS,
             json!({"metadata": {"name": "high"}, "value": 10}),
         );
-        assert_eq!(
-            (
-                wrong.len(),
-                class.meta.generation,
-                class.body.text("preemptionPolicy")
-            ),
-            (0, 1, "PreemptLowerPriority")
-        );
-        let (_, wrong) = update(
+        assert_eq!(error.len(), 0);
+        assert_eq!(class.meta.generation, 1);
+        assert_eq!(class.body.text("preemptionPolicy"), "PreemptLowerPriority");
+        let (_, error) = update(
             &PRIORITY_CLASS,
             &class,
             json!({"metadata": {"name": "high"}, "value": 11, "preemptionPolicy": "Never"}),
         );
         assert_eq!(
-            wrong,
+            error,
             [
                 "value: Forbidden: may not be changed in an update.",
                 "preemptionPolicy: Invalid value: \"Never\": field is immutable"

@@ -1,8 +1,10 @@
 //! ComponentStatus: the health of the control plane, computed when it is read.
 //!
-//! In: the components that run with this server. Out: one object per component, which is not stored.
+//! In: the components that run with this server. Out: one object per component, which is not
+//! stored.
 //! Guarantees: the storage is healthy, since it is part of the server; a component that was not
 //! declared is unhealthy, as one whose health endpoint cannot be reached.
+//! Mirrors the registry `pkg/registry/core/componentstatus`.
 
 use serde_json::{Value, json};
 
@@ -44,7 +46,7 @@ const STORAGE: &str = "etcd-0";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Components(pub(crate) Vec<Component>);
 
-pub(super) const COMPONENT_STATUS: Strategy = Strategy {
+pub(crate) const COMPONENT_STATUS: Strategy = Strategy {
     computed: Some(statuses),
     ..Strategy::PLAIN
 };

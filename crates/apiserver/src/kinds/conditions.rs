@@ -1,11 +1,12 @@
 //! Conditions in a status: one of each type, with a reason in one word.
+//! Mirrors `ValidateConditions` in `apimachinery/pkg/apis/meta/v1/validation`.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
 use regex::Regex;
 use serde_json::Value;
 
-use super::{checks, look::Look};
+use super::{json_ext::JsonExt, validation};
 use crate::{
     field::{FieldError, Path},
     names,
@@ -19,8 +20,8 @@ static REASON_RE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&format!("^(?:{REASON})$")).expect("the pattern is a constant of this file")
 });
 
-/// What is wrong with the conditions at this place.
-pub(crate) fn check(at: &Path, conditions: &[Value], out: &mut Vec<FieldError>) {
+/// The errors of the conditions at this place.
+pub(crate) fn validate(at: &Path, conditions: &[Value], out: &mut Vec<FieldError>) {
     let mut types = BTreeSet::new();
     for (i, condition) in conditions.iter().enumerate() {
         let at = at.index(i);
@@ -28,8 +29,8 @@ pub(crate) fn check(at: &Path, conditions: &[Value], out: &mut Vec<FieldError>) 
         if !types.insert(kind) {
             out.push(FieldError::duplicate(at.child("type"), kind));
         }
-        checks::named(&at.child("type"), kind, names::qualified_name(kind), out);
-        checks::one_of(
+        validation::named(&at.child("type"), kind, names::qualified_name(kind), out);
+        validation::one_of(
             &at.child("status"),
             condition.text("status"),
             &["False", "True", "Unknown"],
@@ -78,7 +79,7 @@ mod tests {
     fn conditions_are_complete_and_stand_once() {
         let good = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "AllGood"});
         let mut out = Vec::new();
-        check(
+        validate(
             &Path::field("c"),
             &[
                 good.clone(),

@@ -1,9 +1,10 @@
 //! ConfigMaps: keys, size, and the freeze that `immutable` is.
+//! Mirrors `ValidateConfigMap` and `ValidateConfigMapUpdate` in `pkg/apis/core/validation`.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use super::{Strategy, checks, look::Look};
+use super::{Strategy, json_ext::JsonExt, validation};
 use crate::{
     field::{FieldError, Path},
     object::Object,
@@ -23,8 +24,8 @@ fn validate(map: &Object, out: &mut Vec<FieldError>) {
     let mut size = 0;
     let data = Path::field("data");
     for (key, value) in map.body.entries("data") {
-        checks::named(&data.key(key), key, checks::config_key(key), out);
-        if map.body.part("binaryData").get(key).is_some() {
+        validation::named(&data.key(key), key, validation::config_key(key), out);
+        if map.body.field("binaryData").get(key).is_some() {
             out.push(FieldError::invalid(
                 data.key(key),
                 key,
@@ -35,7 +36,7 @@ fn validate(map: &Object, out: &mut Vec<FieldError>) {
     }
     let binary = Path::field("binaryData");
     for (key, value) in map.body.entries("binaryData") {
-        checks::named(&binary.key(key), key, checks::config_key(key), out);
+        validation::named(&binary.key(key), key, validation::config_key(key), out);
         size += decoded(value).len();
     }
     if size > SIZE_MAX {
@@ -64,7 +65,7 @@ pub(super) fn frozen(new: &Object, old: &Object, fields: &[&str], out: &mut Vec<
     }
     for field in fields {
         let both_empty = new.body.is_empty_at(field) && old.body.is_empty_at(field);
-        if !both_empty && new.body.part(field) != old.body.part(field) {
+        if !both_empty && new.body.field(field) != old.body.field(field) {
             out.push(FieldError::forbidden(field, FROZEN));
         }
     }
@@ -75,7 +76,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     #[test]
     fn keys_are_checked_and_stand_once() {
@@ -104,9 +105,9 @@ mod tests {
     #[test]
     fn immutable_freezes_data_and_itself() {
         let (old, _) = create(&CONFIG_MAP, json!({"data": {"a": "b"}, "immutable": true}));
-        let (_, wrong) = update(&CONFIG_MAP, &old, json!({"data": {"a": "c"}}));
+        let (_, errors) = update(&CONFIG_MAP, &old, json!({"data": {"a": "c"}}));
         assert_eq!(
-            wrong,
+            errors,
             [
                 format!("immutable: Forbidden: {FROZEN}"),
                 format!("data: Forbidden: {FROZEN}")

@@ -1,14 +1,16 @@
 //! The kinds of resource.k8s.io: claims on devices, their classes, and what drivers offer.
-//! Holds: what is asked for never changes once stored.
+//! Guarantees: what is asked for never changes once stored. Mirrors `ValidateResourceClaim`,
+//! `ValidateDeviceClass` and `ValidateResourceSlice` in `pkg/apis/resource/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    DeleteAnswer, Generation, Strategy, checks,
-    look::{Fill, Look},
+    DeleteAnswer, Generation, STATUS_RESETS_METADATA, Strategy,
+    json_ext::{JsonDefaults, JsonExt},
     persistent_volume::driver_name,
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -22,6 +24,7 @@ const ANSWERED: Strategy = Strategy {
 };
 
 pub(crate) const RESOURCE_CLAIM: Strategy = Strategy {
+    reset_fields: STATUS_RESETS_METADATA,
     default: |claim| {
         default_spec(claim.section("spec"));
         claim.section("status");
@@ -30,9 +33,9 @@ pub(crate) const RESOURCE_CLAIM: Strategy = Strategy {
         claim.body.insert("status".into(), json!({}));
     },
     validate_create: |claim, out| {
-        check_claim(
+        validate_claim(
             &Path::field("spec.devices"),
-            claim.body.part("spec").part("devices"),
+            claim.body.field("spec").field("devices"),
             out,
         )
     },
@@ -48,9 +51,9 @@ pub(crate) const RESOURCE_CLAIM_TEMPLATE: Strategy = Strategy {
         default_spec(inner);
     },
     validate_create: |template, out| {
-        check_claim(
+        validate_claim(
             &Path::field("spec.spec.devices"),
-            template.body.part("spec").part("spec").part("devices"),
+            template.body.field("spec").field("spec").field("devices"),
             out,
         );
     },
@@ -67,7 +70,7 @@ pub(crate) const DEVICE_CLASS: Strategy = Strategy {
     validate: |class, out| {
         selectors(
             &Path::field("spec.selectors"),
-            class.body.part("spec").list("selectors"),
+            class.body.field("spec").list("selectors"),
             out,
         )
     },
@@ -79,23 +82,24 @@ pub(crate) const RESOURCE_SLICE: Strategy = Strategy {
     validate: validate_slice,
     validate_update: |new, old, out| {
         let at = Path::field("spec");
-        let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
-        checks::immutable(
+        let before = old.body.field("spec");
+        let spec = new.body.field("spec");
+        validation::immutable(
             &at.child("pool").child("name"),
-            spec.part("pool").part("name"),
-            before.part("pool").part("name"),
+            spec.field("pool").field("name"),
+            before.field("pool").field("name"),
             out,
         );
-        checks::immutable(
+        validation::immutable(
             &at.child("driver"),
-            spec.part("driver"),
-            before.part("driver"),
+            spec.field("driver"),
+            before.field("driver"),
             out,
         );
-        checks::immutable(
+        validation::immutable(
             &at.child("nodeName"),
-            spec.part("nodeName"),
-            before.part("nodeName"),
+            spec.field("nodeName"),
+            before.field("nodeName"),
             out,
         );
     },
@@ -125,21 +129,22 @@ fn default_request(request: &mut Map<String, Value>) {
 }
 
 fn fixed_spec(name: &'static str, new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    checks::immutable_struct(
+    validation::immutable_struct(
         &Path::field("spec"),
         name,
-        new.body.part("spec"),
-        old.body.part("spec"),
+        new.body.field("spec"),
+        old.body.field("spec"),
         out,
     );
 }
 
-fn check_claim(at: &Path, devices: &Value, out: &mut Vec<FieldError>) {
-    let (all, requests) = (at.child("requests"), devices.list("requests"));
+fn validate_claim(at: &Path, devices: &Value, out: &mut Vec<FieldError>) {
+    let all = at.child("requests");
+    let requests = devices.list("requests");
     at_most(&all, requests.len(), LIST_MAX, out);
     let mut seen = BTreeSet::new();
     for (i, request) in requests.iter().enumerate() {
-        check_request(&all.index(i), request, out);
+        validate_request(&all.index(i), request, out);
         if !seen.insert(request.text("name")) {
             out.push(FieldError::duplicate(all.index(i), request.text("name")));
         }
@@ -159,7 +164,7 @@ fn at_most(at: &Path, count: usize, max: usize, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_request(at: &Path, request: &Value, out: &mut Vec<FieldError>) {
+fn validate_request(at: &Path, request: &Value, out: &mut Vec<FieldError>) {
     request_name(&at.child("name"), request.text("name"), out);
     match (request.get_set("exactly"), request.list("firstAvailable")) {
         (None, []) => out.push(FieldError::required(
@@ -168,16 +173,16 @@ fn check_request(at: &Path, request: &Value, out: &mut Vec<FieldError>) {
         )),
         (Some(_), [_, ..]) => {
             let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
-            out.push(FieldError::invalid(at, checks::NULL, why));
+            out.push(FieldError::invalid(at, validation::NULL, why));
         }
-        (Some(exactly), []) => check_devices(&at.child("exactly"), exactly, out),
+        (Some(exactly), []) => validate_devices(&at.child("exactly"), exactly, out),
         (None, choices) => {
             let all = at.child("firstAvailable");
             at_most(&all, choices.len(), SUB_REQUESTS_MAX, out);
             let mut seen = BTreeSet::new();
             for (i, choice) in choices.iter().enumerate() {
                 request_name(&all.index(i).child("name"), choice.text("name"), out);
-                check_devices(&all.index(i), choice, out);
+                validate_devices(&all.index(i), choice, out);
                 if !seen.insert(choice.text("name")) {
                     out.push(FieldError::duplicate(all.index(i), choice.text("name")));
                 }
@@ -189,14 +194,14 @@ fn check_request(at: &Path, request: &Value, out: &mut Vec<FieldError>) {
 fn request_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
     match name {
         "" => out.push(FieldError::required(at, "")),
-        name => checks::named(at, name, names::dns_label(name), out),
+        name => validation::named(at, name, names::dns_label(name), out),
     }
 }
 
-fn check_devices(at: &Path, request: &Value, out: &mut Vec<FieldError>) {
+fn validate_devices(at: &Path, request: &Value, out: &mut Vec<FieldError>) {
     match request.text("deviceClassName") {
         "" => out.push(FieldError::required(at.child("deviceClassName"), "")),
-        class => checks::named(
+        class => validation::named(
             &at.child("deviceClassName"),
             class,
             names::dns_subdomain(class),
@@ -273,17 +278,19 @@ fn known_requests(at: &Path, item: &Value, requests: &[Value], out: &mut Vec<Fie
 }
 
 fn validate_slice(slice: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), slice.body.part("spec"));
-    checks::required(&at.child("driver"), spec.text("driver"), out);
+    let at = Path::field("spec");
+    let spec = slice.body.field("spec");
+    validation::required(&at.child("driver"), spec.text("driver"), out);
     driver_name(&at.child("driver"), spec.text("driver"), out);
-    let (at_pool, pool) = (at.child("pool"), spec.part("pool"));
+    let at_pool = at.child("pool");
+    let pool = spec.field("pool");
     let name = pool.text("name");
-    checks::required(&at_pool.child("name"), name, out);
+    validation::required(&at_pool.child("name"), name, out);
     if name.len() > POOL_NAME_MAX {
         out.push(FieldError::too_long(at_pool.child("name"), POOL_NAME_MAX));
     }
     for part in name.split('/').filter(|_| !name.is_empty()) {
-        checks::named(
+        validation::named(
             &at_pool.child("name"),
             part,
             names::dns_subdomain(part),
@@ -305,14 +312,14 @@ fn validate_slice(slice: &Object, out: &mut Vec<FieldError>) {
             why,
         ));
     }
-    if let Some(node) = spec.part("nodeName").as_str() {
+    if let Some(node) = spec.field("nodeName").as_str() {
         match node {
             "" => out.push(FieldError::invalid(
                 at.child("nodeName"),
                 "",
                 "must be either unset or set to a non-empty string",
             )),
-            node => checks::named(&at.child("nodeName"), node, names::dns_subdomain(node), out),
+            node => validation::named(&at.child("nodeName"), node, names::dns_subdomain(node), out),
         }
     }
     let mut seen = BTreeSet::new();
@@ -329,7 +336,7 @@ fn validate_slice(slice: &Object, out: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     fn claim(class: &str) -> Value {
         json!({"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": class}}]}}})
@@ -337,17 +344,17 @@ mod tests {
 
     #[test]
     fn claim_asks_for_one_device_and_stays() {
-        let (stored, wrong) = create(&RESOURCE_CLAIM, claim("gpu.example.com"));
-        assert_eq!(wrong, [""; 0]);
+        let (stored, errors) = create(&RESOURCE_CLAIM, claim("gpu.example.com"));
+        assert_eq!(errors, [""; 0]);
         let request = &stored.body["spec"]["devices"]["requests"][0]["exactly"];
         assert_eq!(
             request,
             &json!({"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 1})
         );
-        let (_, wrong) = update(&RESOURCE_CLAIM, &stored, claim("other.example.com"));
+        let (_, errors) = update(&RESOURCE_CLAIM, &stored, claim("other.example.com"));
         assert!(
-            wrong.len() == 1 && wrong[0].ends_with("field is immutable"),
-            "{wrong:?}"
+            errors.len() == 1 && errors[0].ends_with("field is immutable"),
+            "{errors:?}"
         );
     }
 
@@ -369,8 +376,8 @@ mod tests {
     #[test]
     fn slice_keeps_its_pool() {
         let slice = |pool: &str| json!({"spec": {"driver": "gpu.example.com", "nodeName": "n1", "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1}}});
-        let (stored, wrong) = create(&RESOURCE_SLICE, slice("a"));
-        assert_eq!(wrong, [""; 0]);
+        let (stored, errors) = create(&RESOURCE_SLICE, slice("a"));
+        assert_eq!(errors, [""; 0]);
         assert_eq!(
             update(&RESOURCE_SLICE, &stored, slice("b")).1,
             ["spec.pool.name: Invalid value: \"b\": field is immutable"]

@@ -1,12 +1,16 @@
 //! Disruption budgets: how many pods must stay, and whether one may be evicted.
-//! In: a pod and the budgets of its namespace. Out: a verdict, with the budget as it is after the eviction.
-//! Holds: an allowed eviction takes exactly one disruption from exactly one budget.
+//! In: a pod and the budgets of its namespace. Out: a verdict, with the budget as it is after the
+//! eviction.
+//! Guarantees: an allowed eviction takes exactly one disruption from exactly one budget. Mirrors
+//! `ValidatePodDisruptionBudget` in `pkg/apis/policy/validation` and `checkAndDecrement` of the
+//! eviction registry.
 
 use serde_json::{Value, json};
 
 use super::{
-    Generation, Strategy, checks, conditions,
-    look::{Fill, Look},
+    Generation, Strategy, conditions,
+    json_ext::{JsonDefaults, JsonExt},
+    validation,
 };
 use crate::{
     error::{ApiError, Cause, GroupResource},
@@ -41,7 +45,8 @@ const COUNTS: [&str; 4] = [
 const DISRUPTED_MAX: usize = 2000;
 
 fn validate(budget: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), budget.body.part("spec"));
+    let at = Path::field("spec");
+    let spec = budget.body.field("spec");
     if spec.get_set("minAvailable").is_some() && spec.get_set("maxUnavailable").is_some() {
         out.push(FieldError::invalid(
             at,
@@ -54,9 +59,9 @@ fn validate(budget: &Object, out: &mut Vec<FieldError>) {
             int_or_percent(&at.child(field), value, out);
         }
     }
-    checks::label_selector(&at.child("selector"), spec.part("selector"), out);
-    if let Some(policy) = spec.part("unhealthyPodEvictionPolicy").as_str() {
-        checks::one_of(
+    validation::label_selector(&at.child("selector"), spec.field("selector"), out);
+    if let Some(policy) = spec.field("unhealthyPodEvictionPolicy").as_str() {
+        validation::one_of(
             &at.child("unhealthyPodEvictionPolicy"),
             policy,
             &["AlwaysAllow", "IfHealthyBudget"],
@@ -67,7 +72,7 @@ fn validate(budget: &Object, out: &mut Vec<FieldError>) {
 
 fn int_or_percent(at: &Path, value: &Value, out: &mut Vec<FieldError>) {
     let Some(text) = value.as_str() else {
-        checks::not_negative(at, value.as_i64().unwrap_or_default(), out);
+        validation::not_negative(at, value.as_i64().unwrap_or_default(), out);
         return;
     };
     let digits = text
@@ -89,15 +94,15 @@ fn int_or_percent(at: &Path, value: &Value, out: &mut Vec<FieldError>) {
 
 fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let at = Path::field("status");
-    conditions::check(
+    conditions::validate(
         &at.child("conditions"),
-        new.body.part("status").list("conditions"),
+        new.body.field("status").list("conditions"),
         out,
     );
     for name in COUNTS {
-        checks::not_negative(
+        validation::not_negative(
             &at.child(name),
-            new.body.part("status").int(name).unwrap_or_default(),
+            new.body.field("status").int(name).unwrap_or_default(),
             out,
         );
     }
@@ -106,8 +111,8 @@ fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
 /// Whether a pod may be evicted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
-    /// Delete it. `budget` is the budget to store before that, when the eviction counts against one; `unchanged` asks that the pod be
-    /// deleted only in the version that was judged.
+    /// Delete it. `budget` is the budget to store before that, when the eviction counts against
+    /// one; `unchanged` asks that the pod be deleted only in the version that was evaluated.
     Allowed {
         budget: Option<Box<Object>>,
         unchanged: bool,
@@ -116,7 +121,7 @@ pub(crate) enum Verdict {
     Refused(ApiError),
 }
 
-/// Judges an eviction at the time `now` by the budgets of the pod's namespace.
+/// Evaluates an eviction at the time `now` by the budgets of the pod's namespace.
 pub(crate) fn evict<'a>(
     pod: &Object,
     budgets: impl IntoIterator<Item = &'a Object>,
@@ -137,7 +142,10 @@ pub(crate) fn evict<'a>(
         };
     }
     let covers = |budget: &&Object| {
-        checks::selects(budget.body.part("spec").part("selector"), &pod.meta.labels)
+        validation::selects(
+            budget.body.field("spec").field("selector"),
+            &pod.meta.labels,
+        )
     };
     let mut covering = budgets.into_iter().filter(covers);
     let Some(budget) = covering.next() else {
@@ -166,7 +174,7 @@ pub(crate) fn evict<'a>(
 }
 
 fn is_ready(pod: &Object) -> bool {
-    let conditions = pod.body.part("status").list("conditions");
+    let conditions = pod.body.field("status").list("conditions");
     conditions
         .iter()
         .any(|c| c.text("type") == "Ready" && c.text("status") == "True")
@@ -174,17 +182,16 @@ fn is_ready(pod: &Object) -> bool {
 
 /// Whether a pod that is not ready may go without counting.
 fn spares_unhealthy(budget: &Object) -> bool {
-    let status = budget.body.part("status");
-    let (healthy, desired) = (
-        status.int("currentHealthy").unwrap_or_default(),
-        status.int("desiredHealthy").unwrap_or_default(),
-    );
+    let status = budget.body.field("status");
+    let healthy = status.int("currentHealthy").unwrap_or_default();
+    let desired = status.int("desiredHealthy").unwrap_or_default();
     budget.str_at("spec.unhealthyPodEvictionPolicy") == "AlwaysAllow"
         || (healthy >= desired && desired > 0)
 }
 
 fn take_one(budget: &Object, pod: &str, now: Time) -> Result<Object, ApiError> {
-    let (name, status) = (budget.meta.name.as_str(), budget.body.part("status"));
+    let name = budget.meta.name.as_str();
+    let status = budget.body.field("status");
     if status.int("observedGeneration").unwrap_or_default() < budget.meta.generation {
         return Err(would_violate(
             10,
@@ -219,7 +226,7 @@ fn take_one(budget: &Object, pod: &str, now: Time) -> Result<Object, ApiError> {
         section.insert("conditions".into(), conditions.into());
     }
     let mut disrupted = status
-        .part("disruptedPods")
+        .field("disruptedPods")
         .as_object()
         .cloned()
         .unwrap_or_default();
@@ -247,10 +254,8 @@ fn why_none(name: &str, status: &Value) -> String {
         .find(|c| c.text("type") == "DisruptionAllowed");
     let refusing =
         condition.filter(|c| c.text("status") == "False" && !c.text("message").is_empty());
-    let (healthy, desired) = (
-        status.int("currentHealthy").unwrap_or_default(),
-        status.int("desiredHealthy").unwrap_or_default(),
-    );
+    let healthy = status.int("currentHealthy").unwrap_or_default();
+    let desired = status.int("desiredHealthy").unwrap_or_default();
     let head = format!("The disruption budget {name}");
     match refusing {
         Some(c) if c.text("reason") == "SyncFailed" => {
@@ -271,13 +276,14 @@ fn why_none(name: &str, status: &Value) -> String {
     }
 }
 
-/// The conditions with `DisruptionAllowed` turned to False; its time moves only when it was not False before.
+/// The conditions with `DisruptionAllowed` turned to False; its time moves only when it was not
+/// False before.
 fn no_more_allowed(conditions: &[Value], observed: i64, now: Time) -> Vec<Value> {
     let before = conditions
         .iter()
         .find(|c| c.text("type") == "DisruptionAllowed");
     let since = match before.filter(|c| c.text("status") == "False") {
-        Some(c) => c.part("lastTransitionTime").clone(),
+        Some(c) => c.field("lastTransitionTime").clone(),
         None => now.to_string().into(),
     };
     let mut condition = json!({"type": "DisruptionAllowed", "status": "False", "lastTransitionTime": since, "reason": "InsufficientPods", "message": ""});
@@ -300,7 +306,7 @@ fn no_more_allowed(conditions: &[Value], observed: i64, now: Time) -> Vec<Value>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{NOW, create, object, refused};
+    use crate::kinds::test_support::{NOW, create, object, refused};
 
     fn pod(status: Value) -> Object {
         object(json!({"metadata": {"name": "p", "labels": {"app": "web"}}, "status": status}))
@@ -312,7 +318,7 @@ mod tests {
         )
     }
 
-    fn judge(pod: &Object, budgets: &[Object]) -> Verdict {
+    fn evaluate(pod: &Object, budgets: &[Object]) -> Verdict {
         evict(pod, budgets, Time::parse(NOW).expect("a constant"))
     }
 
@@ -329,7 +335,7 @@ mod tests {
         let Verdict::Allowed {
             budget: Some(after),
             unchanged: false,
-        } = judge(&running(), &[held])
+        } = evaluate(&running(), &[held])
         else {
             panic!("one is allowed")
         };
@@ -364,14 +370,12 @@ mod tests {
                 retry_after_seconds,
                 causes,
                 ..
-            }) = judge(&running(), &[budget("b", status)])
+            }) = evaluate(&running(), &[budget("b", status)])
             else {
                 panic!("{why}")
             };
-            assert_eq!(
-                (retry_after_seconds, causes[0].message.as_str()),
-                (seconds, why)
-            );
+            assert_eq!(retry_after_seconds, seconds);
+            assert_eq!(causes[0].message.as_str(), why);
         }
     }
 
@@ -382,28 +386,31 @@ mod tests {
             unchanged: false,
         };
         let no_room = || budget("b", json!({"observedGeneration": 1}));
-        assert_eq!(judge(&pod(json!({"phase": "Failed"})), &[no_room()]), free);
         assert_eq!(
-            judge(&pod(json!({"phase": "Pending"})), &[no_room()]),
+            evaluate(&pod(json!({"phase": "Failed"})), &[no_room()]),
+            free
+        );
+        assert_eq!(
+            evaluate(&pod(json!({"phase": "Pending"})), &[no_room()]),
             Verdict::Allowed {
                 budget: None,
                 unchanged: true
             }
         );
-        assert_eq!(judge(&running(), &[]), free);
+        assert_eq!(evaluate(&running(), &[]), free);
         let healthy = budget(
             "b",
             json!({"observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 1}),
         );
         assert_eq!(
-            judge(&pod(json!({"phase": "Running"})), &[healthy]),
+            evaluate(&pod(json!({"phase": "Running"})), &[healthy]),
             Verdict::Allowed {
                 budget: None,
                 unchanged: true
             }
         );
         assert!(matches!(
-            judge(&running(), &[no_room(), no_room()]),
+            evaluate(&running(), &[no_room(), no_room()]),
             Verdict::Refused(ApiError::Unnamed(_))
         ));
     }

@@ -1,12 +1,14 @@
 //! EndpointSlices: addresses of one kind, with their ports.
+//! Mirrors `ValidateEndpointSlice` in `pkg/apis/discovery/validation`.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use serde_json::{Value, json};
 
 use super::{
-    Generation, Strategy, checks,
-    look::{Fill, Look},
+    Generation, Strategy,
+    json_ext::{JsonDefaults, JsonExt},
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -49,7 +51,7 @@ fn validate(slice: &Object, out: &mut Vec<FieldError>) {
     if kind.is_empty() {
         out.push(FieldError::required("addressType", ""));
     } else {
-        checks::one_of(
+        validation::one_of(
             &Path::field("addressType"),
             kind,
             &["FQDN", "IPv4", "IPv6"],
@@ -57,13 +59,14 @@ fn validate(slice: &Object, out: &mut Vec<FieldError>) {
         );
     }
     ports(slice.body.list("ports"), out);
-    let (all, endpoints) = (Path::field("endpoints"), slice.body.list("endpoints"));
+    let all = Path::field("endpoints");
+    let endpoints = slice.body.list("endpoints");
     if endpoints.len() > ENDPOINTS_MAX {
         out.push(FieldError::too_many(all, endpoints.len(), ENDPOINTS_MAX));
         return;
     }
     for (i, endpoint) in endpoints.iter().enumerate() {
-        check_endpoint(&all.index(i), endpoint, kind, out);
+        validate_endpoint(&all.index(i), endpoint, kind, out);
     }
 }
 
@@ -78,19 +81,19 @@ fn ports(ports: &[Value], out: &mut Vec<FieldError>) {
         let at = all.index(i);
         let name = port.text("name");
         if !name.is_empty() {
-            checks::named(&at.child("name"), name, names::dns_label(name), out);
+            validation::named(&at.child("name"), name, names::dns_label(name), out);
         }
         if !seen.insert(name) {
             out.push(FieldError::duplicate(at.child("name"), name));
         }
-        checks::one_of(
+        validation::one_of(
             &at.child("protocol"),
             port.text("protocol"),
-            checks::PROTOCOLS,
+            validation::PROTOCOLS,
             out,
         );
-        if let Some(protocol) = port.part("appProtocol").as_str() {
-            checks::named(
+        if let Some(protocol) = port.field("appProtocol").as_str() {
+            validation::named(
                 &at.child("appProtocol"),
                 protocol,
                 names::qualified_name(protocol),
@@ -100,7 +103,7 @@ fn ports(ports: &[Value], out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_endpoint(at: &Path, endpoint: &Value, kind: &str, out: &mut Vec<FieldError>) {
+fn validate_endpoint(at: &Path, endpoint: &Value, kind: &str, out: &mut Vec<FieldError>) {
     let all = at.child("addresses");
     let addresses = endpoint.list("addresses");
     if addresses.is_empty() {
@@ -109,14 +112,14 @@ fn check_endpoint(at: &Path, endpoint: &Value, kind: &str, out: &mut Vec<FieldEr
         out.push(FieldError::too_many(all, addresses.len(), ADDRESSES_MAX));
     }
     for (i, address) in addresses.iter().filter_map(Value::as_str).enumerate() {
-        check_address(&all, i, address, kind, out);
+        validate_address(&all, i, address, kind, out);
     }
-    if let Some(node) = endpoint.part("nodeName").as_str() {
-        checks::named(&at.child("nodeName"), node, names::dns_subdomain(node), out);
+    if let Some(node) = endpoint.field("nodeName").as_str() {
+        validation::named(&at.child("nodeName"), node, names::dns_subdomain(node), out);
     }
     topology(&at.child("deprecatedTopology"), endpoint, out);
-    if let Some(hostname) = endpoint.part("hostname").as_str() {
-        checks::named(
+    if let Some(hostname) = endpoint.field("hostname").as_str() {
+        validation::named(
             &at.child("hostname"),
             hostname,
             names::dns_label(hostname),
@@ -126,16 +129,22 @@ fn check_endpoint(at: &Path, endpoint: &Value, kind: &str, out: &mut Vec<FieldEr
 }
 
 /// The family is blamed on the list, the address itself on the item.
-fn check_address(all: &Path, index: usize, address: &str, kind: &str, out: &mut Vec<FieldError>) {
+fn validate_address(
+    all: &Path,
+    index: usize,
+    address: &str,
+    kind: &str,
+    out: &mut Vec<FieldError>,
+) {
     let at = all.index(index);
     match kind {
         "IPv4" | "IPv6" => {
             let before = out.len();
-            checks::ip(&at, address, out);
+            validation::ip(&at, address, out);
             if out.len() > before {
                 return;
             }
-            let fits = checks::parse_ip(address)
+            let fits = validation::parse_ip(address)
                 .is_some_and(|ip| matches!(ip, IpAddr::V4(_)) == (kind == "IPv4"));
             if !fits {
                 out.push(FieldError::invalid(
@@ -144,7 +153,7 @@ fn check_address(all: &Path, index: usize, address: &str, kind: &str, out: &mut 
                     &format!("must be an {kind} address"),
                 ));
             }
-            let canonical = checks::parse_ip(address)
+            let canonical = validation::parse_ip(address)
                 .map(|ip| ip.to_string())
                 .unwrap_or_default();
             if kind == "IPv6" && canonical != address {
@@ -155,19 +164,19 @@ fn check_address(all: &Path, index: usize, address: &str, kind: &str, out: &mut 
                 ));
                 return;
             }
-            checks::endpoint_ip(&at, address, out);
+            validation::endpoint_ip(&at, address, out);
         }
         "FQDN" => {
             let name = address.strip_suffix('.').unwrap_or(address);
-            let wrong = names::dns_subdomain(name);
-            if wrong.is_empty() && !name.contains('.') {
+            let errors = names::dns_subdomain(name);
+            if errors.is_empty() && !name.contains('.') {
                 out.push(FieldError::invalid(
                     at,
                     address,
                     "should be a domain with at least two segments separated by dots",
                 ));
             }
-            checks::named(&at, address, wrong, out);
+            validation::named(&at, address, errors, out);
         }
         _ => {}
     }
@@ -178,14 +187,14 @@ fn topology(at: &Path, endpoint: &Value, out: &mut Vec<FieldError>) {
     if count > TOPOLOGY_MAX {
         out.push(FieldError::too_many(at, count, TOPOLOGY_MAX));
     }
-    checks::labels(at, endpoint.part("deprecatedTopology"), out);
+    validation::labels(at, endpoint.field("deprecatedTopology"), out);
 }
 
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    checks::immutable(
+    validation::immutable(
         &Path::field("addressType"),
-        new.body.part("addressType"),
-        old.body.part("addressType"),
+        new.body.field("addressType"),
+        old.body.field("addressType"),
         out,
     );
 }
@@ -193,15 +202,15 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     #[test]
     fn ports_and_conditions_are_filled_in() {
-        let (slice, wrong) = create(
+        let (slice, errors) = create(
             &ENDPOINT_SLICE,
             json!({"addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.10"]}], "ports": [{"port": 8080}]}),
         );
-        assert_eq!(wrong, [""; 0]);
+        assert_eq!(errors, [""; 0]);
         assert_eq!(
             slice.body["endpoints"],
             json!([{"addresses": ["192.0.2.10"], "conditions": {}}])
@@ -236,9 +245,9 @@ mod tests {
     #[test]
     fn address_type_stays() {
         let (slice, _) = create(&ENDPOINT_SLICE, json!({"addressType": "IPv4"}));
-        let (_, wrong) = update(&ENDPOINT_SLICE, &slice, json!({"addressType": "IPv6"}));
+        let (_, errors) = update(&ENDPOINT_SLICE, &slice, json!({"addressType": "IPv6"}));
         assert_eq!(
-            wrong,
+            errors,
             ["addressType: Invalid value: \"IPv6\": field is immutable"]
         );
     }

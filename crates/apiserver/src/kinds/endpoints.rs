@@ -1,10 +1,12 @@
 //! Endpoints: the addresses behind a service in their old form.
+//! Mirrors `ValidateEndpoints` in `pkg/apis/core/validation`.
 
 use serde_json::Value;
 
 use super::{
-    Strategy, checks,
-    look::{Fill, Look},
+    Strategy,
+    json_ext::{JsonDefaults, JsonExt},
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -30,11 +32,11 @@ fn default(endpoints: &mut Object) {
 fn validate(endpoints: &Object, out: &mut Vec<FieldError>) {
     let all = Path::field("subsets");
     for (i, subset) in endpoints.body.list("subsets").iter().enumerate() {
-        check_subset(&all.index(i), subset, out);
+        validate_subset(&all.index(i), subset, out);
     }
 }
 
-fn check_subset(at: &Path, subset: &Value, out: &mut Vec<FieldError>) {
+fn validate_subset(at: &Path, subset: &Value, out: &mut Vec<FieldError>) {
     if subset.is_empty_at("addresses") && subset.is_empty_at("notReadyAddresses") {
         out.push(FieldError::required(
             at,
@@ -44,47 +46,49 @@ fn check_subset(at: &Path, subset: &Value, out: &mut Vec<FieldError>) {
     for section in ["addresses", "notReadyAddresses"] {
         let all = at.child(section);
         for (i, address) in subset.list(section).iter().enumerate() {
-            check_address(&all.index(i), address, out);
+            validate_address(&all.index(i), address, out);
         }
     }
-    let (all, ports) = (at.child("ports"), subset.list("ports"));
+    let all = at.child("ports");
+    let ports = subset.list("ports");
     for (i, port) in ports.iter().enumerate() {
-        check_port(&all.index(i), port, ports.len(), out);
+        validate_port(&all.index(i), port, ports.len(), out);
     }
 }
 
-fn check_address(at: &Path, address: &Value, out: &mut Vec<FieldError>) {
-    let (ip, hostname) = (address.text("ip"), address.text("hostname"));
-    checks::ip(&at.child("ip"), ip, out);
+fn validate_address(at: &Path, address: &Value, out: &mut Vec<FieldError>) {
+    let ip = address.text("ip");
+    let hostname = address.text("hostname");
+    validation::ip(&at.child("ip"), ip, out);
     if !hostname.is_empty() {
-        checks::named(
+        validation::named(
             &at.child("hostname"),
             hostname,
             names::dns_label(hostname),
             out,
         );
     }
-    if let Some(node) = address.part("nodeName").as_str() {
-        checks::named(&at.child("nodeName"), node, names::dns_subdomain(node), out);
+    if let Some(node) = address.field("nodeName").as_str() {
+        validation::named(&at.child("nodeName"), node, names::dns_subdomain(node), out);
     }
-    checks::endpoint_ip(&at.child("ip"), ip, out);
+    validation::endpoint_ip(&at.child("ip"), ip, out);
 }
 
-fn check_port(at: &Path, port: &Value, ports: usize, out: &mut Vec<FieldError>) {
+fn validate_port(at: &Path, port: &Value, ports: usize, out: &mut Vec<FieldError>) {
     match port.text("name") {
         "" if ports > 1 => out.push(FieldError::required(at.child("name"), "")),
         "" => {}
-        name => checks::named(&at.child("name"), name, names::dns_label(name), out),
+        name => validation::named(&at.child("name"), name, names::dns_label(name), out),
     }
-    checks::port_number(&at.child("port"), port.int("port").unwrap_or_default(), out);
-    checks::one_of(
+    validation::port_number(&at.child("port"), port.int("port").unwrap_or_default(), out);
+    validation::one_of(
         &at.child("protocol"),
         port.text("protocol"),
-        checks::PROTOCOLS,
+        validation::PROTOCOLS,
         out,
     );
-    if let Some(protocol) = port.part("appProtocol").as_str() {
-        checks::named(
+    if let Some(protocol) = port.field("appProtocol").as_str() {
+        validation::named(
             &at.child("appProtocol"),
             protocol,
             names::qualified_name(protocol),
@@ -98,7 +102,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::{create, refused};
+    use crate::kinds::test_support::{create, refused};
 
     #[test]
     fn addresses_and_ports_are_checked() {

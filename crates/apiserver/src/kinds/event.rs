@@ -1,12 +1,14 @@
 //! Events: one stored form, served in two groups.
 //! In: events of the core group or of events.k8s.io. Out: the core form, and back.
-//! Holds: an event written in one group reads the same in both; the newer group asks for more.
+//! Guarantees: an event written in one group reads the same in both; the newer group asks for more.
+//! Mirrors `ValidateEventCreate` and `ValidateEventUpdate` in `pkg/apis/core/validation`.
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    StoredAs, Strategy, checks,
-    look::{Look, same},
+    StoredAs, Strategy,
+    json_ext::{JsonExt, same},
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -15,6 +17,7 @@ use crate::{
 };
 
 pub(crate) const EVENT: Strategy = Strategy {
+    is_banned_owner: true,
     default: |event| complete(&mut event.body, CORE_ZEROS),
     validate: |event, out| validate_any(event, "reportingComponent", out),
     name: |_| Vec::new(),
@@ -23,6 +26,7 @@ pub(crate) const EVENT: Strategy = Strategy {
 };
 
 pub(crate) const EVENTS_EVENT: Strategy = Strategy {
+    is_banned_owner: false,
     default: |event| complete(&mut event.body, NEWER_ZEROS),
     validate: |event, out| validate_any(event, "reportingController", out),
     validate_create: validate_newer,
@@ -123,7 +127,7 @@ fn validate_any(event: &Object, controller_name: &str, out: &mut Vec<FieldError>
     if body.get_set("eventTime").is_none() {
         about_same_namespace(event, out);
     } else {
-        if body.part("involvedObject").text("namespace").is_empty()
+        if body.field("involvedObject").text("namespace").is_empty()
             && !["default", "kube-system"].contains(&event.meta.namespace.as_str())
         {
             out.push(FieldError::invalid(
@@ -134,7 +138,7 @@ fn validate_any(event: &Object, controller_name: &str, out: &mut Vec<FieldError>
         }
         complete_report(event, controller_name, out);
     }
-    checks::named(
+    validation::named(
         &Path::field("namespace"),
         &event.meta.namespace,
         names::dns_subdomain(&event.meta.namespace),
@@ -143,7 +147,7 @@ fn validate_any(event: &Object, controller_name: &str, out: &mut Vec<FieldError>
 }
 
 fn about_same_namespace(event: &Object, out: &mut Vec<FieldError>) {
-    let about = event.body.part("involvedObject").text("namespace");
+    let about = event.body.field("involvedObject").text("namespace");
     let own = event.meta.namespace.as_str();
     let fits = if about.is_empty() {
         ["", "default"].contains(&own)
@@ -162,8 +166,8 @@ fn about_same_namespace(event: &Object, out: &mut Vec<FieldError>) {
 fn complete_report(event: &Object, controller_name: &str, out: &mut Vec<FieldError>) {
     let body = &event.body;
     let controller = Path::field(controller_name);
-    checks::required(&controller, body.text("reportingComponent"), out);
-    checks::named(
+    validation::required(&controller, body.text("reportingComponent"), out);
+    validation::named(
         &controller,
         body.text("reportingComponent"),
         names::qualified_name(body.text("reportingComponent")),
@@ -174,7 +178,7 @@ fn complete_report(event: &Object, controller_name: &str, out: &mut Vec<FieldErr
         ("action", ACTION_MAX),
         ("reason", REASON_MAX),
     ] {
-        checks::required(&Path::field(name), body.text(name), out);
+        validation::required(&Path::field(name), body.text(name), out);
         at_most(name, body.text(name), max, out);
     }
     at_most("message", body.text("message"), NOTE_MAX, out);
@@ -190,10 +194,11 @@ fn at_most(name: &str, text: &str, max: usize, out: &mut Vec<FieldError>) {
     }
 }
 
-/// What only events.k8s.io asks for, and only of new events: those of the core group are changed through it as they are.
+/// What only events.k8s.io asks for, and only of new events: those of the core group are changed
+/// through it as they are.
 fn validate_newer(event: &Object, out: &mut Vec<FieldError>) {
     let body = &event.body;
-    series(body.part("series"), out);
+    series(body.field("series"), out);
     if body.get_set("eventTime").is_none() {
         out.push(FieldError::required("eventTime", ""));
     }
@@ -247,17 +252,19 @@ fn same_but_series(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         ("reportingComponent", "reportingController"),
         ("reportingInstance", "reportingInstance"),
     ];
-    if !same(new.body.part("series"), old.body.part("series")) {
-        series(new.body.part("series"), out);
+    if !same(new.body.field("series"), old.body.field("series")) {
+        series(new.body.field("series"), out);
     }
     for (name, shown) in FIXED {
-        let (at, new, old) = (Path::field(shown), new.body.part(name), old.body.part(name));
+        let at = Path::field(shown);
+        let new = new.body.field(name);
+        let old = old.body.field(name);
         match *name {
             "involvedObject" | "related" => {
-                checks::immutable_struct(&at, "core.ObjectReference", new, old, out)
+                validation::immutable_struct(&at, "core.ObjectReference", new, old, out)
             }
-            "source" => checks::immutable_struct(&at, "core.EventSource", new, old, out),
-            _ => checks::immutable(&at, new, old, out),
+            "source" => validation::immutable_struct(&at, "core.EventSource", new, old, out),
+            _ => validation::immutable(&at, new, old, out),
         }
     }
 }
@@ -265,7 +272,7 @@ fn same_but_series(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, object, refused};
+    use crate::kinds::test_support::{create, object, refused};
 
     fn core() -> Value {
         json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "a", "namespace": "n"}, "involvedObject": {"kind": "Pod", "namespace": "n"}, "reason": "Started",
@@ -288,11 +295,11 @@ mod tests {
 
     #[test]
     fn core_event_needs_little() {
-        let (event, wrong) = create(
+        let (event, errors) = create(
             &EVENT,
             json!({"metadata": {"name": "min", "namespace": "n"}, "involvedObject": {"namespace": "n"}}),
         );
-        assert_eq!(wrong, [""; 0]);
+        assert_eq!(errors, [""; 0]);
         assert_eq!(event.body["source"], json!({}));
         refused(
             &EVENT,

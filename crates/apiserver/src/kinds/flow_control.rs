@@ -1,22 +1,24 @@
-//! Flow schemas and priority levels: which requests wait behind which.
+//! Flow schemas and priority levels: which requests wait behind which. Mirrors `ValidateFlowSchema`
+//! and `ValidatePriorityLevelConfiguration` in `pkg/apis/flowcontrol/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::{
-    Effect, Strategy, checks,
-    look::{Fill, Look},
+    Effect, STATUS_RESETS_METADATA, Strategy,
+    json_ext::{JsonDefaults, JsonExt},
+    validation,
 };
 use crate::{
-    bootstrap,
     field::{FieldError, Path},
-    flow_control::{HASH_BITS_MAX, equal_specs, required_bits},
+    flow_control::{HASH_BITS_MAX, equal_specs, mandatory_objects, required_bits},
     names,
     object::Object,
 };
 
 pub(crate) const FLOW_SCHEMA: Strategy = Strategy {
+    reset_fields: STATUS_RESETS_METADATA,
     default: |schema| {
         schema
             .section("spec")
@@ -33,6 +35,7 @@ pub(crate) const FLOW_SCHEMA: Strategy = Strategy {
 };
 
 pub(crate) const PRIORITY_LEVEL: Strategy = Strategy {
+    reset_fields: STATUS_RESETS_METADATA,
     default: default_level,
     prepare_create: |level| {
         level.body.insert("status".into(), json!({}));
@@ -62,7 +65,8 @@ const VERBS: &[&str] = &[
 ];
 
 fn validate_schema(schema: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), schema.body.part("spec"));
+    let at = Path::field("spec");
+    let spec = schema.body.field("spec");
     let precedence = spec.number("matchingPrecedence");
     let at_precedence = at.child("matchingPrecedence");
     if precedence <= 0 {
@@ -87,7 +91,7 @@ fn validate_schema(schema: &Object, out: &mut Vec<FieldError>) {
         ));
     }
     if let Some(method) = spec.get_set("distinguisherMethod") {
-        checks::one_of(
+        validation::one_of(
             &at.child("distinguisherMethod").child("type"),
             method.text("type"),
             &["ByNamespace", "ByUser"],
@@ -95,12 +99,12 @@ fn validate_schema(schema: &Object, out: &mut Vec<FieldError>) {
         );
     }
     let at_level = at.child("priorityLevelConfiguration");
-    match spec.part("priorityLevelConfiguration").text("name") {
+    match spec.field("priorityLevelConfiguration").text("name") {
         "" => out.push(FieldError::required(
             at_level.child("name"),
             "must reference a priority level",
         )),
-        name => checks::named(
+        name => validation::named(
             &at_level.child("name"),
             name,
             names::dns_subdomain(name),
@@ -109,19 +113,19 @@ fn validate_schema(schema: &Object, out: &mut Vec<FieldError>) {
     }
     let all = at.child("rules");
     for (i, rule) in spec.list("rules").iter().enumerate() {
-        check_rule(&all.index(i), rule, out);
+        validate_rule(&all.index(i), rule, out);
     }
-    check_mandatory(schema, "must equal the fixed value", out);
+    validate_mandatory(schema, "must equal the fixed value", out);
 }
 
 /// The specs of the mandatory objects cannot be changed.
-fn check_mandatory(object: &Object, rule: &str, out: &mut Vec<FieldError>) {
+fn validate_mandatory(object: &Object, rule: &str, out: &mut Vec<FieldError>) {
     let name = object.meta.name.as_str();
-    let spec = object.body.part("spec");
-    let mandatory = bootstrap::mandatory_flow_control_objects()
-        .find(|fixed| fixed.kind == object.kind && fixed.meta.name == name);
+    let spec = object.body.field("spec");
+    let mandatory =
+        mandatory_objects().find(|fixed| fixed.kind == object.kind && fixed.meta.name == name);
     if let Some(fixed) = mandatory
-        && !equal_specs(name, fixed.body.part("spec"), spec)
+        && !equal_specs(name, fixed.body.field("spec"), spec)
     {
         out.push(FieldError::invalid(
             Path::field("spec"),
@@ -131,7 +135,7 @@ fn check_mandatory(object: &Object, rule: &str, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
+fn validate_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
     let subjects = at.child("subjects");
     if rule.is_empty_at("subjects") {
         out.push(FieldError::required(
@@ -140,7 +144,7 @@ fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
         ));
     }
     for (i, subject) in rule.list("subjects").iter().enumerate() {
-        check_subject(&subjects.index(i), subject, out);
+        validate_subject(&subjects.index(i), subject, out);
     }
     if rule.is_empty_at("resourceRules") && rule.is_empty_at("nonResourceRules") {
         out.push(FieldError::required(
@@ -151,17 +155,17 @@ fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
     let resource_rules = at.child("resourceRules");
     for (i, rule) in rule.list("resourceRules").iter().enumerate() {
         let at = resource_rules.index(i);
-        verbs(&at.child("verbs"), rule.part("verbs"), out);
+        verbs(&at.child("verbs"), rule.field("verbs"), out);
         listed(
             &at.child("apiGroups"),
-            rule.part("apiGroups"),
+            rule.field("apiGroups"),
             "resource rules must supply at least one api group",
             "api groups",
             out,
         );
         listed(
             &at.child("resources"),
-            rule.part("resources"),
+            rule.field("resources"),
             "resource rules must supply at least one resource",
             "resources",
             out,
@@ -171,11 +175,11 @@ fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
     let url_rules = at.child("nonResourceRules");
     for (i, rule) in rule.list("nonResourceRules").iter().enumerate() {
         let at = url_rules.index(i);
-        verbs(&at.child("verbs"), rule.part("verbs"), out);
+        verbs(&at.child("verbs"), rule.field("verbs"), out);
         let urls = at.child("nonResourceURLs");
         listed(
             &urls,
-            rule.part("nonResourceURLs"),
+            rule.field("nonResourceURLs"),
             "nonResourceURLs must contain at least one value",
             "non-resource URLs",
             out,
@@ -194,7 +198,7 @@ fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_subject(at: &Path, subject: &Value, out: &mut Vec<FieldError>) {
+fn validate_subject(at: &Path, subject: &Value, out: &mut Vec<FieldError>) {
     const KINDS: [(&str, &str); 3] = [
         ("ServiceAccount", "serviceAccount"),
         ("User", "user"),
@@ -216,19 +220,22 @@ fn check_subject(at: &Path, subject: &Value, out: &mut Vec<FieldError>) {
         )),
         Some(value) => {
             let name = value.text("name");
-            checks::required(&place.child("name"), name, out);
+            validation::required(&place.child("name"), name, out);
             if kind == "ServiceAccount" {
                 if !["", "*"].contains(&name) {
-                    checks::named(&place.child("name"), name, names::dns_subdomain(name), out);
+                    validation::named(&place.child("name"), name, names::dns_subdomain(name), out);
                 }
                 match value.text("namespace") {
                     "" => out.push(FieldError::required(
                         place.child("namespace"),
                         "must specify namespace for service account",
                     )),
-                    name => {
-                        checks::named(&place.child("namespace"), name, names::dns_label(name), out)
-                    }
+                    name => validation::named(
+                        &place.child("namespace"),
+                        name,
+                        names::dns_label(name),
+                        out,
+                    ),
                 }
             }
         }
@@ -298,17 +305,17 @@ fn namespaces(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
         if items.len() > 1 {
             out.push(FieldError::invalid(
                 at,
-                rule.part("namespaces"),
+                rule.field("namespaces"),
                 "if '*' is present, must not specify other namespaces",
             ));
         }
         return;
     }
     for (i, name) in items.iter().enumerate() {
-        let wrong = names::dns_label(name);
+        let errors = names::dns_label(name);
         let intro = "each member of this list must be '*' or a DNS-1123 label; ";
         out.extend(
-            wrong
+            errors
                 .iter()
                 .map(|why| FieldError::invalid(at.index(i), *name, &format!("{intro}{why}"))),
         );
@@ -350,7 +357,8 @@ fn default_level(level: &mut Object) {
 }
 
 fn validate_level(level: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), level.body.part("spec"));
+    let at = Path::field("spec");
+    let spec = level.body.field("spec");
     let kind = spec.text("type");
     if (level.meta.name == "exempt") != (kind == "Exempt") {
         out.push(FieldError::invalid(
@@ -359,7 +367,8 @@ fn validate_level(level: &Object, out: &mut Vec<FieldError>) {
             "must be 'Exempt' if and only if `name` is 'exempt'",
         ));
     }
-    let (exempt, limited) = (spec.get_set("exempt"), spec.get_set("limited"));
+    let exempt = spec.get_set("exempt");
+    let limited = spec.get_set("limited");
     match kind {
         "Exempt" => {
             if limited.is_some() {
@@ -384,7 +393,7 @@ fn validate_level(level: &Object, out: &mut Vec<FieldError>) {
                     at.child("limited"),
                     "must not be empty when type is Limited",
                 )),
-                Some(settings) => check_limited(&at.child("limited"), settings, out),
+                Some(settings) => validate_limited(&at.child("limited"), settings, out),
             }
         }
         "" => out.push(FieldError::required(at.child("type"), "")),
@@ -398,7 +407,7 @@ fn validate_level(level: &Object, out: &mut Vec<FieldError>) {
         "Exempt" => "except the 'spec.exempt' field must equal the fixed value",
         _ => "must equal the fixed value",
     };
-    check_mandatory(level, rule, out);
+    validate_mandatory(level, rule, out);
 }
 
 fn shares(at: &Path, settings: &Value, out: &mut Vec<FieldError>) {
@@ -428,7 +437,7 @@ fn lendable(at: &Path, settings: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_limited(at: &Path, settings: &Value, out: &mut Vec<FieldError>) {
+fn validate_limited(at: &Path, settings: &Value, out: &mut Vec<FieldError>) {
     if let Some(shares) = settings
         .int("nominalConcurrencyShares")
         .filter(|shares| *shares < 0)
@@ -439,7 +448,8 @@ fn check_limited(at: &Path, settings: &Value, out: &mut Vec<FieldError>) {
             "must be a non-negative integer",
         ));
     }
-    let (place, response) = (at.child("limitResponse"), settings.part("limitResponse"));
+    let place = at.child("limitResponse");
+    let response = settings.field("limitResponse");
     match (response.text("type"), response.get_set("queuing")) {
         ("Reject", Some(_)) => {
             out.push(FieldError::forbidden(
@@ -454,7 +464,7 @@ fn check_limited(at: &Path, settings: &Value, out: &mut Vec<FieldError>) {
                 "must not be empty if limited.limitResponse.type is Limited",
             ));
         }
-        ("Queue", Some(queuing)) => check_queuing(&place.child("queuing"), queuing, out),
+        ("Queue", Some(queuing)) => validate_queuing(&place.child("queuing"), queuing, out),
         ("", _) => out.push(FieldError::required(place.child("type"), "")),
         (other, _) => out.push(FieldError::not_supported(
             place.child("type"),
@@ -475,12 +485,10 @@ fn check_limited(at: &Path, settings: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_queuing(at: &Path, queuing: &Value, out: &mut Vec<FieldError>) {
-    let (length, queues, hand) = (
-        queuing.number("queueLengthLimit"),
-        queuing.number("queues"),
-        queuing.number("handSize"),
-    );
+fn validate_queuing(at: &Path, queuing: &Value, out: &mut Vec<FieldError>) {
+    let length = queuing.number("queueLengthLimit");
+    let queues = queuing.number("queues");
+    let hand = queuing.number("handSize");
     for (name, value) in [("queueLengthLimit", length), ("queues", queues)] {
         if value <= 0 {
             out.push(FieldError::invalid(
@@ -526,7 +534,7 @@ fn conditions(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for (i, condition) in new
         .body
-        .part("status")
+        .field("status")
         .list("conditions")
         .iter()
         .enumerate()
@@ -536,14 +544,14 @@ fn conditions(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
         if !seen.insert(kind) {
             out.push(FieldError::duplicate(at.child("type"), kind));
         }
-        checks::required(&at.child("type"), kind, out);
+        validation::required(&at.child("type"), kind, out);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, refused};
+    use crate::kinds::test_support::{create, refused};
 
     #[test]
     fn schema_needs_a_level_and_subjects() {
@@ -562,23 +570,23 @@ mod tests {
     #[test]
     fn mandatory_objects_cannot_be_changed() {
         let exempt = json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 7}});
-        let (_, wrong) = create(
+        let (_, errors) = create(
             &PRIORITY_LEVEL,
             json!({"kind": "PriorityLevelConfiguration", "metadata": {"name": "exempt"}, "spec": exempt}),
         );
         assert_eq!(
-            wrong, [""; 0],
+            errors, [""; 0],
             "seats of the exempt level are free to choose"
         );
-        let (_, wrong) = create(
+        let (_, errors) = create(
             &PRIORITY_LEVEL,
             json!({"kind": "PriorityLevelConfiguration", "metadata": {"name": "catch-all"},
                    "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}}),
         );
-        assert_eq!(wrong.len(), 1, "{wrong:?}");
+        assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(
-            wrong[0].ends_with("spec of 'catch-all' must equal the fixed value"),
-            "{wrong:?}"
+            errors[0].ends_with("spec of 'catch-all' must equal the fixed value"),
+            "{errors:?}"
         );
     }
 
@@ -596,11 +604,11 @@ mod tests {
 
     #[test]
     fn limited_level_is_completed() {
-        let (level, wrong) = create(
+        let (level, errors) = create(
             &PRIORITY_LEVEL,
             json!({"metadata": {"name": "a"}, "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Queue", "queuing": {}}}}}),
         );
-        assert_eq!(wrong, [""; 0]);
+        assert_eq!(errors, [""; 0]);
         assert_eq!(
             level.at("spec.limited"),
             Some(

@@ -1,10 +1,12 @@
 //! Ingresses and their classes: hosts, paths and backends.
+//! Mirrors `ValidateIngressCreate` and `ValidateIngressClass` in `pkg/apis/networking/validation`.
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    Generation, Strategy, checks,
-    look::{Fill, Look},
+    Generation, Strategy,
+    json_ext::{JsonDefaults, JsonExt},
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -43,7 +45,7 @@ pub(crate) const INGRESS_CLASS: Strategy = Strategy {
     validate: validate_class,
     validate_update: |new, old, out| {
         let controller = |class: &Object| json!(class.str_at("spec.controller"));
-        checks::immutable(
+        validation::immutable(
             &Path::field("spec.controller"),
             &controller(new),
             &controller(old),
@@ -55,27 +57,28 @@ pub(crate) const INGRESS_CLASS: Strategy = Strategy {
 };
 
 fn validate(ingress: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), ingress.body.part("spec"));
+    let at = Path::field("spec");
+    let spec = ingress.body.field("spec");
     if spec.is_empty_at("rules") && spec.get_set("defaultBackend").is_none() {
         out.push(FieldError::invalid(
             at,
-            checks::NULL,
+            validation::NULL,
             "either `defaultBackend` or `rules` must be specified",
         ));
     }
     if let Some(backend) = spec.get_set("defaultBackend") {
-        check_backend(&at.child("defaultBackend"), backend, out);
+        validate_backend(&at.child("defaultBackend"), backend, out);
     }
     let rules = at.child("rules");
     for (i, rule) in spec.list("rules").iter().enumerate() {
-        check_rule(&rules.index(i), rule, out);
+        validate_rule(&rules.index(i), rule, out);
     }
     let all = at.child("tls");
     for (i, tls) in spec.list("tls").iter().enumerate() {
-        check_tls(&all.index(i), tls, out);
+        validate_tls(&all.index(i), tls, out);
     }
-    if let Some(class) = spec.part("ingressClassName").as_str() {
-        checks::named(
+    if let Some(class) = spec.field("ingressClassName").as_str() {
+        validation::named(
             &at.child("ingressClassName"),
             class,
             names::dns_subdomain(class),
@@ -84,17 +87,17 @@ fn validate(ingress: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
+fn validate_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
     let host = rule.text("host");
     if !host.is_empty() {
-        if checks::parse_ip(host).is_some() {
+        if validation::parse_ip(host).is_some() {
             out.push(FieldError::invalid(
                 at.child("host"),
                 host,
                 "must be a DNS name, not an IP address",
             ));
         }
-        checks::named(&at.child("host"), host, host_name(host), out);
+        validation::named(&at.child("host"), host, host_name(host), out);
     }
     let Some(http) = rule.get_set("http") else {
         return;
@@ -105,31 +108,31 @@ fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
         out.push(FieldError::required(all, ""));
     }
     for (i, path) in http.list("paths").iter().enumerate() {
-        check_path(&all.index(i), path, out);
+        validate_path(&all.index(i), path, out);
     }
 }
 
-/// What is wrong with a host, which may start with `*.`.
+/// The errors of a host, which may start with `*.`.
 fn host_name(host: &str) -> Vec<String> {
     if !host.contains('*') {
         return names::dns_subdomain(host);
     }
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     if host.len() > 253 {
-        wrong.push("must be no more than 253 characters".into());
+        errors.push("must be no more than 253 characters".into());
     }
     let fits = host
         .strip_prefix("*.")
         .is_some_and(|rest| rest.len() <= 253 && names::dns_subdomain(rest).is_empty());
     if !fits {
-        wrong.push(r"a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')".into());
+        errors.push(r"a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')".into());
     }
-    wrong
+    errors
 }
 
-fn check_path(at: &Path, path: &Value, out: &mut Vec<FieldError>) {
+fn validate_path(at: &Path, path: &Value, out: &mut Vec<FieldError>) {
     let text = path.text("path");
-    let Some(kind) = path.part("pathType").as_str() else {
+    let Some(kind) = path.field("pathType").as_str() else {
         out.push(FieldError::required(
             at.child("pathType"),
             "pathType must be specified",
@@ -145,7 +148,7 @@ fn check_path(at: &Path, path: &Value, out: &mut Vec<FieldError>) {
                 other,
                 &["Exact", "ImplementationSpecific", "Prefix"],
             ));
-            check_backend(&at.child("backend"), path.part("backend"), out);
+            validate_backend(&at.child("backend"), path.field("backend"), out);
             return;
         }
     };
@@ -175,10 +178,10 @@ fn check_path(at: &Path, path: &Value, out: &mut Vec<FieldError>) {
             ));
         }
     }
-    check_backend(&at.child("backend"), path.part("backend"), out);
+    validate_backend(&at.child("backend"), path.field("backend"), out);
 }
 
-fn check_backend(at: &Path, backend: &Value, out: &mut Vec<FieldError>) {
+fn validate_backend(at: &Path, backend: &Value, out: &mut Vec<FieldError>) {
     match (backend.get_set("resource"), backend.get_set("service")) {
         (Some(_), Some(_)) => out.push(FieldError::invalid(
             at,
@@ -186,7 +189,7 @@ fn check_backend(at: &Path, backend: &Value, out: &mut Vec<FieldError>) {
             "cannot set both resource and service backends",
         )),
         (Some(resource), None) => typed_reference(&at.child("resource"), resource, out),
-        (None, Some(service)) => check_service(at, service, out),
+        (None, Some(service)) => validate_service(at, service, out),
         (None, None) => out.push(FieldError::invalid(
             at,
             "",
@@ -195,18 +198,20 @@ fn check_backend(at: &Path, backend: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_service(at: &Path, service: &Value, out: &mut Vec<FieldError>) {
+fn validate_service(at: &Path, service: &Value, out: &mut Vec<FieldError>) {
     let place = at.child("service");
     match service.text("name") {
         "" => out.push(FieldError::required(place.child("name"), "")),
-        name => checks::named(&place.child("name"), name, names::dns_label(name), out),
+        name => validation::named(&place.child("name"), name, names::dns_label(name), out),
     }
-    let port = service.part("port");
+    let port = service.field("port");
     let place = place.child("port");
     match (port.text("name"), port.int("number").unwrap_or_default()) {
         ("", 0) => out.push(FieldError::required(at, "port name or number is required")),
-        ("", number) => checks::port_number(&place.child("number"), number, out),
-        (name, 0) => checks::named(&place.child("name"), name, checks::port_name(name), out),
+        ("", number) => validation::port_number(&place.child("number"), number, out),
+        (name, 0) => {
+            validation::named(&place.child("name"), name, validation::port_name(name), out)
+        }
         _ => out.push(FieldError::invalid(
             at,
             "",
@@ -217,8 +222,8 @@ fn check_service(at: &Path, service: &Value, out: &mut Vec<FieldError>) {
 
 /// A reference with a group, a kind and a name.
 fn typed_reference(at: &Path, reference: &Value, out: &mut Vec<FieldError>) {
-    if let Some(group) = reference.part("apiGroup").as_str() {
-        checks::named(
+    if let Some(group) = reference.field("apiGroup").as_str() {
+        validation::named(
             &at.child("apiGroup"),
             group,
             names::dns_subdomain(group),
@@ -228,12 +233,12 @@ fn typed_reference(at: &Path, reference: &Value, out: &mut Vec<FieldError>) {
     for field in ["kind", "name"] {
         match reference.text(field) {
             "" => out.push(FieldError::required(at.child(field), "")),
-            text => checks::named(&at.child(field), text, names::path_segment(text), out),
+            text => validation::named(&at.child(field), text, names::path_segment(text), out),
         }
     }
 }
 
-fn check_tls(at: &Path, tls: &Value, out: &mut Vec<FieldError>) {
+fn validate_tls(at: &Path, tls: &Value, out: &mut Vec<FieldError>) {
     let all = at.child("hosts");
     for (i, host) in tls
         .list("hosts")
@@ -241,11 +246,11 @@ fn check_tls(at: &Path, tls: &Value, out: &mut Vec<FieldError>) {
         .filter_map(Value::as_str)
         .enumerate()
     {
-        checks::named(&all.index(i), host, host_name(host), out);
+        validation::named(&all.index(i), host, host_name(host), out);
     }
     let secret = tls.text("secretName");
     if !secret.is_empty() {
-        checks::named(
+        validation::named(
             &at.child("secretName"),
             secret,
             names::dns_subdomain(secret),
@@ -274,25 +279,26 @@ fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let all = Path::field("status.loadBalancer.ingress");
     for (i, point) in new
         .body
-        .part("status")
-        .part("loadBalancer")
+        .field("status")
+        .field("loadBalancer")
         .list("ingress")
         .iter()
         .enumerate()
     {
         let at = all.index(i);
-        let (ip, hostname) = (point.text("ip"), point.text("hostname"));
+        let ip = point.text("ip");
+        let hostname = point.text("hostname");
         if !ip.is_empty() {
-            checks::ip(&at.child("ip"), ip, out);
+            validation::ip(&at.child("ip"), ip, out);
         }
         if !hostname.is_empty() {
-            checks::named(
+            validation::named(
                 &at.child("hostname"),
                 hostname,
                 names::dns_subdomain(hostname),
                 out,
             );
-            if checks::parse_ip(hostname).is_some() {
+            if validation::parse_ip(hostname).is_some() {
                 out.push(FieldError::invalid(
                     at.child("hostname"),
                     hostname,
@@ -314,7 +320,8 @@ fn warnings(ingress: &Object, old: Option<&Object>) -> Vec<String> {
 }
 
 fn validate_class(class: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), class.body.part("spec"));
+    let at = Path::field("spec");
+    let spec = class.body.field("spec");
     let controller = spec.text("controller");
     if controller.len() > CONTROLLER_MAX {
         out.push(FieldError::too_long(at.child("controller"), CONTROLLER_MAX));
@@ -325,14 +332,14 @@ fn validate_class(class: &Object, out: &mut Vec<FieldError>) {
     };
     let at = at.child("parameters");
     typed_reference(&at, parameters, out);
-    let namespace = parameters.part("namespace").as_str();
+    let namespace = parameters.field("namespace").as_str();
     match (parameters.text("scope"), namespace) {
         ("Namespace", None) => out.push(FieldError::required(
             at.child("namespace"),
             "`parameters.scope` is set to 'Namespace'",
         )),
         ("Namespace", Some(name)) => {
-            checks::named(&at.child("namespace"), name, names::dns_label(name), out)
+            validation::named(&at.child("namespace"), name, names::dns_label(name), out)
         }
         ("Cluster", Some(_)) => out.push(FieldError::forbidden(
             at.child("namespace"),
@@ -355,7 +362,7 @@ pub(super) fn prefixed_path(at: &Path, text: &str, out: &mut Vec<FieldError>) {
     }
     match text.split_once('/') {
         Some((domain, path)) if !domain.is_empty() && !path.is_empty() => {
-            checks::named(at, domain, names::dns_subdomain(domain), out);
+            validation::named(at, domain, names::dns_subdomain(domain), out);
             let allowed = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:/%".contains(c);
             if !path.chars().all(allowed) {
                 let why = r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')";
@@ -373,7 +380,7 @@ pub(super) fn prefixed_path(at: &Path, text: &str, out: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     #[test]
     fn hosts_paths_and_backends_are_checked() {
@@ -425,21 +432,19 @@ mod tests {
 
     #[test]
     fn controller_of_a_class_stays() {
-        let (class, wrong) = create(
+        let (class, errors) = create(
             &INGRESS_CLASS,
             json!({"spec": {"controller": "example.com/a", "parameters": {"kind": "P", "name": "p"}}}),
         );
-        assert_eq!(
-            (wrong.len(), class.str_at("spec.parameters.scope")),
-            (0, "Cluster")
-        );
-        let (_, wrong) = update(
+        assert_eq!(errors.len(), 0);
+        assert_eq!(class.str_at("spec.parameters.scope"), "Cluster");
+        let (_, errors) = update(
             &INGRESS_CLASS,
             &class,
             json!({"spec": {"controller": "example.com/b"}}),
         );
         assert_eq!(
-            wrong,
+            errors,
             ["spec.controller: Invalid value: \"example.com/b\": field is immutable"]
         );
     }

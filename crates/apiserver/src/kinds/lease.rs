@@ -1,6 +1,7 @@
 //! Leases: who leads, and for how long.
+//! Mirrors `ValidateLease` in `pkg/apis/coordination/validation`.
 
-use super::{Strategy, checks, look::Look};
+use super::{Strategy, json_ext::JsonExt, validation};
 use crate::{
     field::{FieldError, Path},
     names,
@@ -18,20 +19,21 @@ pub(crate) const LEASE: Strategy = Strategy {
 };
 
 fn validate(lease: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), lease.body.part("spec"));
+    let at = Path::field("spec");
+    let spec = lease.body.field("spec");
     if let Some(seconds) = spec.int("leaseDurationSeconds") {
-        checks::positive(&at.child("leaseDurationSeconds"), seconds, out);
+        validation::positive(&at.child("leaseDurationSeconds"), seconds, out);
     }
     if let Some(transitions) = spec.int("leaseTransitions") {
-        checks::not_negative(&at.child("leaseTransitions"), transitions, out);
+        validation::not_negative(&at.child("leaseTransitions"), transitions, out);
     }
-    if let Some(strategy) = spec.part("strategy").as_str() {
+    if let Some(strategy) = spec.field("strategy").as_str() {
         // The doubled word is Kubernetes' own.
         let at = at.child("strategy");
         let at = at.child("strategy");
         match strategy.contains('/') {
-            true => checks::named(&at, strategy, names::qualified_name(strategy), out),
-            false => checks::one_of(&at, strategy, &["OldestEmulationVersion"], out),
+            true => validation::named(&at, strategy, names::qualified_name(strategy), out),
+            false => validation::one_of(&at, strategy, &["OldestEmulationVersion"], out),
         }
     }
     if !spec.is_empty_at("preferredHolder") && spec.is_empty_at("strategy") {
@@ -47,7 +49,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::refused;
+    use crate::kinds::test_support::refused;
 
     #[test]
     fn durations_and_strategies_are_checked() {

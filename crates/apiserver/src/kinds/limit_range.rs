@@ -1,13 +1,15 @@
 //! LimitRanges: bounds that do not contradict each other, filled in from one another.
+//! Mirrors `ValidateLimitRange` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
 use super::{
-    Strategy, checks,
-    look::{Fill, Look},
+    Strategy,
+    json_ext::{JsonDefaults, JsonExt},
     quantity::Quantity,
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -22,7 +24,8 @@ pub(crate) const LIMIT_RANGE: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// For containers: the default limit comes from the maximum, the default request from the limit, then from the minimum.
+/// For containers: the default limit comes from the maximum, the default request from the limit,
+/// then from the minimum.
 fn default(range: &mut Object) {
     for item in range
         .section("spec")
@@ -52,20 +55,20 @@ fn default(range: &mut Object) {
 fn validate(range: &Object, out: &mut Vec<FieldError>) {
     let all = Path::field("spec.limits");
     let mut types = BTreeSet::new();
-    for (i, item) in range.body.part("spec").list("limits").iter().enumerate() {
+    for (i, item) in range.body.field("spec").list("limits").iter().enumerate() {
         let at = all.index(i);
         let kind = item.text("type");
         type_name(&at.child("type"), kind, out);
         if !types.insert(kind) {
             out.push(FieldError::duplicate(at.child("type"), kind));
         }
-        check_item(&at, item, out);
+        validate_item(&at, item, out);
     }
 }
 
 fn type_name(at: &Path, kind: &str, out: &mut Vec<FieldError>) {
-    let wrong = names::qualified_name(kind);
-    if wrong.is_empty()
+    let errors = names::qualified_name(kind);
+    if errors.is_empty()
         && !kind.contains('/')
         && !["Pod", "Container", "PersistentVolumeClaim"].contains(&kind)
     {
@@ -75,10 +78,10 @@ fn type_name(at: &Path, kind: &str, out: &mut Vec<FieldError>) {
             "must be a standard limit type or fully qualified",
         ));
     }
-    checks::named(at, kind, wrong, out);
+    validation::named(at, kind, errors, out);
 }
 
-fn check_item(at: &Path, item: &Value, out: &mut Vec<FieldError>) {
+fn validate_item(at: &Path, item: &Value, out: &mut Vec<FieldError>) {
     let kind = item.text("type");
     let mut resources = BTreeSet::new();
     let mut named = |section: &'static str, out: &mut Vec<FieldError>| {
@@ -105,7 +108,7 @@ fn check_item(at: &Path, item: &Value, out: &mut Vec<FieldError>) {
     if kind == "PersistentVolumeClaim"
         && ["min", "max"]
             .iter()
-            .all(|s| item.part(s).get("storage").is_none())
+            .all(|s| item.field(s).get("storage").is_none())
     {
         let why = "either minimum or maximum storage value is required, but neither was provided";
         out.push(FieldError::required(at.child("limits"), why));
@@ -117,7 +120,7 @@ fn check_item(at: &Path, item: &Value, out: &mut Vec<FieldError>) {
 }
 
 fn resource_name(at: &Path, kind: &str, resource: &str, out: &mut Vec<FieldError>) {
-    checks::named(at, resource, names::qualified_name(resource), out);
+    validation::named(at, resource, names::qualified_name(resource), out);
     if !["Pod", "Container"].contains(&kind) {
         return;
     }
@@ -131,7 +134,7 @@ fn resource_name(at: &Path, kind: &str, resource: &str, out: &mut Vec<FieldError
         ));
     } else if resource.contains('/')
         && !resource.contains("kubernetes.io/")
-        && !checks::is_extended_resource(resource)
+        && !validation::is_extended_resource(resource)
     {
         out.push(FieldError::invalid(
             at,
@@ -142,15 +145,18 @@ fn resource_name(at: &Path, kind: &str, resource: &str, out: &mut Vec<FieldError
 }
 
 fn contradictions(at: &Path, item: &Value, resource: &str, out: &mut Vec<FieldError>) {
-    let of = |section: &str| item.part(section).get(resource).and_then(Quantity::of);
+    let of = |section: &str| item.field(section).get(resource).and_then(Quantity::of);
     let pod = item.text("type") == "Pod";
-    let (min, max, ratio) = (of("min"), of("max"), of("maxLimitRequestRatio"));
+    let min = of("min");
+    let max = of("max");
+    let ratio = of("maxLimitRequestRatio");
     let (limit, request) = if pod {
         (None, None)
     } else {
         (of("default"), of("defaultRequest"))
     };
-    // Section blamed, the amount shown, then what is too great with its name, and what it exceeds with its name.
+    // Section blamed, the amount shown, then what is too great with its name, and what it exceeds
+    // with its name.
     let rules = [
         ("min", &min, (&min, "min value"), (&max, "max value")),
         (
@@ -197,7 +203,7 @@ fn contradictions(at: &Path, item: &Value, resource: &str, out: &mut Vec<FieldEr
         }
     }
     if let Some(ratio) = &ratio {
-        check_ratio(at, resource, ratio, min.as_ref(), max.as_ref(), out);
+        validate_ratio(at, resource, ratio, min.as_ref(), max.as_ref(), out);
     }
     let overcommits = (!resource.contains('/') || resource.contains("kubernetes.io/"))
         && !resource.starts_with("hugepages-");
@@ -215,7 +221,7 @@ fn contradictions(at: &Path, item: &Value, resource: &str, out: &mut Vec<FieldEr
     }
 }
 
-fn check_ratio(
+fn validate_ratio(
     at: &Path,
     resource: &str,
     ratio: &Quantity,
@@ -249,16 +255,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::{create, refused};
+    use crate::kinds::test_support::{create, refused};
 
     #[test]
     fn container_bounds_fill_each_other() {
         let item = json!({"type": "Container", "max": {"cpu": "2", "memory": "1Gi"}, "min": {"memory": "16Mi"}, "default": {"cpu": "500m"}, "defaultRequest": {"memory": "64Mi"}});
-        let (range, wrong) = create(
+        let (range, errors) = create(
             &LIMIT_RANGE,
             json!({"spec": {"limits": [item, {"type": "Pod", "max": {"memory": "4Gi"}}]}}),
         );
-        assert_eq!(wrong, [""; 0]);
+        assert_eq!(errors, [""; 0]);
         assert_eq!(
             range.body["spec"]["limits"][0]["default"],
             json!({"cpu": "500m", "memory": "1Gi"})

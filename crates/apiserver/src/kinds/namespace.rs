@@ -1,12 +1,15 @@
 //! Namespaces: what they start with, and how their finalizers go.
-//! Holds: `spec.finalizers` changes only through `finalize`; the label with the name is always there.
+//! Guarantees: `spec.finalizers` changes only through `finalize`; the label with the name is always
+//! there.
+//! Mirrors `ValidateNamespace` and `ValidateNamespaceFinalizeUpdate` in `pkg/apis/core/validation`.
 
 use serde_json::{Value, json};
 
 use super::{
-    DeleteAnswer, Deletion, Generation, Strategy, checks,
-    look::{Fill, Look},
+    DeleteAnswer, Deletion, Generation, Strategy,
+    json_ext::{JsonDefaults, JsonExt},
     strategy::keep_status,
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -18,6 +21,7 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 const KUBERNETES: &str = "kubernetes";
 
 pub(crate) const NAMESPACE: Strategy = Strategy {
+    reset_fields: &[("finalize", &[&["status"]])],
     default,
     prepare_create,
     prepare_update,
@@ -61,7 +65,7 @@ fn prepare_create(namespace: &mut Object) {
 
 fn prepare_update(new: &mut Object, old: &Object) {
     keep_status(new, old);
-    set_finalizers(new, old.body.part("spec").list("finalizers").to_vec());
+    set_finalizers(new, old.body.field("spec").list("finalizers").to_vec());
 }
 
 fn set_finalizers(namespace: &mut Object, finalizers: Vec<Value>) {
@@ -74,7 +78,7 @@ fn set_finalizers(namespace: &mut Object, finalizers: Vec<Value>) {
 }
 
 fn validate(namespace: &Object, out: &mut Vec<FieldError>) {
-    for finalizer in namespace.body.part("spec").list("finalizers") {
+    for finalizer in namespace.body.field("spec").list("finalizers") {
         finalizer_name(
             &Path::field("spec.finalizers"),
             finalizer.as_str().unwrap_or_default(),
@@ -84,7 +88,7 @@ fn validate(namespace: &Object, out: &mut Vec<FieldError>) {
 }
 
 fn finalizer_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
-    checks::named(at, name, names::qualified_name(name), out);
+    validation::named(at, name, names::qualified_name(name), out);
     if !name.contains('/') && ![KUBERNETES, "orphan", "foregroundDeletion"].contains(&name) {
         out.push(FieldError::invalid(
             at,
@@ -119,17 +123,17 @@ fn terminate(namespace: &mut Object) {
 
 /// Writes to `finalize`: the only ones that change the finalizers of the spec.
 pub(crate) mod finalize {
-    use super::{FieldError, Look, Object, Path, finalizer_name, keep_status};
+    use super::{FieldError, JsonExt, Object, Path, finalizer_name, keep_status};
 
     /// Takes the status from the old namespace.
     pub(crate) fn prepare(new: &mut Object, old: &Object) {
         keep_status(new, old);
     }
 
-    /// What is wrong with the finalizers.
-    pub(crate) fn check(new: &Object, out: &mut Vec<FieldError>) {
+    /// The errors of the finalizers.
+    pub(crate) fn validate(new: &Object, out: &mut Vec<FieldError>) {
         let all = Path::field("spec.finalizers");
-        for (i, finalizer) in new.body.part("spec").list("finalizers").iter().enumerate() {
+        for (i, finalizer) in new.body.field("spec").list("finalizers").iter().enumerate() {
             finalizer_name(&all.index(i), finalizer.as_str().unwrap_or_default(), out);
         }
     }
@@ -137,24 +141,22 @@ pub(crate) mod finalize {
 
 /// Whether no finalizer of the spec holds the namespace.
 fn is_released(namespace: &Object) -> bool {
-    namespace.body.part("spec").is_empty_at("finalizers")
+    namespace.body.field("spec").is_empty_at("finalizers")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, object, refused, update, update_status};
+    use crate::kinds::test_support::{create, object, refused, update, update_status};
 
     #[test]
     fn namespace_starts_active_and_held() {
-        let (namespace, wrong) = create(
+        let (namespace, errors) = create(
             &NAMESPACE,
             json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["example.com/hold"]}, "status": {"phase": "Gone"}}),
         );
-        assert_eq!(
-            (namespace.meta.labels[NAME_LABEL].as_str(), wrong.len()),
-            ("a", 0)
-        );
+        assert_eq!(namespace.meta.labels[NAME_LABEL].as_str(), "a");
+        assert_eq!(errors.len(), 0);
         assert_eq!(
             namespace.body["spec"],
             json!({"finalizers": ["example.com/hold", "kubernetes"]})
@@ -174,23 +176,23 @@ mod tests {
         let mut out = Vec::new();
         let mut gone = object(json!({"spec": {}}));
         finalize::prepare(&mut gone, &stored);
-        finalize::check(&gone, &mut out);
+        finalize::validate(&gone, &mut out);
         assert!(is_released(&gone) && !is_released(&stored) && out.is_empty());
         assert_eq!(gone.str_at("status.phase"), "Active");
-        finalize::check(&object(json!({"spec": {"finalizers": ["hold"]}})), &mut out);
+        finalize::validate(&object(json!({"spec": {"finalizers": ["hold"]}})), &mut out);
         assert_eq!(out[0].field, "spec.finalizers[0]");
     }
 
     #[test]
     fn phase_follows_the_deletion_timestamp() {
         let (stored, _) = create(&NAMESPACE, json!({"metadata": {"name": "a"}}));
-        let (_, wrong) = update_status(
+        let (_, errors) = update_status(
             &NAMESPACE,
             &stored,
             json!({"metadata": {"name": "a"}, "status": {"phase": "Terminating"}}),
         );
         assert_eq!(
-            wrong,
+            errors,
             [
                 "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"
             ]

@@ -1,10 +1,12 @@
 //! Network policies: peers, blocks and ports.
+//! Mirrors `ValidateNetworkPolicy` in `pkg/apis/networking/validation`.
 
 use serde_json::{Value, json};
 
 use super::{
-    Generation, Strategy, checks,
-    look::{Fill, Look},
+    Generation, Strategy,
+    json_ext::{JsonDefaults, JsonExt},
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -38,19 +40,20 @@ fn default(policy: &mut Object) {
 }
 
 fn validate(policy: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), policy.body.part("spec"));
-    checks::label_selector(&at.child("podSelector"), spec.part("podSelector"), out);
+    let at = Path::field("spec");
+    let spec = policy.body.field("spec");
+    validation::label_selector(&at.child("podSelector"), spec.field("podSelector"), out);
     for (direction, side) in [("ingress", "from"), ("egress", "to")] {
         let rules = at.child(direction);
         for (i, rule) in spec.list(direction).iter().enumerate() {
             let at = rules.index(i);
             let ports = at.child("ports");
             for (i, port) in rule.list("ports").iter().enumerate() {
-                check_port(&ports.index(i), port, out);
+                validate_port(&ports.index(i), port, out);
             }
             let peers = at.child(side);
             for (i, peer) in rule.list(side).iter().enumerate() {
-                check_peer(&peers.index(i), peer, out);
+                validate_peer(&peers.index(i), peer, out);
             }
         }
     }
@@ -58,7 +61,7 @@ fn validate(policy: &Object, out: &mut Vec<FieldError>) {
     if spec.list("policyTypes").len() > 2 {
         out.push(FieldError::invalid(
             types,
-            spec.part("policyTypes"),
+            spec.field("policyTypes"),
             "may not specify more than two policyTypes",
         ));
         return;
@@ -69,21 +72,22 @@ fn validate(policy: &Object, out: &mut Vec<FieldError>) {
         .filter_map(Value::as_str)
         .enumerate()
     {
-        checks::one_of(&types.index(i), kind, &["Ingress", "Egress"], out);
+        validation::one_of(&types.index(i), kind, &["Ingress", "Egress"], out);
     }
 }
 
-fn check_port(at: &Path, port: &Value, out: &mut Vec<FieldError>) {
-    if let Some(protocol) = port.part("protocol").as_str() {
-        checks::one_of(
+fn validate_port(at: &Path, port: &Value, out: &mut Vec<FieldError>) {
+    if let Some(protocol) = port.field("protocol").as_str() {
+        validation::one_of(
             &at.child("protocol"),
             protocol,
             &["TCP", "UDP", "SCTP"],
             out,
         );
     }
-    let (end_at, end) = (at.child("endPort"), port.int("endPort"));
-    match port.part("port") {
+    let end_at = at.child("endPort");
+    let end = port.int("endPort");
+    match port.field("port") {
         Value::Null => {
             if let Some(end) = end {
                 out.push(FieldError::invalid(
@@ -101,11 +105,11 @@ fn check_port(at: &Path, port: &Value, out: &mut Vec<FieldError>) {
                     "may not be specified when `port` is non-numeric",
                 ));
             }
-            checks::named(&at.child("port"), name, checks::port_name(name), out);
+            validation::named(&at.child("port"), name, validation::port_name(name), out);
         }
         number => {
             let number = number.as_i64().unwrap_or_default();
-            checks::port_number(&at.child("port"), number, out);
+            validation::port_number(&at.child("port"), number, out);
             if let Some(end) = end {
                 if end < number {
                     // Kubernetes shows the first port here.
@@ -115,22 +119,22 @@ fn check_port(at: &Path, port: &Value, out: &mut Vec<FieldError>) {
                         "must be greater than or equal to `port`",
                     ));
                 }
-                checks::port_number(&end_at, end, out);
+                validation::port_number(&end_at, end, out);
             }
         }
     }
 }
 
-fn check_peer(at: &Path, peer: &Value, out: &mut Vec<FieldError>) {
+fn validate_peer(at: &Path, peer: &Value, out: &mut Vec<FieldError>) {
     let mut peers = 0;
     for selector in ["podSelector", "namespaceSelector"] {
         if let Some(value) = peer.get_set(selector) {
             peers += 1;
-            checks::label_selector(&at.child(selector), value, out);
+            validation::label_selector(&at.child(selector), value, out);
         }
     }
     if let Some(block) = peer.get_set("ipBlock") {
-        check_block(&at.child("ipBlock"), block, out);
+        validate_block(&at.child("ipBlock"), block, out);
         if peers > 0 {
             out.push(FieldError::forbidden(
                 at,
@@ -144,14 +148,14 @@ fn check_peer(at: &Path, peer: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_block(at: &Path, block: &Value, out: &mut Vec<FieldError>) {
+fn validate_block(at: &Path, block: &Value, out: &mut Vec<FieldError>) {
     let cidr = block.text("cidr");
     if cidr.is_empty() {
         out.push(FieldError::required(at.child("cidr"), ""));
         return;
     }
-    checks::cidr(&at.child("cidr"), cidr, out);
-    let Some((network, length)) = checks::parse_cidr(cidr) else {
+    validation::cidr(&at.child("cidr"), cidr, out);
+    let Some((network, length)) = validation::parse_cidr(cidr) else {
         return;
     };
     let all = at.child("except");
@@ -161,12 +165,12 @@ fn check_block(at: &Path, block: &Value, out: &mut Vec<FieldError>) {
         .filter_map(Value::as_str)
         .enumerate()
     {
-        checks::cidr(&all.index(i), except, out);
-        let Some((part, part_length)) = checks::parse_cidr(except) else {
+        validation::cidr(&all.index(i), except, out);
+        let Some((part, part_length)) = validation::parse_cidr(except) else {
             continue;
         };
         let inside = part.is_ipv4() == network.is_ipv4()
-            && checks::masked(part, length) == checks::masked(network, length);
+            && validation::masked(part, length) == validation::masked(network, length);
         if !inside || length >= part_length {
             out.push(FieldError::invalid(
                 all.index(i),
@@ -180,7 +184,7 @@ fn check_block(at: &Path, block: &Value, out: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, refused};
+    use crate::kinds::test_support::{create, refused};
 
     #[test]
     fn types_and_protocols_are_filled_in() {

@@ -1,14 +1,15 @@
 //! Nodes: status may come with the create; pod ranges and provider are set once.
+//! Mirrors `ValidateNode` and `ValidateNodeUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    Generation, Strategy,
-    checks::{self, duplicate_because},
-    look::{Fill, Look},
+    Generation, ProxyTarget, Strategy,
+    json_ext::{JsonDefaults, JsonExt},
     strategy::keep_status,
+    validation::{self, duplicate_because},
 };
 use crate::{
     field::{FieldError, Path},
@@ -18,6 +19,7 @@ use crate::{
 };
 
 pub(crate) const NODE: Strategy = Strategy {
+    proxy: Some(ProxyTarget::Node),
     default,
     prepare_create,
     prepare_update: |new, old| {
@@ -54,7 +56,7 @@ fn default(node: &mut Object) {
     if let Some(first) = spec.list("podCIDRs").first().cloned() {
         spec.insert("podCIDR".into(), first);
     } else if !spec.text("podCIDR").is_empty() {
-        let only = spec.part("podCIDR").clone();
+        let only = spec.field("podCIDR").clone();
         spec.insert("podCIDRs".into(), json!([only]));
     }
     let status = node.section("status");
@@ -79,7 +81,8 @@ fn drop_config_source(new: &mut Object, old: &Object) {
     }
 }
 
-/// What admission adds to every new node: nothing is scheduled there until the node says that it is ready.
+/// What admission adds to every new node: nothing is scheduled there until the node says that it is
+/// ready.
 pub(crate) fn taint_not_ready(node: &mut Object) {
     let spec = node.section("spec");
     let mut taints = spec.list("taints").to_vec();
@@ -93,10 +96,10 @@ pub(crate) fn taint_not_ready(node: &mut Object) {
 }
 
 fn validate(node: &Object, out: &mut Vec<FieldError>) {
-    taints(node.body.part("spec").list("taints"), out);
-    resources(node.body.part("status"), out);
-    features(node.body.part("status").list("declaredFeatures"), out);
-    pod_ranges(node.body.part("spec").part("podCIDRs"), out);
+    taints(node.body.field("spec").list("taints"), out);
+    resources(node.body.field("status"), out);
+    features(node.body.field("status").list("declaredFeatures"), out);
+    pod_ranges(node.body.field("spec").field("podCIDRs"), out);
 }
 
 fn taints(taints: &[Value], out: &mut Vec<FieldError>) {
@@ -104,19 +107,21 @@ fn taints(taints: &[Value], out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for (i, taint) in taints.iter().enumerate() {
         let at = all.index(i);
-        let (key, value, effect) = (taint.text("key"), taint.text("value"), taint.text("effect"));
-        checks::named(&at.child("key"), key, names::qualified_name(key), out);
-        let wrong = names::label_value(value);
-        if !wrong.is_empty() {
+        let key = taint.text("key");
+        let value = taint.text("value");
+        let effect = taint.text("effect");
+        validation::named(&at.child("key"), key, names::qualified_name(key), out);
+        let errors = names::label_value(value);
+        if !errors.is_empty() {
             out.push(FieldError::invalid(
                 at.child("value"),
                 value,
-                &wrong.join(";"),
+                &errors.join(";"),
             ));
         }
         match effect {
             "" => out.push(FieldError::required(at.child("effect"), "")),
-            _ => checks::one_of(
+            _ => validation::one_of(
                 &at.child("effect"),
                 effect,
                 &["NoSchedule", "PreferNoSchedule", "NoExecute"],
@@ -137,7 +142,12 @@ fn resources(status: &Value, out: &mut Vec<FieldError>) {
     let root = Path::field("status");
     for section in ["capacity", "allocatable"] {
         for (resource, amount) in status.entries(section) {
-            checks::resource_amount(&root.child(section).child(resource), resource, amount, out);
+            validation::resource_amount(
+                &root.child(section).child(resource),
+                resource,
+                amount,
+                out,
+            );
         }
     }
 }
@@ -183,12 +193,12 @@ fn pod_ranges(ranges: &Value, out: &mut Vec<FieldError>) {
         .filter_map(Value::as_str)
         .collect();
     for (i, text) in texts.iter().enumerate() {
-        checks::cidr(&all.index(i), text, out);
+        validation::cidr(&all.index(i), text, out);
     }
     if texts.len() > 1 {
         let v4: Vec<bool> = texts
             .iter()
-            .filter_map(|t| checks::parse_cidr(t))
+            .filter_map(|t| validation::parse_cidr(t))
             .map(|(ip, _)| ip.is_ipv4())
             .collect();
         let one_of_each = texts.len() == 2 && v4.contains(&true) && v4.contains(&false);
@@ -205,7 +215,13 @@ fn pod_ranges(ranges: &Value, out: &mut Vec<FieldError>) {
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     let all = Path::field("status.addresses");
-    for (i, address) in new.body.part("status").list("addresses").iter().enumerate() {
+    for (i, address) in new
+        .body
+        .field("status")
+        .list("addresses")
+        .iter()
+        .enumerate()
+    {
         if !seen.insert((address.text("type"), address.text("address"))) {
             out.push(FieldError::duplicate(
                 all.index(i),
@@ -213,8 +229,9 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
             ));
         }
     }
-    let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
-    if !before.is_empty_at("podCIDRs") && spec.part("podCIDRs") != before.part("podCIDRs") {
+    let before = old.body.field("spec");
+    let spec = new.body.field("spec");
+    if !before.is_empty_at("podCIDRs") && spec.field("podCIDRs") != before.field("podCIDRs") {
         let why = "node updates may not change podCIDR except from \"\" to valid";
         let changed = spec
             .list("podCIDRs")
@@ -244,7 +261,7 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
 }
 
 fn warnings(node: &Object, _: Option<&Object>) -> Vec<String> {
-    let spec = node.body.part("spec");
+    let spec = node.body.field("spec");
     let mut all = Vec::new();
     if spec.get_set("configSource").is_some() {
         all.push("spec.configSource: the feature is removed".into());
@@ -258,17 +275,17 @@ fn warnings(node: &Object, _: Option<&Object>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     #[test]
     fn node_keeps_its_status_on_create() {
-        let (mut node, wrong) = create(
+        let (mut node, errors) = create(
             &NODE,
             json!({"metadata": {"name": "n"}, "spec": {"podCIDR": "192.0.2.0/24"}, "status": {"capacity": {"pods": "110"}}}),
         );
         taint_not_ready(&mut node);
         taint_not_ready(&mut node);
-        assert!(wrong.is_empty());
+        assert!(errors.is_empty());
         assert_eq!(node.at("spec.podCIDRs"), Some(&json!(["192.0.2.0/24"])));
         assert_eq!(
             node.at("spec.taints"),
@@ -304,13 +321,13 @@ mod tests {
             &NODE,
             json!({"metadata": {"name": "n"}, "spec": {"podCIDR": "192.0.2.0/24", "providerID": "a"}}),
         );
-        let (_, wrong) = update(
+        let (_, errors) = update(
             &NODE,
             &node,
             json!({"metadata": {"name": "n"}, "spec": {"podCIDR": "198.51.100.0/24", "podCIDRs": ["198.51.100.0/24"], "providerID": "b"}}),
         );
         assert_eq!(
-            wrong,
+            errors,
             [
                 "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid",
                 "spec.providerID: Forbidden: node updates may not change providerID except from \"\" to valid"

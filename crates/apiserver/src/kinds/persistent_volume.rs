@@ -1,11 +1,13 @@
-//! PersistentVolumes: one source, a size, and a phase that remembers when it changed.
+//! PersistentVolumes: one source, a size, and a phase that remembers when it changed. Mirrors
+//! `ValidatePersistentVolume` and `ValidatePersistentVolumeUpdate` in `pkg/apis/core/validation`.
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    DeleteAnswer, Generation, Strategy, checks,
-    look::{Fill, Look, same},
+    DeleteAnswer, Generation, Strategy,
+    json_ext::{JsonDefaults, JsonExt, same},
     quantity::Quantity,
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -22,7 +24,7 @@ pub(crate) const PERSISTENT_VOLUME: Strategy = Strategy {
             .insert("status".into(), json!({"phase": "Pending"}));
     },
     stamp,
-    validate: |volume, out| validate_spec(&Path::field("spec"), volume.body.part("spec"), out),
+    validate: |volume, out| validate_spec(&Path::field("spec"), volume.body.field("spec"), out),
     validate_update,
     warnings,
     generation: Generation::None,
@@ -38,7 +40,8 @@ pub(super) const ACCESS_MODES: &[&str] = &[
 ];
 pub(super) const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
 
-/// Every source a volume can have, in the order of their checks, with the fields it cannot do without.
+/// Every source a volume can have, in the order of their checks, with the fields it cannot do
+/// without.
 const SOURCES: &[(&str, &[&str])] = &[
     ("hostPath", &["path"]),
     ("gcePersistentDisk", &["pdName"]),
@@ -107,11 +110,11 @@ fn default(volume: &mut Object) {
 /// Remembers when the phase changed, unless the client says when.
 fn stamp(new: &mut Object, old: Option<&Object>, now: Time) {
     const SINCE: &str = "lastPhaseTransitionTime";
-    let before = old.map(|old| old.body.part("status"));
+    let before = old.map(|old| old.body.field("status"));
     let phase_changed = before.is_none_or(|b| b.text("phase") != new.str_at("status.phase"));
     let status = new.section("status");
-    let since = before.map_or(&Value::Null, |b| b.part(SINCE));
-    if phase_changed && (status.get_set(SINCE).is_none() || status.part(SINCE) == since) {
+    let since = before.map_or(&Value::Null, |b| b.field(SINCE));
+    if phase_changed && (status.get_set(SINCE).is_none() || status.field(SINCE) == since) {
         status.insert(SINCE.into(), now.to_string().into());
     } else if !phase_changed && status.get_set(SINCE).is_none() && !since.is_null() {
         status.insert(SINCE.into(), since.clone());
@@ -126,7 +129,7 @@ pub(super) fn access_modes(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
         .collect();
     modes
         .iter()
-        .for_each(|mode| checks::one_of(at, mode, ACCESS_MODES, out));
+        .for_each(|mode| validation::one_of(at, mode, ACCESS_MODES, out));
     let others = modes
         .iter()
         .any(|mode| *mode != "ReadWriteOncePod" && ACCESS_MODES.contains(mode));
@@ -143,9 +146,9 @@ fn validate_spec(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
         out.push(FieldError::required(at.child("accessModes"), ""));
     }
     access_modes(&at.child("accessModes"), spec, out);
-    capacity(&at.child("capacity"), spec.part("capacity"), out);
+    capacity(&at.child("capacity"), spec.field("capacity"), out);
     let policy = spec.text("persistentVolumeReclaimPolicy");
-    checks::one_of(
+    validation::one_of(
         &at.child("persistentVolumeReclaimPolicy"),
         policy,
         &["Delete", "Recycle", "Retain"],
@@ -157,7 +160,7 @@ fn validate_spec(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     sources(at, spec, out);
     if policy == "Recycle"
         && spec
-            .part("hostPath")
+            .field("hostPath")
             .text("path")
             .trim_end_matches('/')
             .is_empty()
@@ -170,24 +173,24 @@ fn validate_spec(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     }
     let class = spec.text("storageClassName");
     if !class.is_empty() {
-        checks::named(
+        validation::named(
             &at.child("storageClassName"),
             class,
             names::dns_subdomain(class),
             out,
         );
     }
-    if let Some(mode) = spec.part("volumeMode").as_str() {
-        checks::one_of(&at.child("volumeMode"), mode, VOLUME_MODES, out);
+    if let Some(mode) = spec.field("volumeMode").as_str() {
+        validation::one_of(&at.child("volumeMode"), mode, VOLUME_MODES, out);
     }
-    if let Some(class) = spec.part("volumeAttributesClassName").as_str() {
+    if let Some(class) = spec.field("volumeAttributesClassName").as_str() {
         let at_class = at.child("volumeAttributesClassName");
         match class {
             "" => out.push(FieldError::required(
                 at_class,
                 "an empty string is disallowed",
             )),
-            class => checks::named(&at_class, class, names::dns_subdomain(class), out),
+            class => validation::named(&at_class, class, names::dns_subdomain(class), out),
         }
         if spec.get_set("csi").is_none() {
             out.push(FieldError::required(
@@ -282,9 +285,9 @@ fn node_requirement(at: &Path, requirement: &Value, out: &mut Vec<FieldError>) {
         )),
     }
     let key = requirement.text("key");
-    checks::named(&at.child("key"), key, names::qualified_name(key), out);
+    validation::named(&at.child("key"), key, names::qualified_name(key), out);
     for (i, value) in values.iter().filter_map(Value::as_str).enumerate() {
-        checks::named(&at_values.index(i), value, names::label_value(value), out);
+        validation::named(&at_values.index(i), value, names::label_value(value), out);
     }
 }
 
@@ -302,7 +305,7 @@ fn sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
             ));
             continue;
         }
-        check_source(&at.child(source), source, value, fields, out);
+        validate_source(&at.child(source), source, value, fields, out);
         if *source == "local" && spec.get_set("nodeAffinity").is_none() {
             out.push(FieldError::required(
                 at.child("nodeAffinity"),
@@ -315,7 +318,7 @@ fn sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_source(
+fn validate_source(
     at: &Path,
     source: &str,
     value: &Value,
@@ -360,11 +363,11 @@ fn csi(at: &Path, csi: &Value, out: &mut Vec<FieldError>) {
         let at = at.child(name);
         match secret.text("name") {
             "" => out.push(FieldError::required(at.child("name"), "")),
-            name => checks::named(&at.child("name"), name, names::dns_subdomain(name), out),
+            name => validation::named(&at.child("name"), name, names::dns_subdomain(name), out),
         }
         match secret.text("namespace") {
             "" => out.push(FieldError::required(at.child("namespace"), "")),
-            name => checks::named(&at.child("namespace"), name, names::dns_label(name), out),
+            name => validation::named(&at.child("namespace"), name, names::dns_label(name), out),
         }
     }
 }
@@ -377,39 +380,41 @@ pub(super) fn driver_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
     if name.len() > 63 {
         out.push(FieldError::too_long(at, 63));
     }
-    checks::named(at, name, names::dns_subdomain(&name.to_lowercase()), out);
+    validation::named(at, name, names::dns_subdomain(&name.to_lowercase()), out);
 }
 
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
+    let before = old.body.field("spec");
+    let spec = new.body.field("spec");
     let mut wanted = spec.clone();
     // The secret for growing may be added later.
     if let Some(csi) = wanted
         .get_mut("csi")
         .and_then(Value::as_object_mut)
-        .filter(|_| !before.part("csi").has("controllerExpandSecretRef"))
+        .filter(|_| !before.field("csi").has("controllerExpandSecretRef"))
     {
         csi.remove("controllerExpandSecretRef");
     }
     if SOURCES
         .iter()
-        .any(|(source, _)| !same(wanted.part(source), before.part(source)))
+        .any(|(source, _)| !same(wanted.field(source), before.field(source)))
     {
         let changes = changes("core.PersistentVolumeSource", before, &wanted);
         let why = format!("spec.persistentvolumesource is immutable after creation\n{changes}");
         out.push(FieldError::forbidden("spec.persistentvolumesource", &why));
     }
-    checks::immutable(
+    validation::immutable(
         &Path::field("volumeMode"),
-        spec.part("volumeMode"),
-        before.part("volumeMode"),
+        spec.field("volumeMode"),
+        before.field("volumeMode"),
         out,
     );
-    if before.has("nodeAffinity") && !same(spec.part("nodeAffinity"), before.part("nodeAffinity")) {
-        let shown = Internal::one("core.VolumeNodeAffinity", spec.part("nodeAffinity"));
+    if before.has("nodeAffinity") && !same(spec.field("nodeAffinity"), before.field("nodeAffinity"))
+    {
+        let shown = Internal::one("core.VolumeNodeAffinity", spec.field("nodeAffinity"));
         let why = format!(
             "{}, except for updating from beta label to GA",
-            checks::IMMUTABLE
+            validation::IMMUTABLE
         );
         out.push(FieldError::invalid("nodeAffinity", shown, &why));
     }
@@ -466,7 +471,7 @@ fn warnings(volume: &Object, _: Option<&Object>) -> Vec<String> {
             "deprecated in v1.28, non-functional in v1.31+",
         ),
     ];
-    let spec = volume.body.part("spec");
+    let spec = volume.body.field("spec");
     let annotated = ANNOTATIONS
         .iter()
         .filter(|(key, _)| volume.meta.annotations.contains_key(*key));
@@ -486,7 +491,7 @@ fn warnings(volume: &Object, _: Option<&Object>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{NOW, create, refused, update, update_status};
+    use crate::kinds::test_support::{NOW, create, refused, update, update_status};
 
     fn volume() -> Value {
         json!({"spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "nfs": {"server": "a", "path": "/a"}}})
@@ -494,15 +499,13 @@ mod tests {
 
     #[test]
     fn volume_is_completed_and_pending() {
-        let (stored, wrong) = create(&PERSISTENT_VOLUME, volume());
-        assert_eq!(wrong, [""; 0]);
+        let (stored, errors) = create(&PERSISTENT_VOLUME, volume());
+        assert_eq!(errors, [""; 0]);
         assert_eq!(
-            (
-                stored.str_at("spec.persistentVolumeReclaimPolicy"),
-                stored.str_at("spec.volumeMode")
-            ),
-            ("Retain", "Filesystem")
+            stored.str_at("spec.persistentVolumeReclaimPolicy"),
+            "Retain"
         );
+        assert_eq!(stored.str_at("spec.volumeMode"), "Filesystem");
         assert_eq!(
             stored.body["status"],
             json!({"phase": "Pending", "lastPhaseTransitionTime": NOW})

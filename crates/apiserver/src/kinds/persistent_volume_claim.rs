@@ -1,13 +1,16 @@
-//! PersistentVolumeClaims: what is asked for, fixed but for its growth.
+//! PersistentVolumeClaims: what is asked for, fixed but for its growth. Mirrors
+//! `ValidatePersistentVolumeClaim` and `ValidatePersistentVolumeClaimUpdate` in
+//! `pkg/apis/core/validation`.
 
 use serde_json::{Value, json};
 
 use super::{
-    DeleteAnswer, Generation, Strategy, checks,
-    look::{Fill, Look, same},
+    DeleteAnswer, Generation, Strategy,
+    json_ext::{JsonDefaults, JsonExt, same},
     persistent_volume::{VOLUME_MODES, access_modes},
     quantity::Quantity,
     strategy::keep_status,
+    validation,
 };
 use crate::{
     field::{FieldError, Path, Verbatim},
@@ -45,10 +48,8 @@ pub(crate) const PERSISTENT_VOLUME_CLAIM: Strategy = Strategy {
 /// The old and the new name of a claim's source say the same, unless the new one names a namespace.
 fn match_sources(claim: &mut Object) {
     let spec = claim.section("spec");
-    let (source, reference) = (
-        spec.get_set("dataSource").cloned(),
-        spec.get_set("dataSourceRef").cloned(),
-    );
+    let source = spec.get_set("dataSource").cloned();
+    let reference = spec.get_set("dataSourceRef").cloned();
     match (source, reference) {
         (Some(source), None) => {
             spec.insert("dataSourceRef".into(), source);
@@ -61,32 +62,33 @@ fn match_sources(claim: &mut Object) {
 }
 
 fn validate(claim: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), claim.body.part("spec"));
+    let at = Path::field("spec");
+    let spec = claim.body.field("spec");
     if spec.is_empty_at("accessModes") {
         out.push(FieldError::required(
             at.child("accessModes"),
             "at least 1 access mode is required",
         ));
     }
-    checks::label_selector(&at.child("selector"), spec.part("selector"), out);
+    validation::label_selector(&at.child("selector"), spec.field("selector"), out);
     access_modes(&at.child("accessModes"), spec, out);
     requested(&at, spec, out);
     let class = spec.text("storageClassName");
     if !class.is_empty() {
-        checks::named(
+        validation::named(
             &at.child("storageClassName"),
             class,
             names::dns_subdomain(class),
             out,
         );
     }
-    if let Some(mode) = spec.part("volumeMode").as_str() {
-        checks::one_of(&at.child("volumeMode"), mode, VOLUME_MODES, out);
+    if let Some(mode) = spec.field("volumeMode").as_str() {
+        validation::one_of(&at.child("volumeMode"), mode, VOLUME_MODES, out);
     }
     data_sources(&at, spec, out);
     let class = spec.text("volumeAttributesClassName");
     if !class.is_empty() {
-        checks::named(
+        validation::named(
             &at.child("volumeAttributesClassName"),
             class,
             names::dns_subdomain(class),
@@ -99,8 +101,8 @@ fn requested(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     let resources = at.child("resources");
     let at = resources.key("storage");
     match spec
-        .part("resources")
-        .part("requests")
+        .field("resources")
+        .field("requests")
         .get_set("storage")
         .and_then(Quantity::of)
     {
@@ -120,15 +122,15 @@ fn data_sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
             continue;
         };
         let at = at.child(name);
-        checks::required(&at.child("name"), source.text("name"), out);
-        checks::required(&at.child("kind"), source.text("kind"), out);
+        validation::required(&at.child("name"), source.text("name"), out);
+        validation::required(&at.child("kind"), source.text("kind"), out);
         match source.text("apiGroup") {
             "" if source.text("kind") != "PersistentVolumeClaim" => {
                 let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
                 out.push(FieldError::invalid(at, source.text("kind"), why));
             }
             "" => {}
-            group => checks::named(
+            group => validation::named(
                 &at.child("apiGroup"),
                 group,
                 names::dns_subdomain(group),
@@ -136,11 +138,12 @@ fn data_sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
             ),
         }
     }
-    let (source, reference) = (spec.part("dataSource"), spec.part("dataSourceRef"));
+    let source = spec.field("dataSource");
+    let reference = spec.field("dataSourceRef");
     if source.is_null() || reference.is_null() {
         return;
     }
-    // Kubernetes shows a path here, of which JSON has nothing to tell.
+    // Kubernetes shows a path here, which is not in the JSON.
     let shown = Verbatim("{}");
     if !reference.text("namespace").is_empty() {
         out.push(FieldError::invalid(
@@ -150,7 +153,7 @@ fn data_sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
         ));
     } else if ["apiGroup", "kind", "name"]
         .iter()
-        .any(|field| source.part(field) != reference.part(field))
+        .any(|field| source.field(field) != reference.field(field))
     {
         out.push(FieldError::invalid(at, shown, "must match dataSourceRef"));
     }
@@ -158,9 +161,10 @@ fn data_sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
 
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let beta = |claim: &Object| claim.meta.annotations.get(BETA_CLASS).cloned();
-    let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
+    let before = old.body.field("spec");
+    let spec = new.body.field("spec");
     let named_by_annotation = before.get_set("storageClassName").is_none()
-        && spec.part("storageClassName").as_str() == beta(old).as_deref();
+        && spec.field("storageClassName").as_str() == beta(old).as_deref();
     let upgraded = beta(old).is_some()
         && named_by_annotation
         && beta(new).is_none_or(|class| Some(class) == beta(old));
@@ -169,7 +173,7 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         out.push(FieldError::invalid(
             at.key(BETA_CLASS),
             beta(new).unwrap_or_default().as_str(),
-            checks::IMMUTABLE,
+            validation::IMMUTABLE,
         ));
     }
     let (kept, wanted) = fixed(new, old);
@@ -179,25 +183,26 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         out.push(FieldError::forbidden("spec", &format!("{why}\n{changes}")));
     }
     size_change(new, old, out);
-    checks::immutable(
+    validation::immutable(
         &Path::field("volumeMode"),
-        spec.part("volumeMode"),
-        before.part("volumeMode"),
+        spec.field("volumeMode"),
+        before.field("volumeMode"),
         out,
     );
     let current = old
         .body
-        .part("status")
+        .field("status")
         .get_set("currentVolumeAttributesClassName")
         .is_some();
-    if current && spec.part("volumeAttributesClassName") != before.part("volumeAttributesClassName")
+    if current
+        && spec.field("volumeAttributesClassName") != before.field("volumeAttributesClassName")
     {
         let why = |to: &str| {
             format!(
                 "update to {to} is forbidden when status.currentVolumeAttributesClassName is not nil"
             )
         };
-        match spec.part("volumeAttributesClassName").as_str() {
+        match spec.field("volumeAttributesClassName").as_str() {
             None => out.push(FieldError::forbidden(
                 "spec.volumeAttributesClassName",
                 &why("nil"),
@@ -213,24 +218,25 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
 
 /// The old and the new spec, which must be the same, with what may change made equal in both.
 fn fixed(new: &Object, old: &Object) -> (Value, Value) {
-    let (mut kept, mut wanted) = (old.body.part("spec").clone(), new.body.part("spec").clone());
+    let mut kept = old.body.field("spec").clone();
+    let mut wanted = new.body.field("spec").clone();
     let (Some(before), Some(after)) = (kept.as_object_mut(), wanted.as_object_mut()) else {
         return (kept, wanted);
     };
     if before.text("volumeName").is_empty() {
-        before.take_over("volumeName", new.body.part("spec"));
+        before.take_over("volumeName", new.body.field("spec"));
     }
     // A class may be given later to a claim that never had one.
     if !before.has("storageClassName") {
         after.remove("storageClassName");
     }
     if old.str_at("status.phase") == "Bound" {
-        after.take_over("volumeAttributesClassName", old.body.part("spec"));
+        after.take_over("volumeAttributesClassName", old.body.field("spec"));
         if let Some(requests) = after
             .map_mut("resources")
             .and_then(|resources| resources.map_mut("requests"))
         {
-            requests.take_over("storage", before.part("resources").part("requests"));
+            requests.take_over("storage", before.field("resources").field("requests"));
         }
     }
     (kept, wanted)
@@ -256,12 +262,12 @@ fn size_change(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
 }
 
 fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
-    if new.body.part("spec").is_empty_at("accessModes") {
+    if new.body.field("spec").is_empty_at("accessModes") {
         out.push(FieldError::required("Spec.accessModes", ""));
     }
     let at = Path::field("status");
     let capacity = at.child("capacity");
-    let status = new.body.part("status");
+    let status = new.body.field("status");
     for (resource, amount) in status.entries("capacity") {
         if let Some(amount) = Quantity::of(amount).filter(|amount| amount.value() < 0) {
             out.push(FieldError::invalid(
@@ -299,9 +305,9 @@ fn warnings(claim: &Object, _: Option<&Object>) -> Vec<String> {
     for section in ["requests", "limits"] {
         let amount = claim
             .body
-            .part("spec")
-            .part("resources")
-            .part(section)
+            .field("spec")
+            .field("resources")
+            .field(section)
             .get_set("storage")
             .and_then(Quantity::of);
         if let Some(amount) = amount.filter(|amount| !amount.is_whole()) {
@@ -315,7 +321,7 @@ fn warnings(claim: &Object, _: Option<&Object>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     fn claim(size: &str) -> Value {
         json!({"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "slow", "resources": {"requests": {"storage": size}}}})
@@ -346,11 +352,11 @@ mod tests {
     }
 
     #[test]
-    fn source_is_told_in_both_names() {
+    fn source_is_shown_under_both_names() {
         let mut body = claim("5Gi");
         body["spec"]["dataSource"] = json!({"name": "snap", "kind": "VolumeSnapshot", "apiGroup": "snapshot.storage.k8s.io"});
-        let (stored, wrong) = create(&PERSISTENT_VOLUME_CLAIM, body);
-        assert_eq!(wrong, [""; 0]);
+        let (stored, errors) = create(&PERSISTENT_VOLUME_CLAIM, body);
+        assert_eq!(errors, [""; 0]);
         assert_eq!(
             stored.at("spec.dataSourceRef"),
             stored.at("spec.dataSource")

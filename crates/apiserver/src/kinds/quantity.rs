@@ -1,6 +1,6 @@
-//! Amounts of resources in rules: compared, added, and told in messages.
+//! Amounts of resources in rules: compared, added, and printed in messages.
 //! In: the text or number of a field. Out: something to calculate with.
-//! Holds: equal amounts are equal however they are written.
+//! Guarantees: equal amounts are equal however they are written.
 
 use std::{cmp::Ordering, fmt};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::types::{self, Amount};
 
-/// Parts of one unit that an amount can be told to.
+/// Fractions of one unit that an amount can be printed in.
 const NANOS: i128 = 1_000_000_000;
 const MILLI: i128 = NANOS / 1000;
 
@@ -41,7 +41,7 @@ impl Quantity {
         self.with(ceil_div(self.nanos(), MILLI).saturating_mul(MILLI))
     }
 
-    /// Whether it is a whole number of units, told to the thousandth.
+    /// Whether it is a whole number of units, printed in thousandths.
     pub(crate) fn is_whole(self) -> bool {
         ceil_div(self.nanos(), MILLI) % 1000 == 0
     }
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_told_in_their_canonical_form() {
+    fn quantities_are_printed_in_canonical_form() {
         let cases = [
             (json!("1000m"), "1"),
             (json!("1.5Gi"), "1536Mi"),
@@ -145,10 +145,10 @@ mod tests {
             (json!("+2"), "2"),
             (json!("1.500"), "1500m"),
         ];
-        for (written, told) in cases {
+        for (written, printed) in cases {
             assert_eq!(
                 Quantity::of(&written).map(|q| q.to_string()).as_deref(),
-                Some(told),
+                Some(printed),
                 "{written}"
             );
         }
@@ -167,18 +167,11 @@ mod tests {
         assert!(q("2").is_whole() && !q("1500m").is_whole());
         assert_eq!(q("1.0001").rounded_up_to_milli(), q("1001m"));
         assert_eq!(q("1500m").plus(q("1500m")), q("3"));
-        assert_eq!(
-            (
-                q("1500m").value(),
-                q("2500u").milli_value(),
-                q("-1Gi").value()
-            ),
-            (2, 3, -1_073_741_824)
-        );
-        assert_eq!(
-            (q("99999999999999999999E").value(), q("-1").sign()),
-            (i64::MAX, -1)
-        );
+        assert_eq!(q("1500m").value(), 2);
+        assert_eq!(q("2500u").milli_value(), 3);
+        assert_eq!(q("-1Gi").value(), -1_073_741_824);
+        assert_eq!(q("99999999999999999999E").value(), i64::MAX);
+        assert_eq!(q("-1").sign(), -1);
     }
 
     /// Rounding used to overflow, and a message showed a negative amount.

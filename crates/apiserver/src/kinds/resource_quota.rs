@@ -1,10 +1,11 @@
 //! ResourceQuotas: amounts of known resources, in scopes that fit them.
+//! Mirrors `ValidateResourceQuota` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Generation, Strategy, checks, look::Look, quantity::Quantity};
+use super::{Generation, Strategy, json_ext::JsonExt, quantity::Quantity, validation};
 use crate::{
     field::{FieldError, Path},
     names,
@@ -23,7 +24,7 @@ pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
     validate,
     validate_update,
     validate_status: |new, _, out| {
-        amounts("status", new.body.part("status"), &["hard", "used"], out)
+        amounts("status", new.body.field("status"), &["hard", "used"], out)
     },
     warnings,
     generation: Generation::None,
@@ -32,7 +33,7 @@ pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
 };
 
 fn validate(quota: &Object, out: &mut Vec<FieldError>) {
-    let spec = quota.body.part("spec");
+    let spec = quota.body.field("spec");
     amounts("spec", spec, &["hard"], out);
     scopes(spec, out);
     if let Some(selector) = spec.get_set("scopeSelector") {
@@ -46,7 +47,7 @@ fn amounts(root: &str, section: &Value, maps: &[&str], out: &mut Vec<FieldError>
         let all = root.child(map);
         for (resource, amount) in section.entries(map) {
             let at = all.key(resource);
-            checks::named(&at, resource, names::qualified_name(resource), out);
+            validation::named(&at, resource, names::qualified_name(resource), out);
             if !resource.contains('/') && !is_standard(resource) {
                 out.push(FieldError::invalid(
                     at,
@@ -54,7 +55,7 @@ fn amounts(root: &str, section: &Value, maps: &[&str], out: &mut Vec<FieldError>
                     "must be a standard resource for quota",
                 ));
             }
-            checks::resource_amount(&at, resource, amount, out);
+            validation::resource_amount(&at, resource, amount, out);
         }
     }
 }
@@ -132,7 +133,8 @@ fn unfit(scope: &str, spec: &Value) -> usize {
 }
 
 fn scopes(spec: &Value, out: &mut Vec<FieldError>) {
-    let (at, all) = (Path::field("spec.scopes"), spec.part("scopes"));
+    let at = Path::field("spec.scopes");
+    let all = spec.field("scopes");
     let mut seen = BTreeSet::new();
     for scope in spec.list("scopes").iter().filter_map(Value::as_str) {
         if !SCOPES.contains(&scope) {
@@ -160,11 +162,9 @@ fn scope_selector(spec: &Value, selector: &Value, out: &mut Vec<FieldError>) {
     let shown = || Internal::one("core.ScopeSelector", selector);
     let mut seen = BTreeSet::new();
     for expression in selector.list("matchExpressions") {
-        let (scope, operator, values) = (
-            expression.text("scopeName"),
-            expression.text("operator"),
-            expression.part("values"),
-        );
+        let scope = expression.text("scopeName");
+        let operator = expression.text("operator");
+        let values = expression.field("values");
         if !SCOPES.contains(&scope) {
             out.push(FieldError::invalid(
                 at.child("scopeName"),
@@ -201,13 +201,13 @@ fn scope_selector(spec: &Value, selector: &Value, out: &mut Vec<FieldError>) {
         }
         seen.insert(scope);
     }
-    conflicts(&at, spec.part("scopes"), &seen, out);
+    conflicts(&at, spec.field("scopes"), &seen, out);
 }
 
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let set = |o: &Object| -> BTreeSet<String> {
         o.body
-            .part("spec")
+            .field("spec")
             .list("scopes")
             .iter()
             .filter_map(Value::as_str)
@@ -217,8 +217,8 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     if set(new) != set(old) {
         out.push(FieldError::invalid(
             "spec.scopes",
-            new.body.part("spec").part("scopes"),
-            checks::IMMUTABLE,
+            new.body.field("spec").field("scopes"),
+            validation::IMMUTABLE,
         ));
     }
 }
@@ -227,7 +227,7 @@ fn warnings(quota: &Object, old: Option<&Object>) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
     }
-    let hard = quota.body.part("spec").part("hard");
+    let hard = quota.body.field("spec").field("hard");
     let amount = |name: &str| {
         hard.get(name)
             .and_then(Quantity::of)
@@ -247,7 +247,7 @@ fn warnings(quota: &Object, old: Option<&Object>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     #[test]
     fn amounts_and_scopes_are_checked() {
@@ -281,18 +281,19 @@ mod tests {
 
     #[test]
     fn scopes_stay_and_odd_bounds_are_warned_of() {
-        let (quota, wrong) = create(
+        let (quota, errors) = create(
             &RESOURCE_QUOTA,
             json!({"spec": {"hard": {"requests.cpu": "2", "limits.cpu": "1"}, "scopes": ["NotTerminating"]}, "status": {"used": {"pods": "1"}}}),
         );
-        assert_eq!((wrong.len(), &quota.body["status"]), (0, &json!({})));
+        assert_eq!(errors.len(), 0);
+        assert_eq!(&quota.body["status"], &json!({}));
         assert_eq!(
             warnings(&quota, None),
             ["ResourceQuota requests.cpu (2) should be less than limits.cpu (1)"]
         );
-        let (_, wrong) = update(&RESOURCE_QUOTA, &quota, json!({"spec": {}}));
+        let (_, errors) = update(&RESOURCE_QUOTA, &quota, json!({"spec": {}}));
         assert_eq!(
-            wrong,
+            errors,
             ["spec.scopes: Invalid value: null: field is immutable"]
         );
     }

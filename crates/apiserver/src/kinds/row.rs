@@ -1,5 +1,5 @@
 //! One served kind: its names, its scope, its verbs and where it is stored.
-//! Holds: rows are constants, read in chains: `row(…).short(&["cm"]).subresources(&[…])`.
+//! Guarantees: rows are constants, read in chains: `row(…).short(&["cm"]).subresources(&[…])`.
 
 use serde_json::Value;
 
@@ -17,8 +17,8 @@ pub(crate) const ALL_VERBS: &[&str] = &[
     "update",
     "watch",
 ];
-/// What a subresource that is part of the object can do.
-pub(crate) const PART_VERBS: &[&str] = &["get", "patch", "update"];
+/// The verbs of a subresource that is read and written as the whole object.
+pub(crate) const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 /// What a request that is answered and not stored can do.
 pub(crate) const CREATE: &[&str] = &["create"];
 
@@ -36,10 +36,11 @@ pub(crate) struct Row {
     /// In the order of discovery.
     pub(crate) verbs: &'static [&'static str],
     /// In the order of discovery.
-    pub(crate) subresources: &'static [Sub],
+    pub(crate) subresources: &'static [SubresourceRow],
     /// What the kind does differently.
     pub(crate) strategy: &'static Strategy,
-    /// The fields a selector may name; empty for the usual `metadata.name` and `metadata.namespace`.
+    /// The fields a selector may name; empty for the usual `metadata.name` and
+    /// `metadata.namespace`.
     pub(crate) selectable: &'static [Field],
     /// The fields that selectors may name where the same objects are read as another kind.
     pub(crate) selectable_elsewhere: &'static [Field],
@@ -53,9 +54,10 @@ pub(crate) struct Row {
 
 /// A subresource of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sub {
+pub(crate) struct SubresourceRow {
     pub(crate) name: &'static str,
-    /// The kind that requests and answers have; group and version are empty when they are the row's own.
+    /// The kind that requests and answers have; group and version are empty when they are the row's
+    /// own.
     pub(crate) kind: &'static str,
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
@@ -68,7 +70,8 @@ pub(crate) struct StoredAs {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
     pub(crate) plural: &'static str,
-    /// Turns a written object into the stored version. Loses nothing that a read in the same version shows.
+    /// Turns a written object into the stored version. Loses nothing that a read in the same
+    /// version shows.
     pub(crate) to_storage: fn(&mut Object),
     /// Turns a stored object into the served version.
     pub(crate) from_storage: fn(&mut Object),
@@ -116,7 +119,7 @@ impl Row {
     ///
     /// # Errors
     /// The words Kubernetes refuses the selector with.
-    pub(crate) fn check_selectable(&self, label: &str) -> Result<(), String> {
+    pub(crate) fn validate_selectable(&self, label: &str) -> Result<(), String> {
         let known = match label {
             "metadata.name" => true,
             "metadata.namespace" => self.selects_namespace(),
@@ -129,7 +132,8 @@ impl Row {
         }
     }
 
-    /// Whether `metadata.namespace` may be selected: cluster-wide kinds with fields of their own do not take it.
+    /// Whether `metadata.namespace` may be selected: cluster-wide kinds with fields of their own do
+    /// not take it.
     fn selects_namespace(&self) -> bool {
         self.selectable.is_empty() || self.namespaced
     }
@@ -154,7 +158,7 @@ impl Row {
     }
 
     /// Other names on the command line.
-    pub(super) const fn short(self, short_names: &'static [&'static str]) -> Self {
+    pub(crate) const fn short(self, short_names: &'static [&'static str]) -> Self {
         Self {
             short_names,
             ..self
@@ -162,12 +166,12 @@ impl Row {
     }
 
     /// The groups of kinds it is listed with.
-    pub(super) const fn category(self, categories: &'static [&'static str]) -> Self {
+    pub(crate) const fn category(self, categories: &'static [&'static str]) -> Self {
         Self { categories, ..self }
     }
 
     /// One for the whole cluster, not one per namespace.
-    pub(super) const fn cluster_wide(self) -> Self {
+    pub(crate) const fn cluster_wide(self) -> Self {
         Self {
             namespaced: false,
             ..self
@@ -175,12 +179,12 @@ impl Row {
     }
 
     /// Other verbs than [`ALL_VERBS`].
-    pub(super) const fn verbs(self, verbs: &'static [&'static str]) -> Self {
+    pub(crate) const fn verbs(self, verbs: &'static [&'static str]) -> Self {
         Self { verbs, ..self }
     }
 
-    /// The parts that have a path of their own.
-    pub(super) const fn subresources(self, subresources: &'static [Sub]) -> Self {
+    /// The subresources.
+    pub(crate) const fn subresources(self, subresources: &'static [SubresourceRow]) -> Self {
         Self {
             subresources,
             ..self
@@ -188,11 +192,11 @@ impl Row {
     }
 
     /// The fields a selector may name.
-    pub(super) const fn selectable(self, selectable: &'static [Field]) -> Self {
+    pub(crate) const fn selectable(self, selectable: &'static [Field]) -> Self {
         Self { selectable, ..self }
     }
 
-    pub(super) const fn selectable_elsewhere(self, selectable_elsewhere: &'static [Field]) -> Self {
+    pub(crate) const fn selectable_elsewhere(self, selectable_elsewhere: &'static [Field]) -> Self {
         Self {
             selectable_elsewhere,
             ..self
@@ -200,7 +204,7 @@ impl Row {
     }
 
     /// Kept in another row's form.
-    pub(super) const fn stored_as(self, stored_as: &'static StoredAs) -> Self {
+    pub(crate) const fn stored_as(self, stored_as: &'static StoredAs) -> Self {
         Self {
             stored_as: Some(stored_as),
             ..self
@@ -208,7 +212,7 @@ impl Row {
     }
 
     /// Called otherwise in errors.
-    pub(super) const fn error_name(self, name: &'static str) -> Self {
+    pub(crate) const fn error_name(self, name: &'static str) -> Self {
         Self {
             error_name: Some(name),
             ..self
@@ -216,7 +220,7 @@ impl Row {
     }
 
     /// Answered with a warning.
-    pub(super) const fn deprecated(self, warning: &'static str) -> Self {
+    pub(crate) const fn deprecated(self, warning: &'static str) -> Self {
         Self {
             deprecated: Some(warning),
             ..self
@@ -225,7 +229,7 @@ impl Row {
 }
 
 /// A namespaced kind with all verbs.
-pub(super) const fn row(
+pub(crate) const fn row(
     group: &'static str,
     version: &'static str,
     kind: &'static str,
@@ -251,14 +255,14 @@ pub(super) const fn row(
     }
 }
 
-impl Sub {
-    /// A part of the object that is read and written as the whole object: `status`, `approval`.
-    pub(super) const fn part(name: &'static str, kind: &'static str) -> Self {
-        Self::of(name, kind, PART_VERBS)
+impl SubresourceRow {
+    /// A subresource that is read and written as the whole object: `status`, `approval`.
+    pub(crate) const fn new(name: &'static str, kind: &'static str) -> Self {
+        Self::of(name, kind, SUBRESOURCE_VERBS)
     }
 
     /// A subresource whose kind is of the row's own version.
-    pub(super) const fn of(
+    pub(crate) const fn of(
         name: &'static str,
         kind: &'static str,
         verbs: &'static [&'static str],
@@ -273,7 +277,7 @@ impl Sub {
     }
 
     /// A subresource whose kind is of another group.
-    pub(super) const fn from(self, group: &'static str, version: &'static str) -> Self {
+    pub(crate) const fn from(self, group: &'static str, version: &'static str) -> Self {
         Self {
             group,
             version,
@@ -284,7 +288,7 @@ impl Sub {
 
 impl Field {
     /// A field selected by its own path, empty when absent.
-    pub(super) const fn own(label: &'static str, paths: &'static [&'static str]) -> Self {
+    pub(crate) const fn own(label: &'static str, paths: &'static [&'static str]) -> Self {
         Self {
             label,
             paths,
@@ -293,7 +297,7 @@ impl Field {
     }
 
     /// The value when the field is absent.
-    pub(super) const fn or(self, absent: &'static str) -> Self {
+    pub(crate) const fn or(self, absent: &'static str) -> Self {
         Self { absent, ..self }
     }
 

@@ -1,13 +1,15 @@
 //! Secrets: the keys each type needs, and `stringData` folded into `data`.
-//! Holds: no message shows the value of a secret.
+//! Guarantees: no message shows the value of a secret.
+//! Mirrors `ValidateSecret` and `ValidateSecretUpdate` in `pkg/apis/core/validation`.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
 use super::{
-    Strategy, checks,
+    Strategy,
     config_map::{SIZE_MAX, decoded, frozen},
-    look::{Fill, Look},
+    json_ext::{JsonDefaults, JsonExt},
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -51,13 +53,13 @@ fn validate(secret: &Object, out: &mut Vec<FieldError>) {
     let data = Path::field("data");
     let mut size = 0;
     for (key, value) in secret.body.entries("data") {
-        checks::named(&data.key(key), key, checks::config_key(key), out);
+        validation::named(&data.key(key), key, validation::config_key(key), out);
         size += decoded(value).len();
     }
     if size > SIZE_MAX {
         out.push(FieldError::too_long("data", SIZE_MAX));
     }
-    let has = |key: &str| secret.body.part("data").get(key).is_some();
+    let has = |key: &str| secret.body.field("data").get(key).is_some();
     let mut need = |key: &str| out.push(FieldError::required(data.key(key), ""));
     match secret.body.text("type") {
         "kubernetes.io/service-account-token"
@@ -77,7 +79,7 @@ fn validate(secret: &Object, out: &mut Vec<FieldError>) {
         "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
             ["username", "password"].map(need).into_iter().collect()
         }
-        "kubernetes.io/ssh-auth" if secret.body.part("data").is_empty_at("ssh-privatekey") => {
+        "kubernetes.io/ssh-auth" if secret.body.field("data").is_empty_at("ssh-privatekey") => {
             need("ssh-privatekey")
         }
         "kubernetes.io/tls" => ["tls.crt", "tls.key"]
@@ -91,11 +93,11 @@ fn validate(secret: &Object, out: &mut Vec<FieldError>) {
 /// The key must be there and hold a JSON object.
 fn json_under(key: &str, secret: &Object, out: &mut Vec<FieldError>) {
     let data = Path::field("data");
-    let Some(value) = secret.body.part("data").get(key) else {
+    let Some(value) = secret.body.field("data").get(key) else {
         out.push(FieldError::required(data.key(key), ""));
         return;
     };
-    if let Err(why) = go_json::check_object(&decoded(value)) {
+    if let Err(why) = go_json::validate_object(&decoded(value)) {
         out.push(FieldError::invalid(
             data.key(key),
             "<secret contents redacted>",
@@ -105,10 +107,10 @@ fn json_under(key: &str, secret: &Object, out: &mut Vec<FieldError>) {
 }
 
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    checks::immutable(
+    validation::immutable(
         &Path::field("type"),
-        new.body.part("type"),
-        old.body.part("type"),
+        new.body.field("type"),
+        old.body.field("type"),
         out,
     );
     frozen(new, old, &["data"], out);
@@ -119,10 +121,10 @@ fn warnings(secret: &Object, _: Option<&Object>) -> Vec<String> {
     if secret.body.text("type") != "kubernetes.io/tls" {
         return Vec::new();
     }
-    let data = secret.body.part("data");
+    let data = secret.body.field("data");
     tls_pair(
-        &decoded(data.part("tls.crt")),
-        &decoded(data.part("tls.key")),
+        &decoded(data.field("tls.crt")),
+        &decoded(data.field("tls.key")),
     )
     .err()
     .into_iter()
@@ -181,7 +183,7 @@ mod go_json {
     use serde_json::Value;
 
     /// Whether the bytes are a JSON object.
-    pub(super) fn check_object(bytes: &[u8]) -> Result<(), String> {
+    pub(super) fn validate_object(bytes: &[u8]) -> Result<(), String> {
         match serde_json::from_slice::<Value>(bytes) {
             Ok(Value::Object(_) | Value::Null) => Ok(()),
             Ok(other) => Err(format!(
@@ -236,7 +238,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     #[test]
     fn string_data_becomes_data_and_wins() {
@@ -248,10 +250,8 @@ mod tests {
             secret.body["data"],
             json!({"both": "bmV3", "empty": "", "user": "YWRtaW4="})
         );
-        assert_eq!(
-            (secret.body["type"].as_str(), secret.body.get("stringData")),
-            (Some("Opaque"), None)
-        );
+        assert_eq!(secret.body["type"].as_str(), Some("Opaque"));
+        assert_eq!(secret.body.get("stringData"), None);
     }
 
     #[test]
@@ -302,22 +302,22 @@ mod tests {
             &SECRET,
             json!({"stringData": {"a": "b"}, "immutable": true}),
         );
-        let (_, wrong) = update(
+        let (_, errors) = update(
             &SECRET,
             &old,
             json!({"type": "example.com/x", "stringData": {"a": "b"}, "immutable": true}),
         );
         assert_eq!(
-            wrong,
+            errors,
             ["type: Invalid value: \"example.com/x\": field is immutable"]
         );
-        let (_, wrong) = update(
+        let (_, errors) = update(
             &SECRET,
             &old,
             json!({"stringData": {"a": "c"}, "immutable": true}),
         );
         assert_eq!(
-            wrong,
+            errors,
             ["data: Forbidden: field is immutable when `immutable` is set"]
         );
     }

@@ -1,5 +1,6 @@
 //! The fields that selectors may name, kind by kind.
-//! Holds: paths point into the stored version of the object.
+//! Guarantees: paths point into the stored version of the object.
+//! Mirrors `AddFieldLabelConversionsFor…` of each API group.
 
 use super::row::Field;
 
@@ -7,7 +8,7 @@ const fn same(paths: &'static [&'static str; 1]) -> Field {
     Field::own(paths[0], paths)
 }
 
-pub(super) const POD: &[Field] = &[
+pub(crate) const POD: &[Field] = &[
     same(&["spec.nodeName"]),
     // The name of the field before Kubernetes 1.0, which old clients still send.
     Field::own("spec.host", &["spec.nodeName"]),
@@ -22,16 +23,16 @@ pub(super) const POD: &[Field] = &[
     same(&["status.nominatedNodeName"]),
 ];
 
-pub(super) const NODE: &[Field] = &[same(&["spec.unschedulable"]).or("false")];
-pub(super) const NAMESPACE: &[Field] = &[same(&["status.phase"])];
-pub(super) const SECRET: &[Field] = &[same(&["type"])];
-pub(super) const SERVICE: &[Field] = &[same(&["spec.clusterIP"]), same(&["spec.type"])];
-pub(super) const REPLICATION_CONTROLLER: &[Field] = &[same(&["status.replicas"]).or("0")];
-pub(super) const JOB: &[Field] = &[Field::own("status.successful", &["status.succeeded"]).or("0")];
-pub(super) const SIGNING_REQUEST: &[Field] = &[same(&["spec.signerName"])];
-pub(super) const RESOURCE_SLICE: &[Field] = &[same(&["spec.nodeName"]), same(&["spec.driver"])];
+pub(crate) const NODE: &[Field] = &[same(&["spec.unschedulable"]).or("false")];
+pub(crate) const NAMESPACE: &[Field] = &[same(&["status.phase"])];
+pub(crate) const SECRET: &[Field] = &[same(&["type"])];
+pub(crate) const SERVICE: &[Field] = &[same(&["spec.clusterIP"]), same(&["spec.type"])];
+pub(crate) const REPLICATION_CONTROLLER: &[Field] = &[same(&["status.replicas"]).or("0")];
+pub(crate) const JOB: &[Field] = &[Field::own("status.successful", &["status.succeeded"]).or("0")];
+pub(crate) const SIGNING_REQUEST: &[Field] = &[same(&["spec.signerName"])];
+pub(crate) const RESOURCE_SLICE: &[Field] = &[same(&["spec.nodeName"]), same(&["spec.driver"])];
 
-pub(super) const EVENT: &[Field] = &[
+pub(crate) const EVENT: &[Field] = &[
     same(&["involvedObject.kind"]),
     same(&["involvedObject.namespace"]),
     same(&["involvedObject.name"]),
@@ -46,7 +47,7 @@ pub(super) const EVENT: &[Field] = &[
 ];
 
 /// Events are kept in their core form, whatever group they are read in.
-pub(super) const EVENTS_EVENT: &[Field] = &[
+pub(crate) const EVENTS_EVENT: &[Field] = &[
     same(&["reason"]),
     Field::own("regarding.kind", &["involvedObject.kind"]),
     Field::own("regarding.namespace", &["involvedObject.namespace"]),
@@ -67,8 +68,8 @@ mod tests {
     use serde_json::json;
 
     use crate::{
-        kinds::table::find,
         object::{Object, ObjectMeta},
+        registry::table::find,
     };
 
     fn check(
@@ -96,7 +97,7 @@ mod tests {
                 .find(|f| f.label == label)
                 .map_or_else(|| object.meta.name.clone(), |f| f.of(&object))
         };
-        let got = row.check_selectable(label).map(|()| value());
+        let got = row.validate_selectable(label).map(|()| value());
         assert_eq!(got.as_deref().map_err(String::as_str), expected, "{label}");
     }
 

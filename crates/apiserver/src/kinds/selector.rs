@@ -1,12 +1,12 @@
 //! Label selectors inside objects: `matchLabels` and `matchExpressions`.
 //! In: the selector's JSON. Out: whether labels match, and its text form.
-//! Holds: a selector that is not there matches nothing; an empty one matches everything.
+//! Guarantees: a selector that is not there matches nothing; an empty one matches everything.
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::look::Look;
+use super::json_ext::JsonExt;
 use crate::{
     field::{FieldError, Path, Verbatim},
     names,
@@ -190,11 +190,8 @@ mod tests {
         ];
         for (selector, matches, text) in cases {
             let read = Selector::read(Some(&selector)).expect("a sound selector");
-            assert_eq!(
-                (read.matches(labels.as_object()), read.to_string().as_str()),
-                (matches, text),
-                "{selector}"
-            );
+            assert_eq!(read.matches(labels.as_object()), matches, "{selector}");
+            assert_eq!(read.to_string().as_str(), text, "{selector}");
         }
     }
 

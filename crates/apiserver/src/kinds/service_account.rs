@@ -1,10 +1,11 @@
 //! ServiceAccounts: references to secrets keep only their names.
+//! Mirrors `ValidateServiceAccount` in `pkg/apis/core/validation`.
 
 use serde_json::json;
 
 use super::{
     DeleteAnswer, Strategy,
-    look::{Fill, Look},
+    json_ext::{JsonDefaults, JsonExt},
 };
 use crate::object::Object;
 
@@ -41,7 +42,7 @@ fn warnings(new: &Object, old: Option<&Object>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::create;
+    use crate::kinds::test_support::create;
 
     #[test]
     fn references_keep_only_names() {

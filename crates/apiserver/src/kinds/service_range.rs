@@ -1,8 +1,9 @@
 //! Ranges of service addresses, and the addresses taken from them.
+//! Mirrors `ValidateServiceCIDR` and `ValidateIPAddress` in `pkg/apis/networking/validation`.
 
 use serde_json::{Value, json};
 
-use super::{Generation, Strategy, checks, look::Look};
+use super::{Generation, STATUS_RESETS_METADATA, Strategy, json_ext::JsonExt, validation};
 use crate::{
     field::{FieldError, Path},
     names,
@@ -11,6 +12,7 @@ use crate::{
 };
 
 pub(crate) const SERVICE_CIDR: Strategy = Strategy {
+    reset_fields: STATUS_RESETS_METADATA,
     default: |range| {
         range.section("spec");
         range.section("status");
@@ -27,11 +29,9 @@ pub(crate) const SERVICE_CIDR: Strategy = Strategy {
 pub(crate) const IP_ADDRESS: Strategy = Strategy {
     validate: validate_address,
     validate_update: |new, old, out| {
-        let (parent, before) = (
-            new.body.part("spec").part("parentRef"),
-            old.body.part("spec").part("parentRef"),
-        );
-        checks::immutable_struct(
+        let parent = new.body.field("spec").field("parentRef");
+        let before = old.body.field("spec").field("parentRef");
+        validation::immutable_struct(
             &Path::field("spec.parentRef"),
             "networking.ParentReference",
             parent,
@@ -44,10 +44,8 @@ pub(crate) const IP_ADDRESS: Strategy = Strategy {
 };
 
 fn validate_range(range: &Object, out: &mut Vec<FieldError>) {
-    let (at, cidrs) = (
-        Path::field("spec.cidrs"),
-        range.body.part("spec").list("cidrs"),
-    );
+    let at = Path::field("spec.cidrs");
+    let cidrs = range.body.field("spec").list("cidrs");
     match cidrs.len() {
         0 => out.push(FieldError::required(at, "at least one CIDR required")),
         1 | 2 => {
@@ -56,20 +54,20 @@ fn validate_range(range: &Object, out: &mut Vec<FieldError>) {
             }
             let families: Vec<bool> = cidrs
                 .iter()
-                .filter_map(|c| checks::parse_cidr(c.as_str()?))
+                .filter_map(|c| validation::parse_cidr(c.as_str()?))
                 .map(|(ip, _)| ip.is_ipv4())
                 .collect();
             if matches!(families[..], [a, b] if a == b) {
                 let why = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
                 out.push(FieldError::invalid(
                     at,
-                    range.body.part("spec").part("cidrs"),
+                    range.body.field("spec").field("cidrs"),
                     why,
                 ));
             }
         }
         _ => {
-            let shown = Internal::one("networking.ServiceCIDRSpec", range.body.part("spec"));
+            let shown = Internal::one("networking.ServiceCIDRSpec", range.body.field("spec"));
             out.push(FieldError::invalid(
                 at,
                 shown,
@@ -81,11 +79,11 @@ fn validate_range(range: &Object, out: &mut Vec<FieldError>) {
 
 fn canonical_cidr(at: &Path, text: &str, out: &mut Vec<FieldError>) {
     let before = out.len();
-    checks::cidr(at, text, out);
+    validation::cidr(at, text, out);
     if out.len() > before {
         return;
     }
-    let (ip, length) = checks::parse_cidr(text).expect("checked above");
+    let (ip, length) = validation::parse_cidr(text).expect("checked above");
     let canonical = format!("{ip}/{length}");
     if canonical != text {
         out.push(FieldError::invalid(
@@ -99,39 +97,37 @@ fn canonical_cidr(at: &Path, text: &str, out: &mut Vec<FieldError>) {
 /// A range may only gain its second family.
 fn grown_range(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let all = Path::field("spec.cidrs");
-    let (now, before) = (
-        new.body.part("spec").list("cidrs"),
-        old.body.part("spec").list("cidrs"),
-    );
+    let now = new.body.field("spec").list("cidrs");
+    let before = old.body.field("spec").list("cidrs");
     match (before.len(), now.len()) {
         (a, b) if a == b => {
             for (i, (now, before)) in now.iter().zip(before).enumerate() {
-                checks::immutable(&all.index(i), now, before, out);
+                validation::immutable(&all.index(i), now, before, out);
             }
         }
-        (1, 2) => checks::immutable(&all.index(0), &now[0], &before[0], out),
+        (1, 2) => validation::immutable(&all.index(0), &now[0], &before[0], out),
         _ => out.push(FieldError::invalid(
             all,
-            new.body.part("spec").part("cidrs"),
-            checks::IMMUTABLE,
+            new.body.field("spec").field("cidrs"),
+            validation::IMMUTABLE,
         )),
     }
 }
 
 fn address_name(name: &str) -> Vec<String> {
     let mut out = Vec::new();
-    checks::ip(&Path::ROOT, name, &mut out);
-    if let Some(wrong) = out.first() {
+    validation::ip(&Path::ROOT, name, &mut out);
+    if let Some(error) = out.first() {
         let head = format!("Invalid value: {name:?}: ");
         return vec![
-            wrong
+            error
                 .message
                 .strip_prefix(&head)
-                .unwrap_or(&wrong.message)
+                .unwrap_or(&error.message)
                 .to_owned(),
         ];
     }
-    let canonical = checks::parse_ip(name)
+    let canonical = validation::parse_ip(name)
         .map(|ip| ip.to_string())
         .unwrap_or_default();
     if canonical == name {
@@ -143,22 +139,22 @@ fn address_name(name: &str) -> Vec<String> {
 
 fn validate_address(address: &Object, out: &mut Vec<FieldError>) {
     let at = Path::field("spec.parentRef");
-    let Some(parent) = address.body.part("spec").get_set("parentRef") else {
+    let Some(parent) = address.body.field("spec").get_set("parentRef") else {
         out.push(FieldError::required(at, ""));
         return;
     };
     let group = parent.text("group");
     if !group.is_empty() {
-        checks::named(&at.child("group"), group, names::dns_subdomain(group), out);
+        validation::named(&at.child("group"), group, names::dns_subdomain(group), out);
     }
     for field in ["resource", "name"] {
         match parent.text(field) {
             "" => out.push(FieldError::required(at.child(field), "")),
-            text => checks::named(&at.child(field), text, names::path_segment(text), out),
+            text => validation::named(&at.child(field), text, names::path_segment(text), out),
         }
     }
     let namespace = parent.text("namespace");
-    checks::named(
+    validation::named(
         &at.child("namespace"),
         namespace,
         names::path_segment(namespace),
@@ -169,7 +165,7 @@ fn validate_address(address: &Object, out: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     #[test]
     fn range_is_canonical_and_only_gains_a_family() {
@@ -186,19 +182,19 @@ mod tests {
             ],
         );
         let (range, _) = create(&SERVICE_CIDR, json!({"spec": {"cidrs": ["10.1.0.0/24"]}}));
-        let (_, wrong) = update(
+        let (_, error) = update(
             &SERVICE_CIDR,
             &range,
             json!({"spec": {"cidrs": ["10.1.0.0/24", "2001:db8::/64"]}}),
         );
-        assert_eq!(wrong, [""; 0]);
-        let (_, wrong) = update(
+        assert_eq!(error, [""; 0]);
+        let (_, error) = update(
             &SERVICE_CIDR,
             &range,
             json!({"spec": {"cidrs": ["10.2.0.0/24"]}}),
         );
         assert_eq!(
-            wrong,
+            error,
             ["spec.cidrs[0]: Invalid value: \"10.2.0.0/24\": field is immutable"]
         );
     }

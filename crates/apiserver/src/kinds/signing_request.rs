@@ -1,5 +1,7 @@
 //! Certificate signing requests: who asked, who approved, what was issued.
-//! Holds: the spec never changes; approvals come only through `approval`, certificates only through `status`.
+//! Guarantees: the spec never changes; approvals come only through `approval`, certificates only
+//! through `status`. Mirrors `ValidateCertificateSigningRequestCreate` and its updates in
+//! `pkg/apis/certificates/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +9,11 @@ use serde_json::{Map, Value, json};
 use x509_parser::{certification_request::X509CertificationRequest, pem::Pem, prelude::FromDer};
 
 use super::{
-    Generation, Strategy, checks,
+    Generation, Strategy,
     config_map::decoded,
-    look::{Fill, Look, same},
+    json_ext::{JsonDefaults, JsonExt, same},
     strategy::keep_all_but_status,
+    validation,
 };
 use crate::{
     auth::User,
@@ -20,6 +23,11 @@ use crate::{
 };
 
 pub(crate) const SIGNING_REQUEST: Strategy = Strategy {
+    reset_fields: &[
+        ("", &[&["spec"], &["status"]]),
+        ("status", &[&["spec"], &["status", "conditions"]]),
+        ("approval", &[&["spec"], &["status", "certificate"]]),
+    ],
     default: |request| {
         request.section("status");
     },
@@ -103,11 +111,11 @@ pub(crate) fn record_requester(request: &mut Object, user: &User) {
 
 /// A write to `approval`: the conditions of the request, everything else as it is stored.
 pub(crate) fn prepare_approval(new: &mut Object, old: &Object) {
-    let conditions = new.body.part("status").list("conditions").to_vec();
+    let conditions = new.body.field("status").list("conditions").to_vec();
     keep_all_but_status(new, old);
     let mut status = old
         .body
-        .part("status")
+        .field("status")
         .as_object()
         .cloned()
         .unwrap_or_default();
@@ -115,7 +123,7 @@ pub(crate) fn prepare_approval(new: &mut Object, old: &Object) {
     new.body.insert("status".into(), status.into());
 }
 
-/// What is wrong with a write to `approval`.
+/// The errors of a write to `approval`.
 pub(crate) fn validate_approval(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     validate_spec(new, out);
     validate_change(new, old, Allowed::Approval, out);
@@ -124,7 +132,7 @@ pub(crate) fn validate_approval(new: &Object, old: &Object, out: &mut Vec<FieldE
 /// A status write keeps approvals and denials as they are, as long as it names them.
 fn prepare_status(new: &mut Object, old: &Object) {
     keep_all_but_status(new, old);
-    let before = old.body.part("status").list("conditions").to_vec();
+    let before = old.body.field("status").list("conditions").to_vec();
     for kind in APPROVALS {
         let held: Vec<&Value> = before.iter().filter(|c| c.text("type") == kind).collect();
         let status = new.section("status");
@@ -142,7 +150,7 @@ fn prepare_status(new: &mut Object, old: &Object) {
 
 /// Dates new conditions.
 fn stamp(new: &mut Object, old: Option<&Object>, now: Time) {
-    let before = old.map_or(&[][..], |old| old.body.part("status").list("conditions"));
+    let before = old.map_or(&[][..], |old| old.body.field("status").list("conditions"));
     // By type and status; of equal ones the first counts.
     let mut transitions: BTreeMap<(&str, &str), &str> = BTreeMap::new();
     for condition in before {
@@ -162,20 +170,22 @@ fn stamp(new: &mut Object, old: Option<&Object>, now: Time) {
 }
 
 fn validate_spec(request: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), request.body.part("spec"));
-    if let Err(why) = parse_request(&decoded(spec.part("request"))) {
+    let at = Path::field("spec");
+    let spec = request.body.field("spec");
+    if let Err(why) = parse_request(&decoded(spec.field("request"))) {
         out.push(FieldError::invalid(
             at.child("request"),
-            spec.part("request"),
+            spec.field("request"),
             &why,
         ));
     }
-    let (all, usages) = (at.child("usages"), spec.list("usages"));
+    let all = at.child("usages");
+    let usages = spec.list("usages");
     if usages.is_empty() {
         out.push(FieldError::required(all, ""));
     }
     for (i, usage) in usages.iter().filter_map(Value::as_str).enumerate() {
-        checks::one_of(&all.index(i), usage, USAGES, out);
+        validation::one_of(&all.index(i), usage, USAGES, out);
     }
     let mut seen = BTreeSet::new();
     for (i, usage) in usages.iter().filter_map(Value::as_str).enumerate() {
@@ -195,7 +205,7 @@ fn validate_spec(request: &Object, out: &mut Vec<FieldError>) {
             why,
         ));
     }
-    conditions(request.body.part("status").list("conditions"), out);
+    conditions(request.body.field("status").list("conditions"), out);
 }
 
 fn parse_request(bytes: &[u8]) -> Result<(), String> {
@@ -226,12 +236,12 @@ fn signer_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
         return out.push(FieldError::invalid(at, name, why));
     };
     let labels: Vec<&str> = domain.split('.').collect();
-    if let Some((label, wrong)) = labels
+    if let Some((label, errors)) = labels
         .iter()
         .map(|label| (label, names::dns_label(label)))
-        .find(|(_, wrong)| !wrong.is_empty())
+        .find(|(_, errors)| !errors.is_empty())
     {
-        out.extend(wrong.iter().map(|why| {
+        out.extend(errors.iter().map(|why| {
             FieldError::invalid(at, domain, &format!("validating label {label:?}: {why}"))
         }));
     }
@@ -242,9 +252,9 @@ fn signer_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
             "should be a domain with at least two segments separated by dots",
         ));
     }
-    let wrong = names::dns_subdomain(path);
+    let errors = names::dns_subdomain(path);
     out.extend(
-        wrong
+        errors
             .iter()
             .map(|why| FieldError::invalid(at, path, &format!("validating label {path:?}: {why}"))),
     );
@@ -255,8 +265,9 @@ fn conditions(conditions: &[Value], out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for (i, condition) in conditions.iter().enumerate() {
         let at = all.index(i);
-        let (kind, status) = (condition.text("type"), condition.text("status"));
-        checks::required(&at.child("type"), kind, out);
+        let kind = condition.text("type");
+        let status = condition.text("status");
+        validation::required(&at.child("type"), kind, out);
         let allowed: &[&str] = if ["Approved", "Denied", "Failed"].contains(&kind) {
             &["True"]
         } else {
@@ -264,7 +275,7 @@ fn conditions(conditions: &[Value], out: &mut Vec<FieldError>) {
         };
         match status {
             "" => out.push(FieldError::required(at.child("status"), "")),
-            status => checks::one_of(&at.child("status"), status, allowed, out),
+            status => validation::one_of(&at.child("status"), status, allowed, out),
         }
         let opposite = APPROVALS
             .iter()
@@ -286,16 +297,18 @@ fn validate_change(new: &Object, old: &Object, allowed: Allowed, out: &mut Vec<F
     let of = |request: &Object, kind: &str| -> Vec<Value> {
         request
             .body
-            .part("status")
+            .field("status")
             .list("conditions")
             .iter()
             .filter(|c| c.text("type") == kind)
             .cloned()
             .collect()
     };
-    let certificate = |request: &Object| request.body.part("status").text("certificate").to_owned();
+    let certificate =
+        |request: &Object| request.body.field("status").text("certificate").to_owned();
     if certificate(new) != certificate(old)
-        && let Err(why) = check_certificate(&decoded(new.body.part("status").part("certificate")))
+        && let Err(why) =
+            validate_certificate(&decoded(new.body.field("status").field("certificate")))
     {
         out.push(FieldError::invalid(
             "status.certificate",
@@ -313,7 +326,8 @@ fn validate_change(new: &Object, old: &Object, allowed: Allowed, out: &mut Vec<F
     }
     if allowed != Allowed::Approval {
         for kind in APPROVALS {
-            let (now, before) = (of(new, kind), of(old, kind));
+            let now = of(new, kind);
+            let before = of(old, kind);
             if now.len() > before.len() {
                 out.push(FieldError::forbidden(
                     "status.conditions",
@@ -344,7 +358,7 @@ fn validate_change(new: &Object, old: &Object, allowed: Allowed, out: &mut Vec<F
     }
 }
 
-fn check_certificate(bytes: &[u8]) -> Result<(), String> {
+fn validate_certificate(bytes: &[u8]) -> Result<(), String> {
     if bytes.is_empty() {
         return Ok(());
     }
@@ -373,7 +387,7 @@ mod tests {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
 
     use super::*;
-    use crate::kinds::trial::{NOW, assert_lines, create, object, update, update_status};
+    use crate::kinds::test_support::{NOW, assert_lines, create, object, update, update_status};
 
     fn request() -> Value {
         let key = rcgen::KeyPair::generate().expect("a key");
@@ -396,18 +410,17 @@ mod tests {
 
     #[test]
     fn request_records_who_asked() {
-        let (mut stored, wrong) = create(&SIGNING_REQUEST, request());
-        assert_eq!((wrong.len(), stored.str_at("spec.username")), (0, "forged"));
+        let (mut stored, errors) = create(&SIGNING_REQUEST, request());
+        assert_eq!(errors.len(), 0);
+        assert_eq!(stored.str_at("spec.username"), "forged");
         let user = User {
             name: "jane".into(),
             groups: vec!["dev".into()],
             ..User::default()
         };
         record_requester(&mut stored, &user);
-        assert_eq!(
-            (stored.str_at("spec.username"), stored.at("spec.groups")),
-            ("jane", Some(&json!(["dev"])))
-        );
+        assert_eq!(stored.str_at("spec.username"), "jane");
+        assert_eq!(stored.at("spec.groups"), Some(&json!(["dev"])));
     }
 
     #[test]
@@ -419,18 +432,18 @@ mod tests {
             json!({"status": {"conditions": [{"type": "Approved", "status": "True"}]}}),
         );
         assert_eq!(sneaky.body, stored.body);
-        let (approved, wrong) = approve(
+        let (approved, errors) = approve(
             &stored,
             json!([{"type": "Approved", "status": "True", "reason": "Checked"}]),
         );
-        assert_eq!(wrong, [""; 0]);
+        assert_eq!(errors, [""; 0]);
         assert_eq!(
             approved.body["status"]["conditions"][0]["lastTransitionTime"],
             NOW
         );
-        let (_, wrong) = approve(&approved, json!([{"type": "Denied", "status": "True"}]));
+        let (_, errors) = approve(&approved, json!([{"type": "Denied", "status": "True"}]));
         assert_eq!(
-            wrong,
+            errors,
             [
                 "status.conditions: Forbidden: updates may not remove a condition of type \"Approved\""
             ]
@@ -440,13 +453,13 @@ mod tests {
     #[test]
     fn certificate_comes_through_status() {
         let (stored, _) = create(&SIGNING_REQUEST, request());
-        let (_, wrong) = update_status(
+        let (_, errors) = update_status(
             &SIGNING_REQUEST,
             &stored,
             json!({"status": {"certificate": "bm90IGEgY2VydA=="}}),
         );
         assert_eq!(
-            wrong,
+            errors,
             [
                 "status.certificate: Invalid value: \"<certificate data>\": must contain at least one CERTIFICATE PEM block"
             ]
@@ -455,12 +468,12 @@ mod tests {
 
     #[test]
     fn request_signer_and_usages_are_checked() {
-        let (_, wrong) = create(
+        let (_, errors) = create(
             &SIGNING_REQUEST,
             json!({"spec": {"request": "eA==", "signerName": "nodomain", "usages": ["magic"], "expirationSeconds": 5}}),
         );
         assert_lines(
-            &wrong,
+            &errors,
             &[
                 "spec.request: Invalid value: \"eA==\": PEM block type must be CERTIFICATE REQUEST",
                 "spec.usages[0]: Unsupported value: \"magic\": supported values: \"any\"…",

@@ -1,14 +1,17 @@
-//! The kinds of storage.k8s.io: classes, drivers, and what nodes and volumes say of them.
+//! The kinds of storage.k8s.io: classes, drivers, and what nodes and volumes say of them. Mirrors
+//! `ValidateStorageClass`, `ValidateCSIDriver`, `ValidateCSINode` and `ValidateVolumeAttachment` in
+//! `pkg/apis/storage/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::{
-    DeleteAnswer, Generation, Strategy, checks,
-    look::{Fill, Look, same},
+    DeleteAnswer, Generation, STATUS_RESETS_METADATA, Strategy,
+    json_ext::{JsonDefaults, JsonExt, same},
     persistent_volume::driver_name,
     quantity::Quantity,
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -35,11 +38,11 @@ pub(crate) const STORAGE_CLASS: Strategy = Strategy {
             "reclaimPolicy",
             "volumeBindingMode",
         ] {
-            if !same(new.body.part(field), old.body.part(field)) {
+            if !same(new.body.field(field), old.body.field(field)) {
                 out.push(FieldError::invalid(
                     field,
-                    new.body.part(field),
-                    checks::IMMUTABLE,
+                    new.body.field(field),
+                    validation::IMMUTABLE,
                 ));
             }
         }
@@ -50,7 +53,7 @@ pub(crate) const STORAGE_CLASS: Strategy = Strategy {
 pub(crate) const VOLUME_ATTRIBUTES_CLASS: Strategy = Strategy {
     validate: |class, out| {
         provisioner("driverName", class.body.text("driverName"), out);
-        parameters(class.body.part("parameters"), out);
+        parameters(class.body.field("parameters"), out);
         if class.body.is_empty_at("parameters") {
             out.push(FieldError::required(
                 "parameters",
@@ -60,7 +63,7 @@ pub(crate) const VOLUME_ATTRIBUTES_CLASS: Strategy = Strategy {
     },
     validate_update: |new, old, out| {
         for field in ["driverName", "parameters"] {
-            if new.body.part(field) != old.body.part(field) {
+            if new.body.field(field) != old.body.field(field) {
                 out.push(FieldError::forbidden(
                     field,
                     &format!("updates to {field} are forbidden."),
@@ -74,7 +77,7 @@ pub(crate) const VOLUME_ATTRIBUTES_CLASS: Strategy = Strategy {
 pub(crate) const CSI_DRIVER: Strategy = Strategy {
     default: default_driver,
     prepare_update: |new, old| {
-        if !same(new.body.part("spec"), old.body.part("spec")) {
+        if !same(new.body.field("spec"), old.body.field("spec")) {
             new.meta.generation = old.meta.generation + 1;
         }
     },
@@ -85,10 +88,10 @@ pub(crate) const CSI_DRIVER: Strategy = Strategy {
             ("volumeLifecycleModes", "volumeLifecycleModes"),
         ] {
             let at = Path::field("spec");
-            checks::immutable(
+            validation::immutable(
                 &at.child(shown),
-                new.body.part("spec").part(field),
-                old.body.part("spec").part(field),
+                new.body.field("spec").field(field),
+                old.body.field("spec").field(field),
                 out,
             );
         }
@@ -106,13 +109,13 @@ pub(crate) const CSI_NODE: Strategy = Strategy {
 
 pub(crate) const CSI_STORAGE_CAPACITY: Strategy = Strategy {
     validate: |capacity, out| {
-        checks::label_selector(
+        validation::label_selector(
             &Path::field("nodeTopology"),
-            capacity.body.part("nodeTopology"),
+            capacity.body.field("nodeTopology"),
             out,
         );
         let class = capacity.body.text("storageClassName");
-        checks::named(
+        validation::named(
             &Path::field("storageClassName"),
             class,
             names::dns_subdomain(class),
@@ -127,17 +130,17 @@ pub(crate) const CSI_STORAGE_CAPACITY: Strategy = Strategy {
             out.push(FieldError::invalid(
                 "capacity",
                 &amount,
-                checks::NOT_NEGATIVE,
+                validation::NOT_NEGATIVE,
             ));
         }
     },
     validate_update: |new, old, out| {
         for field in ["nodeTopology", "storageClassName"] {
-            if !same(new.body.part(field), old.body.part(field)) {
+            if !same(new.body.field(field), old.body.field(field)) {
                 out.push(FieldError::invalid(
                     field,
-                    new.body.part(field),
-                    checks::IMMUTABLE,
+                    new.body.field(field),
+                    validation::IMMUTABLE,
                 ));
             }
         }
@@ -147,6 +150,7 @@ pub(crate) const CSI_STORAGE_CAPACITY: Strategy = Strategy {
 };
 
 pub(crate) const VOLUME_ATTACHMENT: Strategy = Strategy {
+    reset_fields: STATUS_RESETS_METADATA,
     default: |attachment| attachment.section("status").default_to("attached", false),
     prepare_create: |attachment| {
         attachment
@@ -155,8 +159,9 @@ pub(crate) const VOLUME_ATTACHMENT: Strategy = Strategy {
     },
     validate: validate_attachment,
     validate_update: |new, old, out| {
-        let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
-        checks::immutable_struct(
+        let before = old.body.field("spec");
+        let spec = new.body.field("spec");
+        validation::immutable_struct(
             &Path::field("spec"),
             "storage.VolumeAttachmentSpec",
             spec,
@@ -176,10 +181,10 @@ const NODE_ID_MAX: usize = 256;
 
 fn validate_class(class: &Object, out: &mut Vec<FieldError>) {
     provisioner("provisioner", class.body.text("provisioner"), out);
-    parameters(class.body.part("parameters"), out);
+    parameters(class.body.field("parameters"), out);
     let policy = class.body.text("reclaimPolicy");
     if !policy.is_empty() {
-        checks::one_of(
+        validation::one_of(
             &Path::field("reclaimPolicy"),
             policy,
             &["Delete", "Retain"],
@@ -187,7 +192,7 @@ fn validate_class(class: &Object, out: &mut Vec<FieldError>) {
         );
     }
     let modes = &["Immediate", "WaitForFirstConsumer"];
-    checks::one_of(
+    validation::one_of(
         &Path::field("volumeBindingMode"),
         class.body.text("volumeBindingMode"),
         modes,
@@ -220,7 +225,7 @@ fn topology(at: &Path, expression: &Value, out: &mut Vec<FieldError>) {
         }
     }
     let key = expression.text("key");
-    checks::named(&at.child("key"), key, names::qualified_name(key), out);
+    validation::named(&at.child("key"), key, names::qualified_name(key), out);
 }
 
 fn provisioner(field: &str, name: &str, out: &mut Vec<FieldError>) {
@@ -229,7 +234,7 @@ fn provisioner(field: &str, name: &str, out: &mut Vec<FieldError>) {
         return;
     }
     let lower = name.to_lowercase();
-    checks::named(
+    validation::named(
         &Path::field(field),
         &lower,
         names::qualified_name(&lower),
@@ -277,8 +282,9 @@ fn default_driver(driver: &mut Object) {
 }
 
 fn validate_driver(driver: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), driver.body.part("spec"));
-    checks::one_of(
+    let at = Path::field("spec");
+    let spec = driver.body.field("spec");
+    validation::one_of(
         &at.child("fsGroupPolicy"),
         spec.text("fsGroupPolicy"),
         &["File", "None", "ReadWriteOnceWithFSType"],
@@ -316,7 +322,7 @@ fn validate_driver(driver: &Object, out: &mut Vec<FieldError>) {
         .iter()
         .filter_map(Value::as_str)
     {
-        checks::one_of(
+        validation::one_of(
             &at.child("volumeLifecycleModes"),
             mode,
             &["Persistent", "Ephemeral"],
@@ -334,7 +340,7 @@ fn validate_driver(driver: &Object, out: &mut Vec<FieldError>) {
         ));
     }
     if let Some(flag) = spec
-        .part("serviceAccountTokenInSecrets")
+        .field("serviceAccountTokenInSecrets")
         .as_bool()
         .filter(|_| spec.is_empty_at("tokenRequests"))
     {
@@ -350,13 +356,13 @@ fn validate_driver(driver: &Object, out: &mut Vec<FieldError>) {
 fn validate_node(node: &Object, out: &mut Vec<FieldError>) {
     let all = Path::field("spec.drivers");
     let mut names_seen = BTreeSet::new();
-    for (i, driver) in node.body.part("spec").list("drivers").iter().enumerate() {
+    for (i, driver) in node.body.field("spec").list("drivers").iter().enumerate() {
         let at = all.index(i);
         let name = driver.text("name");
-        checks::required(&at.child("name"), name, out);
+        validation::required(&at.child("name"), name, out);
         driver_name(&at.child("name"), name, out);
         let id = driver.text("nodeID");
-        checks::required(&at.child("nodeID"), id, out);
+        validation::required(&at.child("nodeID"), id, out);
         if id.len() > NODE_ID_MAX {
             out.push(FieldError::invalid(
                 at.child("nodeID"),
@@ -364,30 +370,30 @@ fn validate_node(node: &Object, out: &mut Vec<FieldError>) {
                 &format!("must be {NODE_ID_MAX} characters or less"),
             ));
         }
-        if let Some(count) = driver.part("allocatable").int("count") {
-            checks::not_negative(&at.child("allocatable").child("count"), count, out);
+        if let Some(count) = driver.field("allocatable").int("count") {
+            validation::not_negative(&at.child("allocatable").child("count"), count, out);
         }
         if !names_seen.insert(name) {
             out.push(FieldError::duplicate(at.child("name"), name));
         }
         let mut keys = BTreeSet::new();
         for key in driver.list("topologyKeys").iter().filter_map(Value::as_str) {
-            checks::required(&at, key, out);
+            validation::required(&at, key, out);
             if !keys.insert(key) {
                 out.push(FieldError::duplicate(at, key));
             }
-            checks::named(&at, key, names::qualified_name(key), out);
+            validation::named(&at, key, names::qualified_name(key), out);
         }
     }
 }
 
 /// A driver on a node stays as it is, but for how many volumes it can take.
 fn same_drivers(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    let drivers = |node: &Object| node.body.part("spec").list("drivers").to_vec();
+    let drivers = |node: &Object| node.body.field("spec").list("drivers").to_vec();
     let fixed = |driver: &Value| {
         (
             driver.text("nodeID").to_owned(),
-            driver.part("topologyKeys").clone(),
+            driver.field("topologyKeys").clone(),
         )
     };
     for before in drivers(old) {
@@ -395,27 +401,27 @@ fn same_drivers(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
             .iter()
             .filter(|now| now.text("name") == before.text("name") && fixed(now) != fixed(&before))
         {
-            let mut told = now.clone();
-            told.as_object_mut()
+            let mut shown = now.clone();
+            shown
+                .as_object_mut()
                 .map(|driver| driver.remove("allocatable"));
             out.push(FieldError::invalid(
                 "spec.drivers",
-                Internal::one("storage.CSINodeDriver", &told),
-                checks::IMMUTABLE,
+                Internal::one("storage.CSINodeDriver", &shown),
+                validation::IMMUTABLE,
             ));
         }
     }
 }
 
 fn validate_attachment(attachment: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), attachment.body.part("spec"));
-    checks::required(&at.child("attacher"), spec.text("attacher"), out);
+    let at = Path::field("spec");
+    let spec = attachment.body.field("spec");
+    validation::required(&at.child("attacher"), spec.text("attacher"), out);
     driver_name(&at.child("attacher"), spec.text("attacher"), out);
-    let source = spec.part("source");
-    let (inline, name) = (
-        source.get_set("inlineVolumeSpec"),
-        source.part("persistentVolumeName").as_str(),
-    );
+    let source = spec.field("source");
+    let inline = source.get_set("inlineVolumeSpec");
+    let name = source.field("persistentVolumeName").as_str();
     let exactly_one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     match (inline, name) {
         (None, None) => out.push(FieldError::required(at.child("source"), exactly_one)),
@@ -427,9 +433,9 @@ fn validate_attachment(attachment: &Object, out: &mut Vec<FieldError>) {
         _ => {}
     }
     let node = spec.text("nodeName");
-    checks::named(&at.child("nodeName"), node, names::dns_subdomain(node), out);
+    validation::named(&at.child("nodeName"), node, names::dns_subdomain(node), out);
     if let Some(name) = name {
-        checks::named(
+        validation::named(
             &Path::field("spec.source.persistentVolumeName"),
             name,
             names::dns_subdomain(name),
@@ -441,29 +447,24 @@ fn validate_attachment(attachment: &Object, out: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, refused, update};
+    use crate::kinds::test_support::{create, refused, update};
 
     #[test]
     fn class_is_fixed_but_for_growth() {
-        let (class, wrong) = create(
+        let (class, errors) = create(
             &STORAGE_CLASS,
             json!({"provisioner": "disk.example.com", "parameters": {"type": "ssd"}}),
         );
-        assert_eq!(
-            (
-                wrong.len(),
-                class.body.text("reclaimPolicy"),
-                class.body.text("volumeBindingMode")
-            ),
-            (0, "Delete", "Immediate")
-        );
-        let (_, wrong) = update(
+        assert_eq!(errors.len(), 0);
+        assert_eq!(class.body.text("reclaimPolicy"), "Delete");
+        assert_eq!(class.body.text("volumeBindingMode"), "Immediate");
+        let (_, errors) = update(
             &STORAGE_CLASS,
             &class,
             json!({"provisioner": "other.example.com", "parameters": {"type": "hdd"}, "reclaimPolicy": "Retain", "allowVolumeExpansion": true}),
         );
         assert_eq!(
-            wrong,
+            errors,
             [
                 r#"parameters: Invalid value: {"type":"hdd"}: field is immutable"#,
                 r#"provisioner: Invalid value: "other.example.com": field is immutable"#,
@@ -475,8 +476,8 @@ mod tests {
 
     #[test]
     fn driver_gets_its_defaults() {
-        let (driver, wrong) = create(&CSI_DRIVER, json!({"spec": {}}));
-        assert_eq!(wrong, [""; 0]);
+        let (driver, errors) = create(&CSI_DRIVER, json!({"spec": {}}));
+        assert_eq!(errors, [""; 0]);
         assert_eq!(
             driver.body["spec"],
             json!({"attachRequired": true, "podInfoOnMount": false, "volumeLifecycleModes": ["Persistent"], "storageCapacity": false, "fsGroupPolicy": "ReadWriteOnceWithFSType", "requiresRepublish": false, "seLinuxMount": false})
@@ -486,17 +487,15 @@ mod tests {
     #[test]
     fn attachment_names_one_volume_for_good() {
         let body = json!({"spec": {"attacher": "disk.example.com", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}}});
-        let (attachment, wrong) = create(&VOLUME_ATTACHMENT, body);
-        assert_eq!(
-            (wrong.len(), &attachment.body["status"]),
-            (0, &json!({"attached": false}))
-        );
-        let (_, wrong) = update(
+        let (attachment, errors) = create(&VOLUME_ATTACHMENT, body);
+        assert_eq!(errors.len(), 0);
+        assert_eq!(&attachment.body["status"], &json!({"attached": false}));
+        let (_, errors) = update(
             &VOLUME_ATTACHMENT,
             &attachment,
             json!({"spec": {"attacher": "disk.example.com", "nodeName": "n2", "source": {"persistentVolumeName": "pv1"}}}),
         );
-        assert_eq!(wrong.len(), 1);
+        assert_eq!(errors.len(), 1);
         refused(
             &VOLUME_ATTACHMENT,
             json!({"spec": {"attacher": "a.b", "nodeName": "n", "source": {}}}),

@@ -1,6 +1,7 @@
 //! What one kind does differently from all others.
-//! In: objects on their way into storage. Out: the same objects completed, or what is wrong with them.
-//! Holds: a strategy never reads storage or the clock; given the same objects it does the same.
+//! In: objects on their way into storage. Out: the same objects completed, or their errors.
+//! Guarantees: a strategy never reads storage or the clock; given the same objects it does the
+//! same.
 
 use super::Components;
 use crate::{
@@ -24,6 +25,32 @@ pub(crate) enum Generation {
     All,
 }
 
+/// What a POST to the collection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Creation {
+    /// Stores the object.
+    Store,
+    /// Answers a review; nothing is stored.
+    Review(Review),
+    /// Binds the pod that the body names: the old path of `pods/binding`.
+    Binding,
+}
+
+/// Where requests to the subresource `proxy` are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProxyTarget {
+    Node,
+    Pod,
+    Service,
+}
+
+/// The fields that writes to a subresource cannot own; the subresource is empty for the object
+/// itself.
+pub(crate) type ResetPaths = (&'static str, &'static [&'static [&'static str]]);
+
+/// The reset fields of kinds whose status writes leave metadata alone.
+pub(crate) const STATUS_RESETS_METADATA: &[ResetPaths] = &[("status", &[&["metadata"], &["spec"]])];
+
 /// What the answer to a completed DELETE holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeleteAnswer {
@@ -35,34 +62,38 @@ pub(crate) enum DeleteAnswer {
 
 /// The behaviour of a kind, as plain functions over objects.
 ///
-/// Create runs `default`, `prepare_create`, `validate`, `validate_create`. Update runs `default`, `prepare_update`, then `validate` on the new object and
-/// `validate_update` on both. A status write runs `default`, `prepare_status`, `validate_status`. `stamp` follows each prepare. Metadata is
-/// checked before, once for all kinds. Where a row is stored as another, `default` sees the object as served and all else as it is stored.
+/// Create runs `default`, `prepare_create`, `validate`, `validate_create`. Update runs `default`,
+/// `prepare_update`, then `validate` on the new object and `validate_update` on both. A status
+/// write runs `default`, `prepare_status`, `validate_status`. `stamp` follows each prepare.
+/// Metadata is checked before, once for all kinds. Where a row is stored as another, `default` sees
+/// the object as served and all else as it is stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Strategy {
     /// Fills in what the client left out. Runs on every decoded object, so it must be idempotent.
     pub(crate) default: fn(&mut Object),
-    /// Brings a new object into the shape it is stored in (drops the status, sets what the server owns).
+    /// Brings a new object into the shape it is stored in (drops the status, sets what the server
+    /// owns).
     pub(crate) prepare_create: fn(&mut Object),
     /// Takes from the old object what a plain update may not change (its status, first of all).
     pub(crate) prepare_update: fn(&mut Object, &Object),
     /// Takes from the old object what a status write may not change.
     pub(crate) prepare_status: fn(&mut Object, &Object),
-    /// Writes the server's time where the kind keeps it. Runs after every prepare, with the old object when there is one.
+    /// Writes the server's time where the kind keeps it. Runs after every prepare, with the old
+    /// object when there is one.
     pub(crate) stamp: fn(&mut Object, Option<&Object>, Time),
-    /// What a writer is booked with, where that is not the object as it stands.
-    pub(crate) booked: fn(&Object) -> Option<Object>,
-    /// What is wrong with the object as such.
+    /// What is recorded in managedFields for a writer, where that is not the object itself.
+    pub(crate) tracked: fn(&Object) -> Option<Object>,
+    /// The errors of the object as such.
     pub(crate) validate: fn(&Object, &mut Vec<FieldError>),
-    /// What is wrong with the object only because it is new; runs after `validate`.
+    /// The errors of the object only because it is new; runs after `validate`.
     pub(crate) validate_create: fn(&Object, &mut Vec<FieldError>),
-    /// What is wrong with the change from the second object to the first.
+    /// The errors of the change from the second object to the first.
     pub(crate) validate_update: fn(&Object, &Object, &mut Vec<FieldError>),
-    /// What is wrong with the new status (first object), compared with the old.
+    /// The errors of the new status (first object), compared with the old.
     pub(crate) validate_status: fn(&Object, &Object, &mut Vec<FieldError>),
     /// Warnings for the client that wrote the object.
     pub(crate) warnings: fn(&Object, Option<&Object>) -> Vec<String>,
-    /// What is wrong with a name of this kind; each string is the detail of an `Invalid value`.
+    /// The errors of a name of this kind; each string is the detail of an `Invalid value`.
     pub(crate) name: fn(&str) -> Vec<String>,
     /// When the generation grows.
     pub(crate) generation: Generation,
@@ -72,18 +103,30 @@ pub(crate) struct Strategy {
     pub(crate) create_on_update: bool,
     /// What DELETE answers.
     pub(crate) delete_answer: DeleteAnswer,
-    /// How long a deletion takes: the seconds asked for by the client and the object, or `None` for kinds that go at once.
+    /// How long a deletion takes: the seconds asked for by the client and the object, or `None` for
+    /// kinds that are removed immediately.
     pub(crate) grace_period: fn(&Object, Option<i64>) -> Option<i64>,
     /// Whether dependents are orphaned when the client does not say.
     pub(crate) orphans: bool,
-    /// Marks an object whose deletion begins (`true` when it changed) and tells whether it may go once nothing in its metadata holds it.
+    /// Marks an object whose deletion begins (`true` when it changed) and returns whether it may be
+    /// removed once nothing in its metadata blocks it.
     pub(crate) deletion: Deletion,
     /// What the server does right after a write, before it answers.
     pub(crate) effect: Effect,
-    /// Annotations that are fields in the real server and become annotations with the rest of the body: metadata shown alone does not have them.
+    /// Annotations that are fields in kube-apiserver and become annotations with the rest of the
+    /// body: metadata shown alone does not have them.
     pub(crate) field_annotations: &'static [&'static str],
-    /// The question a kind asks whose objects are answered and not stored.
-    pub(crate) review: Option<Review>,
+    /// What a POST to the collection does.
+    pub(crate) creation: Creation,
+    /// The warning about a DELETE without a propagation policy.
+    pub(crate) delete_warning: Option<&'static str>,
+    /// The fields that writes cannot own, where they differ from those of most kinds: the status
+    /// for writes to the object, the spec for writes to the status. Mirrors `GetResetFields`.
+    pub(crate) reset_fields: &'static [ResetPaths],
+    /// Whether objects of the kind cannot own others. Mirrors `BannedOwners`.
+    pub(crate) is_banned_owner: bool,
+    /// Where requests to the subresource `proxy` are sent.
+    pub(crate) proxy: Option<ProxyTarget>,
     /// Computes the objects of a kind that is not stored.
     pub(crate) computed: Option<fn(&Components) -> Vec<Object>>,
 }
@@ -133,7 +176,7 @@ impl Strategy {
         prepare_update: |_, _| {},
         prepare_status: keep_all_but_status,
         stamp: |_, _, _| {},
-        booked: |_| None,
+        tracked: |_| None,
         validate: |_, _| {},
         validate_create: |_, _| {},
         validate_update: |_, _, _| {},
@@ -149,19 +192,24 @@ impl Strategy {
         deletion: Deletion::PLAIN,
         effect: Effect::None,
         field_annotations: &[],
-        review: None,
+        creation: Creation::Store,
+        delete_warning: None,
+        reset_fields: &[],
+        is_banned_owner: false,
+        proxy: None,
         computed: None,
     };
 
-    /// A kind whose objects ask a question: they are answered and not stored.
-    pub(crate) const fn asking(review: Review) -> Self {
+    /// A kind of reviews: they are answered and not stored.
+    pub(crate) const fn reviewing(review: Review) -> Self {
         Self {
-            review: Some(review),
+            creation: Creation::Review(review),
             ..Self::PLAIN
         }
     }
 
-    /// A kind with `spec`, `status` and a generation: writes to the object leave the status alone, and the reverse.
+    /// A kind with `spec`, `status` and a generation: writes to the object leave the status alone,
+    /// and the reverse.
     pub(crate) const WITH_STATUS: Self = Self {
         prepare_create: drop_status,
         prepare_update: keep_status,
@@ -188,14 +236,10 @@ pub(crate) fn keep_all_but_status(new: &mut Object, old: &Object) {
     let status = new.body.remove("status");
     let managed_fields = std::mem::take(&mut new.meta.managed_fields);
     let resource_version = std::mem::take(&mut new.meta.resource_version);
-    let (labels, annotations) = (
-        std::mem::take(&mut new.meta.labels),
-        std::mem::take(&mut new.meta.annotations),
-    );
-    let (finalizers, owners) = (
-        std::mem::take(&mut new.meta.finalizers),
-        std::mem::take(&mut new.meta.owner_references),
-    );
+    let labels = std::mem::take(&mut new.meta.labels);
+    let annotations = std::mem::take(&mut new.meta.annotations);
+    let finalizers = std::mem::take(&mut new.meta.finalizers);
+    let owners = std::mem::take(&mut new.meta.owner_references);
     *new = Object {
         meta: crate::object::ObjectMeta {
             managed_fields,

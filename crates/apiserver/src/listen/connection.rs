@@ -1,7 +1,8 @@
 //! One peer, from handshake to close.
-//! In: an accepted TCP stream. Out: its requests, each with the peer's certificate and the connection as extensions.
-//! Holds: a connection ends by its peer, by idleness, by a stop, by unread responses or for lack of room; when idle or stopped,
-//! running requests may finish.
+//! In: an accepted TCP stream. Out: its requests, each with the peer's certificate and the
+//! connection as extensions.
+//! Guarantees: a connection ends by its peer, by idleness, by a stop, by unread responses or for
+//! lack of room; when idle or stopped, running requests may finish.
 
 use std::{future::pending, pin::pin, sync::Arc, time::Duration};
 
@@ -29,7 +30,8 @@ use super::{
 };
 use crate::auth::PeerCertificate;
 
-/// A connection's flow-control windows: one large object in flight per stream, several per connection.
+/// A connection's flow-control windows: one large object in flight per stream, several per
+/// connection.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
@@ -123,7 +125,8 @@ impl Connections {
     }
 
     async fn handshake(&self, mut stream: TcpStream) -> Result<TlsStream<TcpStream>, Ended> {
-        // A peer takes its turn only once it has said something, so that silent ones keep nobody waiting.
+        // A peer takes its turn only once it has said something, so that silent ones keep nobody
+        // waiting.
         let mut first = [0];
         stream.peek(&mut first).await?;
         if first[0].is_ascii_uppercase() {

@@ -182,7 +182,7 @@ impl CpuScheduler {
     }
 
     /// Runs a future as a part of a flow, which may change from poll to poll. The future belongs to
-    /// a task of its own: whatever wakes the task is a reason to poll it.
+    /// a task of its own: whatever notifies the waker of the task is a reason to poll it.
     pub(super) async fn run<'a, F: Future>(
         self: &Arc<Self>,
         flow: impl Fn() -> &'a CpuFlow,
@@ -212,7 +212,7 @@ impl CpuScheduler {
                 return output;
             }
             is_started = true;
-            woken().await;
+            notified().await;
         }
     }
 
@@ -358,11 +358,11 @@ async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
 
-/// Waits until the task is woken by what was polled before.
-async fn woken() {
-    let mut is_woken = false;
+/// Waits until the futures that were polled before notify the waker.
+async fn notified() {
+    let mut is_notified = false;
     poll_fn(|_| {
-        if std::mem::replace(&mut is_woken, true) {
+        if std::mem::replace(&mut is_notified, true) {
             Poll::Ready(())
         } else {
             Poll::Pending
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn future_is_polled_again_only_when_it_is_woken() {
+    async fn future_is_polled_again_only_when_its_waker_is_notified() {
         let scheduler = CpuScheduler::new(1);
         let flow = overused(&scheduler);
         let mut polls = 0;

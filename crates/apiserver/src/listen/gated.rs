@@ -1,8 +1,8 @@
 //! Futures of a connection's task that are seldom ready.
 //!
-//! A task polls everything it waits for whenever anything of it is woken, and each poll of a timer
-//! or of a cancellation token takes a lock, some of which all connections share. The task of a watch
-//! is woken for every event.
+//! A task polls all of its futures whenever one of them notifies the waker, and each poll of a
+//! timer or of a cancellation token takes a lock, some of which all connections share. The task of
+//! a watch is notified of every event.
 
 use std::{
     pin::Pin,
@@ -13,7 +13,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-/// A future that is polled only after it was woken itself.
+/// A future that is polled only after its own waker was notified.
 pub(super) struct Gated<F> {
     future: F,
     gate: Arc<Gate>,
@@ -22,18 +22,18 @@ pub(super) struct Gated<F> {
 }
 
 struct Gate {
-    is_woken: AtomicBool,
+    is_notified: AtomicBool,
     /// The task to which the future belongs.
     task: Mutex<Waker>,
 }
 
-/// Makes a future independent of what else wakes its task.
+/// Makes a future independent of other wakers of its task.
 pub(super) fn gated<F: Future + Unpin>(future: F) -> Gated<F> {
     Gated {
         future,
         gate: Arc::new(Gate {
-            // The first poll is not woken.
-            is_woken: AtomicBool::new(true),
+            // The first poll has no notification.
+            is_notified: AtomicBool::new(true),
             task: Mutex::new(Waker::noop().clone()),
         }),
         task: Waker::noop().clone(),
@@ -44,15 +44,15 @@ impl<F: Future + Unpin> Future for Gated<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // Set before the check: what wakes the gate after the check wakes this task.
+        // Set before the check: a notification of the gate after the check reaches this task.
         if !self.task.will_wake(cx.waker()) {
             self.task.clone_from(cx.waker());
             self.gate.lock_task().clone_from(cx.waker());
         }
-        if !self.gate.is_woken.load(Ordering::Acquire) {
+        if !self.gate.is_notified.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        self.gate.is_woken.store(false, Ordering::Release);
+        self.gate.is_notified.store(false, Ordering::Release);
         let waker = Waker::from(self.gate.clone());
         Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
     }
@@ -70,7 +70,7 @@ impl Wake for Gate {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.is_woken.store(true, Ordering::Release);
+        self.is_notified.store(true, Ordering::Release);
         self.lock_task().wake_by_ref();
     }
 }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn gated_future_is_not_polled_when_another_one_is_woken() {
+    async fn gated_future_is_not_polled_for_other_wakers() {
         let mut polls = 0;
         let mut counted = pin!(gated(poll_fn(|_| {
             polls += 1;

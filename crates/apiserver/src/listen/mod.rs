@@ -1,10 +1,13 @@
 //! The accept loop: from TCP connections to requests.
-//! In: a bound socket, a TLS configuration, a tower service. Out: the service's answers over HTTP/1.1 and HTTP/2.
-//! Holds: no peer can stop the loop, hold more than its share or wait for ever; every task ends before `serve` returns.
+//! In: a bound socket, a TLS configuration, a tower service. Out: the service's answers over
+//! HTTP/1.1 and HTTP/2.
+//! Guarantees: no peer can stop the loop, hold more than its share or wait for ever; every task
+//! ends before `serve` returns.
 
 mod connection; // one peer, from handshake to close
 mod cpu_fairness; // worker threads, shared between users
 mod gated; // futures that are seldom ready
+pub(crate) mod request_body; // request bodies within limits
 mod response_body; // responses on their way to a peer
 mod tracker; // the open connections, and what they hold
 mod unsent; // chunks that a peer has not read
@@ -57,12 +60,13 @@ impl<S> Serve for S where
 {
 }
 
-/// How much peers may take. The times are those of the real server where it has one.
+/// How much peers may take. The times are those of kube-apiserver where it has one.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
-    /// Open connections. For a further one, one that carries no request is closed; if there is none, it waits.
+    /// Open connections. For a further one, one that carries no request is closed; if there is
+    /// none, it waits.
     pub(crate) connections_max: usize,
-    /// TLS handshakes at once; further ones wait within their own time-out.
+    /// Concurrent TLS handshakes; further ones wait within their own time-out.
     pub(crate) handshakes_max: usize,
     /// From accept to the end of the handshake.
     pub(crate) handshake_timeout: Duration,
@@ -72,7 +76,7 @@ pub(crate) struct Limits {
     pub(crate) header_bytes_max: u32,
     /// Number of one request's headers over HTTP/1.1.
     pub(crate) headers_max: usize,
-    /// Requests at once on one HTTP/2 connection.
+    /// Concurrent requests on one HTTP/2 connection.
     pub(crate) streams_max: u32,
     /// How often an HTTP/2 peer is asked whether it is still there.
     pub(crate) ping_interval: Duration,
@@ -86,7 +90,8 @@ pub(crate) struct Limits {
     pub(crate) write_timeout: Duration,
     /// Unread bytes of all responses on one connection; further ones wait.
     pub(crate) connection_unsent_bytes_max: usize,
-    /// Unread bytes of all responses; beyond it, the connections of the user who holds most are closed.
+    /// Unread bytes of all responses; beyond it, the connections of the user who holds most are
+    /// closed.
     pub(crate) unsent_bytes_max: usize,
     /// How long requests may go on after a stop, or a connection after it was asked to end.
     pub(crate) drain_timeout: Duration,
@@ -155,7 +160,8 @@ impl Listener {
         self.tcp.local_addr()
     }
 
-    /// Serves until `stop`, then lets running requests end within the drain time-out and cuts the rest.
+    /// Serves until `stop`, then lets running requests end within the drain time-out and cuts the
+    /// rest.
     pub(crate) async fn serve<S: Serve>(self, service: S, stop: CancellationToken) {
         let Self {
             tcp,
@@ -220,7 +226,8 @@ async fn place(places: &Arc<Semaphore>, tracker: &ConnectionTracker) -> OwnedSem
     }
 }
 
-/// The next connection. Errors of one peer are passed over; when the system is out of sockets, it waits and tries again.
+/// The next connection. Errors of one peer are passed over; when the system is out of sockets, it
+/// waits and tries again.
 async fn accept(tcp: &TcpListener) -> (TcpStream, SocketAddr) {
     let mut backoff = BACKOFF_FIRST;
     loop {

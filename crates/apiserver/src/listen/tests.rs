@@ -31,7 +31,7 @@ struct Served {
     task: JoinHandle<()>,
     /// Lets the answer to `/slow` end.
     release: Arc<Notify>,
-    /// Told when a request to `/slow` came in.
+    /// Notified when a request to `/slow` came in.
     began: Arc<Notify>,
     tracker: Arc<ConnectionTracker>,
 }
@@ -50,14 +50,14 @@ async fn served(limits: Limits) -> Served {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), tls, limits)
         .await
         .expect("a free port");
-    let (release, began, stop) = (
-        Arc::new(Notify::new()),
-        Arc::new(Notify::new()),
-        CancellationToken::new(),
-    );
-    let (released, begun) = (release.clone(), began.clone());
+    let release = Arc::new(Notify::new());
+    let began = Arc::new(Notify::new());
+    let stop = CancellationToken::new();
+    let released = release.clone();
+    let begun = began.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (released, begun) = (released.clone(), begun.clone());
+        let released = released.clone();
+        let begun = begun.clone();
         async move {
             if request.uri().path() == "/slow" {
                 begun.notify_one();
@@ -199,7 +199,8 @@ async fn client_certificate_reaches_the_service() {
 
 #[tokio::test]
 async fn strangers_are_refused_on_either_side() {
-    let (served, other) = (served(Limits::default()).await, certificates());
+    let served = served(Limits::default()).await;
+    let other = certificates();
     assert!(
         served
             .get(client(&other.ca_pem, "h2", None), "/")
@@ -220,7 +221,7 @@ async fn strangers_are_refused_on_either_side() {
 }
 
 #[tokio::test]
-async fn plain_http_is_told_so() {
+async fn plain_http_gets_an_error() {
     let served = served(Limits::default()).await;
     let mut plain = TcpStream::connect(served.address).await.expect("accepted");
     plain

@@ -62,8 +62,8 @@ pub(crate) struct TrackedConnection {
     tracker: Arc<ConnectionTracker>,
     /// The user of the last authenticated request; `None` before the first.
     flow: Mutex<Option<Flow>>,
-    /// The flow of the first authenticated user: the requests of a connection cannot be told apart
-    /// while they are received and sent.
+    /// The flow of the first authenticated user: the requests of a connection cannot be
+    /// distinguished while they are received and sent.
     cpu_flow: OnceLock<Arc<CpuFlow>>,
     /// How many requests there were.
     requests: AtomicUsize,

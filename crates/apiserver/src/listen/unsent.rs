@@ -44,7 +44,7 @@ pub(super) struct Unsent {
     chunks: [AtomicUsize; CONNECTION_CHECKS + 1],
     /// When the body ends by itself.
     ends: Option<Instant>,
-    /// Woken when a chunk is sent.
+    /// Notified when a chunk is sent.
     sent: AtomicWaker,
 }
 

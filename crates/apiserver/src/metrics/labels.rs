@@ -1,5 +1,6 @@
 //! Requests as labels: which series a request belongs to.
-//! Holds: a label is the name of a served resource or one of a few constants, whatever the client wrote.
+//! Guarantees: a label is the name of a served resource or one of a few constants, whatever the
+//! client wrote.
 
 use std::{
     hash::{Hash, Hasher},
@@ -10,8 +11,7 @@ use http::{Method, header};
 use prometheus_client::encoding::{EncodeLabel as _, EncodeLabelSet, LabelSetEncoder};
 
 use crate::{
-    connect,
-    http::{query::Query, route::ResourcePath},
+    http::{query::Query, request_info::CONNECT_SUBRESOURCES, route::ResourcePath},
     registry::Resource,
 };
 
@@ -60,7 +60,7 @@ impl Asked<'_> {
                 .is_some_and(|t| t == "application/apply-patch+yaml")
         };
         match self.head.method.as_str() {
-            _ if connect::SUBRESOURCES.contains(&self.subresource) => "CONNECT",
+            _ if CONNECT_SUBRESOURCES.contains(&self.subresource) => "CONNECT",
             "GET" if watches => "WATCH",
             "GET" | "HEAD" if scope == "resource" => "GET",
             "GET" | "HEAD" => "LIST",

@@ -1,7 +1,8 @@
-//! Metrics: what `/metrics` tells, under the names and labels of kube-apiserver 1.36.
-//! In: every request to a resource, from its start to its end; at a scrape, the state of the server. Out: the text of a scrape.
-//! Holds: labels are names of served resources, of FlowSchemas and of priority levels, and a few constants, never what a
-//! client wrote; the number of series is bounded.
+//! Metrics: what `/metrics` exposes, under the names and labels of kube-apiserver 1.36.
+//! In: every request to a resource, from its start to its end; at a scrape, the state of the
+//! server. Out: the text of a scrape.
+//! Guarantees: labels are names of served resources, of FlowSchemas and of priority levels, and a
+//! few constants, never what a client wrote; the number of series is bounded.
 
 mod labels; // which series a request belongs to
 mod process; // what the system says of this process

@@ -1,4 +1,4 @@
-//! What the system says of this process, under the names that all Prometheus libraries use. Only Linux tells.
+//! Metrics of the process, under the names that all Prometheus libraries use. Linux only.
 
 use std::{fs, sync::atomic::AtomicU64};
 
@@ -10,7 +10,7 @@ use prometheus_client::{
 /// How many ticks of process times make a second: part of Linux' interface to programs.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Facts about a process; what the system does not tell is left out.
+/// Facts about a process; what the system does not report is left out.
 #[derive(Debug, Default, PartialEq)]
 struct Facts {
     cpu_seconds: Option<f64>,
@@ -40,7 +40,8 @@ pub(super) fn process() -> Registry {
 impl Facts {
     /// Reads `/proc/self/stat`, `/proc/self/status` and `/proc/stat`.
     fn read(own: &str, status: &str, system: &str) -> Self {
-        // The name of the program may hold anything, so fields are counted from behind it: the first is the third.
+        // The name of the program may hold anything, so fields are counted from behind it: the
+        // first is the third.
         let fields: Vec<&str> = own
             .rsplit_once(')')
             .map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect());

@@ -1,6 +1,7 @@
 //! Requests to resources, counted and timed.
 //! In: the start of a request, and its answer. Out: counters and histograms.
-//! Holds: recording allocates nothing for a series that exists; a watch counts as under way until its body is dropped.
+//! Guarantees: recording allocates nothing for a series that exists; a watch counts as under way
+//! until its body is dropped.
 
 use std::{
     hash::Hash,
@@ -27,8 +28,8 @@ use tokio::time::Instant;
 use super::labels::{Asked, Labels, OfResource};
 use crate::{error::ApiError, http::body::Body};
 
-/// How many series of requests are kept. Requests that would need more are not counted; a cluster with a thousand custom resources stays
-/// below it.
+/// How many series of requests are kept. Requests that would need more are not counted; a cluster
+/// with a thousand custom resources stays below it.
 const SERIES_MAX: usize = 50_000;
 
 /// The bounds of durations, in seconds.
@@ -51,7 +52,8 @@ pub(crate) struct Metrics {
     sizes: Histograms,
     long_running: Family<Labels, Gauge>,
     watch_events: Family<OfResource, Counter>,
-    /// How many series there are in all of these; at most [`SERIES_MAX`], a few more when many come at once.
+    /// How many series there are in all of these; at most [`SERIES_MAX`], a few more when many are
+    /// created concurrently.
     series: AtomicUsize,
 }
 
@@ -364,7 +366,9 @@ mod tests {
         let resource = Catalog::default()
             .find(&path.group, &path.version, &path.resource)
             .expect("it is served");
-        let subresource = resource.part(&path.subresource).map_or("", |p| p.name);
+        let subresource = resource
+            .subresource(&path.subresource)
+            .map_or("", |p| p.name);
         let query = Query::parse(head.uri.query().unwrap_or_default()).expect("a good query");
         metrics.begin(&Asked {
             resource: &resource,

@@ -1,22 +1,23 @@
-//! The text of a scrape: OpenMetrics for those who ask for it, otherwise the older format that every parser reads.
+//! The text of a scrape: OpenMetrics for those who ask for it, otherwise the older format that
+//! every parser reads.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 
-use super::{process::process, state::state};
+use super::{Metrics, process::process, state::state};
 use crate::{
-    http::{answer::text_response, body::Body, negotiate},
-    service::Server,
+    api::Api,
+    http::{body::Body, negotiate, response::text_response},
 };
 
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 const OPEN_METRICS: &str =
     "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores";
 
-/// Everything there is to tell, in the format that suits `accept`.
-pub(crate) fn scrape(server: &Server, accept: &str) -> Response<Body> {
+/// All metrics, in the format that suits `accept`.
+pub(crate) fn scrape(api: &Api, metrics: &Metrics, accept: &str) -> Response<Body> {
     let mut text = String::new();
-    for registry in [&server.site.metrics.registry, &state(server), &process()] {
+    for registry in [&metrics.registry, &state(api), &process()] {
         encode_registry(&mut text, registry).expect("writing to memory does not fail");
     }
     encode_eof(&mut text).expect("writing to memory does not fail");
@@ -35,7 +36,8 @@ pub(crate) fn scrape(server: &Server, accept: &str) -> Response<Body> {
     response
 }
 
-/// The older format: the head of a counter has the name that its samples have, and there is no end mark.
+/// The older format: the head of a counter has the name that its samples have, and there is no end
+/// mark.
 fn classic(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
     let mut lines = open_metrics.lines().peekable();
@@ -62,11 +64,9 @@ fn classic(open_metrics: &str) -> String {
 /// A `HELP` or `TYPE` line for the name with its suffix.
 fn renamed(head: &str, suffix: &str, kind: &str) -> String {
     let mut words = head.splitn(3, ' ');
-    let (word, name, rest) = (
-        words.next().unwrap_or_default(),
-        words.next().unwrap_or_default(),
-        words.next().unwrap_or_default(),
-    );
+    let word = words.next().unwrap_or_default();
+    let name = words.next().unwrap_or_default();
+    let rest = words.next().unwrap_or_default();
     let rest = if word == "TYPE" { kind } else { rest };
     format!("# {word} {name}{suffix} {rest}")
 }

@@ -1,4 +1,4 @@
-//! What is stored and under way, looked up when somebody scrapes.
+//! What is stored and under way, collected at each scrape.
 
 use std::collections::HashSet;
 
@@ -7,35 +7,35 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{flow_control::FlowControlCollector, pages::version, service::Server};
+use crate::{api::Api, flow_control::FlowControlCollector, version};
 
 type Labels = Vec<(&'static str, String)>;
 type Gauges = Family<Labels, Gauge>;
 
 /// The state of a server at this moment.
-pub(super) fn state(server: &Server) -> Registry {
+pub(super) fn state(api: &Api) -> Registry {
     let mut registry = Registry::default();
-    storage(server, &mut registry);
-    under_way(server, &mut registry);
-    let flow_control = FlowControlCollector(server.api.flow_control.clone());
+    storage(api, &mut registry);
+    under_way(api, &mut registry);
+    let flow_control = FlowControlCollector(api.flow_control.clone());
     registry.register_collector(Box::new(flow_control));
     build(&mut registry);
     registry
 }
 
-fn storage(server: &Server, registry: &mut Registry) {
-    let (old, objects, sizes, total) = (
-        Gauges::default(),
-        Gauges::default(),
-        Gauges::default(),
-        Gauges::default(),
-    );
-    let catalog = server.api.registry.catalog();
-    let served: HashSet<&str> = catalog.resources().map(|r| &*r.shelf).collect();
+fn storage(api: &Api, registry: &mut Registry) {
+    let old = Gauges::default();
+    let objects = Gauges::default();
+    let sizes = Gauges::default();
+    let total = Gauges::default();
+    let catalog = api.registry.catalog();
+    let served: HashSet<&str> = catalog.resources().map(|r| &*r.collection).collect();
     let mut bytes_total = 0;
-    for (shelf, count, bytes) in server.api.store.sizes() {
+    for (collection, count, bytes) in api.store.sizes() {
         bytes_total += bytes;
-        let Some((group, plural)) = served.get(&*shelf).and_then(|shelf| shelf.split_once('/'))
+        let Some((group, plural)) = served
+            .get(&*collection)
+            .and_then(|collection| collection.split_once('/'))
         else {
             continue;
         };
@@ -71,9 +71,11 @@ fn storage(server: &Server, registry: &mut Registry) {
     );
 }
 
-fn under_way(server: &Server, registry: &mut Registry) {
-    let (running, waiting) = (Gauges::default(), Gauges::default());
-    for (kind, load) in server.load() {
+fn under_way(api: &Api, registry: &mut Registry) {
+    let running = Gauges::default();
+    let waiting = Gauges::default();
+    let (read_only, mutating) = api.flow_control.load();
+    for (kind, load) in [("readOnly", read_only), ("mutating", mutating)] {
         let labels = vec![("request_kind", kind.to_owned())];
         running.get_or_create(&labels).set(signed(load.running));
         waiting.get_or_create(&labels).set(signed(load.waiting));

@@ -1,6 +1,7 @@
 //! Objects as bytes: made once per version of an object, then shared by every get, list and watch.
-//! Holds: the type head comes first and `metadata.resourceVersion` right behind it, so that a list item is a slice of the bytes and a new
-//! revision is a splice. The protobuf form is made when the first client wants it.
+//! Guarantees: the type head comes first and `metadata.resourceVersion` right behind it, so that a
+//! list item is a slice of the bytes and a new revision is a splice. The protobuf form is made when
+//! the first client wants it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -29,7 +30,7 @@ pub(crate) struct Encoded {
     revision_at: u32,
     /// How many digits there are.
     revision_len: u32,
-    /// The same object as a protobuf message, once somebody asked for it.
+    /// The same object as a protobuf message, once a client asked for it.
     message: Arc<OnceLock<Bytes>>,
 }
 
@@ -130,10 +131,8 @@ impl Encoded {
     /// The same object with another revision.
     pub(crate) fn with_revision(&self, revision: u64) -> Self {
         let digits = revision.to_string();
-        let (start, end) = (
-            self.revision_at as usize,
-            (self.revision_at + self.revision_len) as usize,
-        );
+        let start = self.revision_at as usize;
+        let end = (self.revision_at + self.revision_len) as usize;
         let mut bytes = Vec::with_capacity(self.bytes.len() + digits.len());
         bytes.extend_from_slice(&self.bytes[..start]);
         bytes.extend_from_slice(digits.as_bytes());
@@ -149,17 +148,16 @@ impl Encoded {
     /// The object read back.
     pub(crate) fn decode(&self) -> Object {
         let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
-        // What is stored is as deep as bodies may be, which is deeper than this reader goes by itself.
+        // What is stored is as deep as bodies may be, which is deeper than this reader goes by
+        // itself.
         reader.disable_recursion_limit();
         Object::deserialize(&mut reader).expect("stored bytes were written from an object")
     }
 
     /// What differs when the revision is left out: whether two encodings hold the same object.
     pub(crate) fn holds(&self, draft: &Draft) -> bool {
-        let (start, end) = (
-            self.revision_at as usize,
-            (self.revision_at + self.revision_len) as usize,
-        );
+        let start = self.revision_at as usize;
+        let end = (self.revision_at + self.revision_len) as usize;
         self.bytes[..start] == draft.text[..draft.revision_at as usize]
             && self.bytes[end..] == draft.text[draft.revision_at as usize..]
     }
@@ -181,7 +179,8 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
-        let (mut api_version, mut kind) = (String::new(), String::new());
+        let mut api_version = String::new();
+        let mut kind = String::new();
         let mut meta = ObjectMeta::default();
         let mut body = Map::<String, Value>::new();
         while let Some(key) = map.next_key::<String>()? {

@@ -1,12 +1,12 @@
 //! `metadata` of every object, typed.
-//! Holds: what is empty is not written, as in Kubernetes.
+//! Guarantees: what is empty is not written, as in Kubernetes.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::Time;
+use super::{ManagedFieldsEntry, Time};
 
 /// The metadata every object has. Field order is the order in which Kubernetes prints it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,9 +65,30 @@ pub(crate) struct ObjectMeta {
     pub(crate) owner_references: Vec<OwnerReference>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub(crate) finalizers: Vec<String>,
-    /// Who owns which field; only `ownership` looks into the entries.
+    /// Which manager set which field.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
-    pub(crate) managed_fields: Vec<Value>,
+    pub(crate) managed_fields: Vec<ManagedFieldsEntry>,
+}
+
+impl ObjectMeta {
+    /// The metadata as JSON.
+    pub(crate) fn to_value(&self) -> Value {
+        let rest = Self {
+            managed_fields: Vec::new(),
+            ..self.clone()
+        };
+        let mut map: Map<String, Value> =
+            match serde_json::to_value(rest).expect("metadata has string keys only") {
+                Value::Object(map) => map,
+                _ => Map::new(),
+            };
+        if !self.managed_fields.is_empty() {
+            let entries = self.managed_fields.iter();
+            let entries = entries.map(ManagedFieldsEntry::to_value).collect();
+            map.insert("managedFields".to_owned(), Value::Array(entries));
+        }
+        Value::Object(map)
+    }
 }
 
 /// An object that this one belongs to.
@@ -97,7 +118,7 @@ fn is_zero(n: &i64) -> bool {
 }
 
 /// JSON `null` means absent in Kubernetes.
-fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     d: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(d)?.unwrap_or_default())

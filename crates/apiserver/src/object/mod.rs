@@ -1,12 +1,16 @@
 //! An API object: typed metadata, opaque body.
 //! In: decoded bodies. Out: the bytes that get, list and watch share.
-//! Holds: metadata is read and written only through [`ObjectMeta`]; the body is never looked into here.
+//! Guarantees: metadata is read and written only through [`ObjectMeta`]; the body is never looked
+//! into here.
 
+mod build; // objects that the server itself creates
 mod encode;
+mod managed_fields;
 mod meta;
 mod time;
 
 pub(crate) use encode::{Draft, Encoded};
+pub(crate) use managed_fields::{FieldsV1, ManagedFieldsEntry};
 pub(crate) use meta::{ObjectMeta, OwnerReference};
 pub(crate) use time::{Clock, Time};
 
@@ -52,10 +56,16 @@ impl Object {
         let mut map = self.body.clone();
         map.insert("apiVersion".into(), Value::String(self.api_version.clone()));
         map.insert("kind".into(), Value::String(self.kind.clone()));
-        map.insert(
-            "metadata".into(),
-            serde_json::to_value(&self.meta).expect("metadata has string keys only"),
-        );
+        map.insert("metadata".into(), self.meta.to_value());
+        Value::Object(map)
+    }
+
+    /// The whole object as JSON; the body is moved.
+    pub(crate) fn into_value(self) -> Value {
+        let mut map = self.body;
+        map.insert("metadata".into(), self.meta.to_value());
+        map.insert("apiVersion".into(), Value::String(self.api_version));
+        map.insert("kind".into(), Value::String(self.kind));
         Value::Object(map)
     }
 

@@ -1,5 +1,5 @@
 //! Time as objects carry it, and the one clock that makes it.
-//! Holds: the clock follows `tokio::time`, so a paused runtime pauses the server's time too.
+//! Guarantees: the clock follows `tokio::time`, so a paused runtime pauses the server's time too.
 
 use std::fmt;
 

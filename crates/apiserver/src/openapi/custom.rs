@@ -1,5 +1,6 @@
 //! The schemas of custom resources, as their definitions publish them.
-//! Holds: version 2 cannot say all that a schema may; what old clients would take wrong is left out there.
+//! Guarantees: version 2 cannot say all that a schema may; what old clients would take wrong is
+//! left out there.
 
 use serde_json::{Map, Value, json};
 
@@ -17,10 +18,8 @@ const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 
 /// Adds the schema of a custom resource and of its list. Returns references to both.
 pub(super) fn add(schemas: &mut Schemas, resource: &Resource) -> (Value, Value) {
-    let (metadata, list_metadata) = (
-        schemas.of_field("Pod", "metadata"),
-        schemas.of_field("PodList", "metadata"),
-    );
+    let list_metadata = schemas.of_field("PodList", "metadata");
+    let metadata = schemas.of_field("Pod", "metadata");
     let [name, list_name] = names(resource);
     let writer = Writer {
         form: schemas.form,
@@ -32,7 +31,8 @@ pub(super) fn add(schemas: &mut Schemas, resource: &Resource) -> (Value, Value) 
     (object, list)
 }
 
-/// The names of the schemas of a custom resource and of its list: `com.example.v1.Knob` for a `Knob` of `example.com/v1`.
+/// The names of the schemas of a custom resource and of its list: `com.example.v1.Knob` for a
+/// `Knob` of `example.com/v1`.
 pub(super) fn names(resource: &Resource) -> [String; 2] {
     let reversed: Vec<&str> = resource.group.rsplit('.').collect();
     let prefix = format!("{}.{}", reversed.join("."), resource.version);
@@ -123,7 +123,7 @@ impl Writer {
         }
     }
 
-    /// Turns a schema and all below it into what the form can tell of it.
+    /// Turns a schema and all below it into what the OpenAPI version can express of it.
     fn publish(&self, schema: &mut Map<String, Value>) {
         match self.form {
             Form::V2 => reduce(schema),
@@ -167,7 +167,8 @@ fn unfold(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Leaves out what version 2 has no word for, and what makes old clients refuse objects that the server takes.
+/// Leaves out what version 2 has no word for, and what makes old clients refuse objects that the
+/// server takes.
 fn reduce(schema: &mut Map<String, Value>) {
     let nullable = |schema: Option<&Value>| schema.is_some_and(|schema| schema["nullable"] == true);
     let nullable_fields: Vec<String> = schema
@@ -193,10 +194,8 @@ fn reduce(schema: &mut Map<String, Value>) {
     for key in ["allOf", "anyOf", "default", "not", "oneOf"] {
         schema.remove(key);
     }
-    let (open, null) = (
-        is_true(schema, PRESERVE),
-        schema.remove("nullable") == Some(Value::Bool(true)),
-    );
+    let open = is_true(schema, PRESERVE);
+    let null = schema.remove("nullable") == Some(Value::Bool(true));
     if open || null {
         schema.remove("items");
         schema.remove("properties");
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn version_3_tells_all_and_more() {
+    fn version_3_has_all_extensions() {
         let text = json!({"type": "string"});
         for (source, wanted) in [
             (

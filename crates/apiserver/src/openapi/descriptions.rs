@@ -138,7 +138,7 @@ mod tests {
             "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent.",
             "io.k8s.apimachinery.pkg.version.Info.",
         ];
-        let rows = crate::kinds::ROWS.iter();
+        let rows = crate::registry::ROWS.iter();
         let mut left: Vec<Published> = rows
             .filter_map(|row| Published::of_kind(row.group, row.version, row.kind))
             .collect();

@@ -4,22 +4,22 @@ use serde_json::{Value, json};
 
 use super::{
     custom,
+    endpoints::Endpoint,
     entries::{Encoding, Entries},
     form::Form,
-    pages::Page,
     paths::{Names, Paths, References},
     schemas::Schemas,
 };
 use crate::{
     discovery::Version,
-    pages::version::{MAJOR, MINOR},
-    registry::{Part, Resource},
+    registry::{Resource, Subresource},
+    version::{MAJOR, MINOR},
 };
 
 /// The document of a group's version, which is served below `root`: `apis/apps/v1`.
 pub(super) fn of_version(root: &str, group: &str, version: &Version) -> Vec<u8> {
     let names = Names::of(group, &version.name);
-    let custom = version.resources.iter().all(|r| r.items_name_kind());
+    let custom = version.resources.iter().all(|r| r.is_custom());
     let mut schemas = if custom {
         Schemas::new(Form::V3, Encoding::Json)
     } else {
@@ -27,7 +27,7 @@ pub(super) fn of_version(root: &str, group: &str, version: &Version) -> Vec<u8> 
     };
     let mut paths = Entries::paths(Encoding::Json);
     if !custom {
-        Page::of_version(root, &names).add(&mut schemas, &mut paths);
+        Endpoint::of_version(root, &names).add(&mut schemas, &mut paths);
     }
     for resource in &version.resources {
         add_resource(&mut schemas, &names, resource, &mut paths);
@@ -44,10 +44,10 @@ pub(super) fn of_version(root: &str, group: &str, version: &Version) -> Vec<u8> 
 }
 
 /// The document of one page.
-pub(super) fn of_page(page: &Page) -> Vec<u8> {
+pub(super) fn of_endpoint(endpoint: &Endpoint) -> Vec<u8> {
     let mut schemas = Schemas::within("", "v1");
     let mut paths = Entries::paths(Encoding::Json);
-    page.add(&mut schemas, &mut paths);
+    endpoint.add(&mut schemas, &mut paths);
     Head::default().write(&paths, &schemas.finish())
 }
 
@@ -83,7 +83,8 @@ impl Default for Head {
 
 impl Head {
     fn write(&self, paths: &Entries, schemas: &Entries) -> Vec<u8> {
-        let (paths, schemas) = (paths.joined(), schemas.joined());
+        let paths = paths.joined();
+        let schemas = schemas.joined();
         let schemas = if schemas.is_empty() {
             schemas
         } else {
@@ -96,7 +97,7 @@ impl Head {
             .unwrap_or_default();
         let components: Vec<&[u8]> = [schemas.as_slice(), security.as_bytes()]
             .into_iter()
-            .filter(|part| !part.is_empty())
+            .filter(|subresource| !subresource.is_empty())
             .collect();
         let head = format!(
             "{{\"openapi\":\"3.0.0\",\"info\":{},\"paths\":{{",
@@ -138,7 +139,7 @@ fn references(schemas: &mut Schemas, resource: &Resource) -> References {
         list_kind,
         ..
     } = resource;
-    let (object, list) = if resource.items_name_kind() {
+    let (object, list) = if resource.is_custom() {
         custom::add(schemas, resource)
     } else {
         let object = schemas
@@ -153,9 +154,9 @@ fn references(schemas: &mut Schemas, resource: &Resource) -> References {
     let can = |verb: &str| resource.verbs.contains(&verb);
     let patched = can("patch")
         || resource
-            .parts
+            .subresources
             .iter()
-            .any(|part| part.verbs.contains(&"patch"));
+            .any(|subresource| subresource.verbs.contains(&"patch"));
     let mut of_meta = |needed: bool, kind: &str| {
         if needed {
             schemas.of_meta(kind)
@@ -166,36 +167,38 @@ fn references(schemas: &mut Schemas, resource: &Resource) -> References {
     References {
         status: of_meta(can("delete"), "Status"),
         delete_options: of_meta(can("delete"), "DeleteOptions"),
-        watch_event: of_meta(can("watch") && !resource.items_name_kind(), "WatchEvent"),
+        watch_event: of_meta(can("watch") && !resource.is_custom(), "WatchEvent"),
         patch: if patched {
             schemas.of_patch()
         } else {
             json!({})
         },
-        parts: resource
-            .parts
+        subresources: resource
+            .subresources
             .iter()
-            .map(|part| of_part(schemas, resource, part, &object))
+            .map(|subresource| of_subresource(schemas, resource, subresource, &object))
             .collect(),
         object,
         list,
     }
 }
 
-/// The schema of what a part holds; a log and what leads into containers hold no object.
-fn of_part(
+/// The schema of a subresource; `log` and the connect subresources have no object.
+fn of_subresource(
     schemas: &mut Schemas,
     resource: &Resource,
-    part: &Part,
+    subresource: &Subresource,
     object: &Value,
 ) -> Option<Value> {
-    match part.name {
+    match subresource.name {
         "log" => None,
-        _ if part.kind == resource.kind && part.version.is_empty() => Some(object.clone()),
-        _ if part.version.is_empty() => {
-            schemas.of_kind(&resource.group, &resource.version, &part.kind)
+        _ if subresource.kind == resource.kind && subresource.version.is_empty() => {
+            Some(object.clone())
         }
-        _ => schemas.of_kind(part.group, part.version, &part.kind),
+        _ if subresource.version.is_empty() => {
+            schemas.of_kind(&resource.group, &resource.version, &subresource.kind)
+        }
+        _ => schemas.of_kind(subresource.group, subresource.version, &subresource.kind),
     }
 }
 
@@ -283,9 +286,10 @@ mod tests {
             ),
         ] {
             let operation = at(path, method);
+            assert_eq!(&operation["operationId"], &Value::from(id), "{path}");
             assert_eq!(
-                (&operation["operationId"], &operation["x-kubernetes-action"]),
-                (&Value::from(id), &Value::from(action)),
+                &operation["x-kubernetes-action"],
+                &Value::from(action),
                 "{path}"
             );
         }
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_are_no_objects_are_text() {
+    fn subresources_without_objects_are_text() {
         let core = document("", "api/v1");
         let pod = "/api/v1/namespaces/{namespace}/pods/{name}";
         for (path, method, id) in [

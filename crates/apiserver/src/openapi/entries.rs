@@ -1,5 +1,5 @@
 //! The paths and schemas of a document, each written as soon as it is known.
-//! Holds: no document is ever held as a tree, which would be ten times its size.
+//! Guarantees: no document is ever held as a tree, which would be ten times its size.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,8 @@ impl Entries {
         self
     }
 
-    /// All of them, without what stands around them: members of a JSON object, or fields of a message.
+    /// All of them, without what stands around them: members of a JSON object, or fields of a
+    /// message.
     pub(super) fn joined(&self) -> Vec<u8> {
         let all: Vec<&[u8]> = self.written.values().map(Vec::as_slice).collect();
         self.encoding.joined(&all)

@@ -1,5 +1,5 @@
 //! The two versions of OpenAPI that clients read.
-//! Holds: what differs between them is asked here; everything else is said once for both.
+//! Guarantees: what differs between them is asked here; everything else is said once for both.
 
 use serde_json::{Map, Value, json};
 
@@ -21,12 +21,13 @@ impl Form {
         }
     }
 
-    /// Whether schemas tell defaults.
+    /// Whether schemas have defaults.
     pub(super) fn has_defaults(self) -> bool {
         self == Self::V3
     }
 
-    /// A schema that may stand beside others: in version 3 a reference has nothing beside it, so one that has is wrapped.
+    /// A schema that may stand beside others: in version 3 a reference has nothing beside it, so
+    /// one that has is wrapped.
     pub(super) fn whole(self, mut schema: Map<String, Value>) -> Value {
         if self == Self::V3
             && schema.len() > 1

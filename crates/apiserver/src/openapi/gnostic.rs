@@ -1,6 +1,9 @@
-//! Version 2 in protobuf, by the messages of `openapi.v2` that gnostic defines and kubectl up to 1.28 reads.
-//! In: parts of a document as JSON. Out: the same as fields of the message that holds them, to be put behind one another.
-//! Holds: everything that version 2 has a field for is there; extensions and values travel as YAML, of which JSON is a form.
+//! Version 2 in protobuf, by the messages of `openapi.v2` that gnostic defines and kubectl up to
+//! 1.28 reads.
+//! In: parts of a document as JSON. Out: the same as fields of the message that holds them, to be
+//! put behind one another.
+//! Guarantees: everything that version 2 has a field for is there; extensions and values travel as
+//! YAML, of which JSON is a form.
 
 use serde_json::Value;
 

@@ -1,32 +1,34 @@
 //! OpenAPI: what requests and objects look like, in documents that tools read.
-//! In: the catalog, the table of types, the schemas of custom resources. Out: `/openapi/v3`, a document per group and version, `/openapi/v2`.
-//! Holds: nothing is made before it is asked for; what is about built-in kinds is made once per process, the rest again only when its
-//! definitions change, so memory is bounded by what is served.
+//! In: the catalog, the table of types, the schemas of custom resources. Out: `/openapi/v3`, a
+//! document per group and version, `/openapi/v2`.
+//! Guarantees: nothing is made before it is asked for; what is about built-in kinds is made once
+//! per process, the rest again only when its definitions change, so memory is bounded by what is
+//! served.
 
 mod answer; // from a request to a document
 mod custom; // schemas of custom resources
 mod descriptions; // of types and fields
 mod document; // the documents of version 3
+mod endpoints; // paths that lead to no resource
 mod entries; // paths and schemas, each written
 mod form; // what differs between the versions
 mod gnostic; // version 2 in protobuf
 mod operation; // what one method does at one path
-mod pages; // paths that lead to no resource
 mod parameters; // what paths and queries hold
 mod paths; // what can be done with a resource
 mod schemas; // schemas of built-in types
 mod swagger; // the document of version 2
 mod written; // a document as it is sent
 
-pub(crate) use answer::{group_version, index, swagger_page};
+pub(crate) use answer::{group_version, index, swagger_document};
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
+use endpoints::Endpoint;
 use entries::Encoding;
-use pages::Page;
 use swagger::Swagger;
 use written::Written;
 
@@ -70,13 +72,13 @@ static BUILT_IN: LazyLock<Arc<Documents>> = LazyLock::new(|| {
     let groups = discovery::groups(&catalog)
         .into_iter()
         .filter(|group| !group.name.is_empty());
-    for page in Page::fixed()
+    for endpoint in Endpoint::fixed()
         .into_iter()
-        .chain(groups.map(|group| Page::of_group(&group.name)))
+        .chain(groups.map(|group| Endpoint::of_group(&group.name)))
     {
-        let written = Arc::new(Written::new(document::of_page(&page).into()));
+        let written = Arc::new(Written::new(document::of_endpoint(&endpoint).into()));
         documents.insert(
-            page.document().to_owned(),
+            endpoint.document().to_owned(),
             Document {
                 resources: Vec::new(),
                 written,
@@ -128,9 +130,9 @@ fn renewed(catalog: &Catalog, old: &Documents) -> Documents {
             });
         (root, document)
     });
-    let of_pages = old
+    let of_endpoints = old
         .iter()
         .filter(|(_, document)| document.resources.is_empty())
         .map(|(path, document)| (path.clone(), document.clone()));
-    of_pages.chain(of_versions).collect()
+    of_endpoints.chain(of_versions).collect()
 }

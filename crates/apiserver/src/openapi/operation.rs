@@ -8,7 +8,7 @@ use super::{
     parameters::{self, Parameter},
 };
 
-/// Media types in the order in which they are told.
+/// Media types in the order in which they are listed.
 pub(super) type Media = &'static [&'static str];
 
 /// One operation, before it is written.
@@ -123,7 +123,8 @@ fn content(types: Media, schema: &Value) -> Value {
         .into()
 }
 
-/// Writes what can be done at one path. Parameters that all its operations take stand at the path itself.
+/// Writes what can be done at one path. Parameters that all its operations take stand at the path
+/// itself.
 pub(super) fn path_item(
     form: Form,
     tag: &str,
@@ -178,12 +179,10 @@ mod tests {
             ],
         );
         assert_eq!(item["parameters"][0]["name"], "pretty");
+        assert_eq!(&item["get"]["parameters"], &Value::Null);
         assert_eq!(
-            (
-                &item["get"]["parameters"],
-                &item["put"]["parameters"][0]["name"]
-            ),
-            (&Value::Null, &Value::from("dryRun"))
+            &item["put"]["parameters"][0]["name"],
+            &Value::from("dryRun")
         );
         assert_eq!(
             item["put"]["responses"]["200"]["content"]["application/json"]["schema"]["type"],

@@ -1,5 +1,6 @@
-//! The parameters of requests: in the path and in the query.
-//! Out: each in the form of either document; in version 2 those that all kinds share stand once, under a name made of their content.
+//! The parameters of requests: in the path and in the query. Out: each in the form of either
+//! document; in version 2 those that all kinds share stand once, under a name made of their
+//! content.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +86,7 @@ const QUERY: &[Row] = &[
     (
         "gracePeriodSeconds",
         "integer",
-        "how long the object may take to end; 0 deletes it at once",
+        "how long the object may take to end; 0 deletes it immediately",
     ),
     (
         "ignoreStoreReadErrorWithClusterBreakingPotential",
@@ -153,7 +154,7 @@ const QUERY: &[Row] = &[
     (
         "sinceSeconds",
         "integer",
-        "only what was logged in the last seconds, so many",
+        "only what was logged in the last N seconds",
     ),
     (
         "stderr",
@@ -175,11 +176,7 @@ const QUERY: &[Row] = &[
         "string",
         "which output of the container: `All`, `Stdout` or `Stderr`",
     ),
-    (
-        "tailLines",
-        "integer",
-        "only the last lines of the log, so many",
-    ),
+    ("tailLines", "integer", "only the last N lines of the log"),
     (
         "timeoutSeconds",
         "integer",
@@ -409,7 +406,8 @@ mod tests {
 
     #[test]
     fn shared_parameters_are_found_under_their_names() {
-        let (shared, limit) = (shared(), Parameter::query("limit"));
+        let shared = shared();
+        let limit = Parameter::query("limit");
         let reference = limit.write(Form::V2);
         let name = reference["$ref"]
             .as_str()

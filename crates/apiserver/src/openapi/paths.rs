@@ -1,5 +1,6 @@
 //! What can be done at the paths of a resource.
-//! In: a resource and references to its schemas. Out: paths with their operations, named as the real server names them.
+//! In: a resource and references to its schemas. Out: paths with their operations, named as
+//! kube-apiserver names them.
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::{
     kinds::DeleteAnswer,
-    registry::{Part, Resource},
+    registry::{Resource, Subresource},
 };
 
 pub(super) const OBJECTS: Media = &[
@@ -48,17 +49,19 @@ const CUSTOM_PATCHES: Media = &[
     "application/apply-patch+yaml",
 ];
 
-/// The methods of parts that lead into a container, and of those that pass on any request.
+/// The methods of subresources that connect to a container, and of those that proxy any request.
 const STREAM_METHODS: &[&str] = &["get", "post"];
 const PROXY_METHODS: &[&str] = &["delete", "get", "head", "options", "patch", "post", "put"];
 
-/// The schemas that operations refer to; those that none of a resource's operations needs are empty.
+/// The schemas that operations refer to; those that none of a resource's operations needs are
+/// empty.
 #[derive(Clone, Debug)]
 pub(super) struct References {
     pub(super) object: Value,
     pub(super) list: Value,
-    /// Of each part, in the order of the resource's parts; `None` for parts that are no objects.
-    pub(super) parts: Vec<Option<Value>>,
+    /// Of each subresource, in the order of the resource; `None` for subresources without an
+    /// object.
+    pub(super) subresources: Vec<Option<Value>>,
     pub(super) status: Value,
     pub(super) delete_options: Value,
     pub(super) patch: Value,
@@ -114,7 +117,7 @@ pub(super) struct Paths<'a> {
 type Operations = Vec<(&'static str, Operation)>;
 
 impl Paths<'_> {
-    /// Adds the collection, the objects, their parts and the paths of watches.
+    /// Adds the collection, the objects, their subresources and the paths of watches.
     pub(super) fn add(&self, paths: &mut Entries) {
         let Resource {
             plural, namespaced, ..
@@ -128,24 +131,35 @@ impl Paths<'_> {
         let collection = format!("{root}/{scope}{plural}");
         self.put(paths, collection.clone(), self.collection());
         self.put(paths, format!("{collection}/{{name}}"), self.object());
-        for (part, schema) in self.resource.parts.iter().zip(&self.references.parts) {
-            let path = format!("{collection}/{{name}}/{}", part.name);
+        for (subresource, schema) in self
+            .resource
+            .subresources
+            .iter()
+            .zip(&self.references.subresources)
+        {
+            let path = format!("{collection}/{{name}}/{}", subresource.name);
             match schema {
-                Some(schema) => self.put(paths, path, self.part(part, schema)),
-                None if part.name == "log" => self.put(paths, path, vec![("get", self.log(part))]),
-                None if part.name == "proxy" => {
+                Some(schema) => self.put(paths, path, self.subresource(subresource, schema)),
+                None if subresource.name == "log" => {
+                    self.put(paths, path, vec![("get", self.log(subresource))])
+                }
+                None if subresource.name == "proxy" => {
                     self.put(
                         paths,
                         path.clone(),
-                        self.connection(part, PROXY_METHODS, &[]),
+                        self.connection(subresource, PROXY_METHODS, &[]),
                     );
                     self.put(
                         paths,
                         format!("{path}/{{path}}"),
-                        self.connection(part, PROXY_METHODS, &[Parameter::rest()]),
+                        self.connection(subresource, PROXY_METHODS, &[Parameter::rest()]),
                     );
                 }
-                None => self.put(paths, path, self.connection(part, STREAM_METHODS, &[])),
+                None => self.put(
+                    paths,
+                    path,
+                    self.connection(subresource, STREAM_METHODS, &[]),
+                ),
             }
         }
         if *namespaced && self.can("list") {
@@ -156,7 +170,8 @@ impl Paths<'_> {
             );
         }
         if self.can("watch") && !self.is_custom() {
-            let (one, all) = (self.id("watch", ""), self.id("watch", "List"));
+            let one = self.id("watch", "");
+            let all = self.id("watch", "List");
             self.put(
                 paths,
                 format!("{root}/watch/{scope}{plural}"),
@@ -199,7 +214,7 @@ impl Paths<'_> {
     }
 
     fn is_custom(&self) -> bool {
-        self.resource.items_name_kind()
+        self.resource.is_custom()
     }
 
     /// `createAppsV1NamespacedDeployment`.
@@ -413,38 +428,38 @@ impl Paths<'_> {
         operations
     }
 
-    fn part(&self, part: &Part, schema: &Value) -> Operations {
-        // The real server names the resource itself at the parts of custom ones.
+    fn subresource(&self, subresource: &Subresource, schema: &Value) -> Operations {
+        // kube-apiserver names the resource itself at subresources of custom resources.
         let kind = if self.is_custom() {
             self.on_kind("").map(|(_, kind)| kind)
         } else {
-            Some(self.kind_of_part(part))
+            Some(self.kind_of_subresource(subresource))
         };
         let named = if self.is_custom() {
             self.named()
         } else {
-            self.named_as(&part.kind)
+            self.named_as(&subresource.kind)
         };
         let target = Target {
-            suffix: title(part.name),
-            about: format!("{} of a {}", part.name, self.resource.kind),
+            suffix: title(subresource.name),
+            about: format!("{} of a {}", subresource.name, self.resource.kind),
             kind,
             named,
         };
-        self.reads_and_writes(part.verbs, &target, schema)
+        self.reads_and_writes(subresource.verbs, &target, schema)
     }
 
-    fn kind_of_part(&self, part: &Part) -> Value {
+    fn kind_of_subresource(&self, subresource: &Subresource) -> Value {
         let Resource { group, version, .. } = self.resource;
-        let (group, version) = if part.version.is_empty() {
+        let (group, version) = if subresource.version.is_empty() {
             (group.as_str(), version.as_str())
         } else {
-            (part.group, part.version)
+            (subresource.group, subresource.version)
         };
-        kind_of(group, version, &part.kind)
+        kind_of(group, version, &subresource.kind)
     }
 
-    /// What can be done with an object or a part of it, by the verbs there are.
+    /// The operations of an object or a subresource, by its verbs.
     fn reads_and_writes(&self, verbs: &[&str], target: &Target, schema: &Value) -> Operations {
         let operation = |word: &str, action, query: &[&str]| Operation {
             action: target.kind.clone().map(|kind| (action, kind)),
@@ -509,41 +524,46 @@ impl Paths<'_> {
     }
 
     /// The log of a container is text.
-    fn log(&self, part: &Part) -> Operation {
+    fn log(&self, subresource: &Subresource) -> Operation {
         let about = format!("read the log of a {}", self.resource.kind);
-        let query = parameters::of_connection(&part.kind);
+        let query = parameters::of_connection(&subresource.kind);
         let operation = self.operation(
-            self.id("read", &title(part.name)),
+            self.id("read", &title(subresource.name)),
             about,
             self.named(),
             query,
             text(),
         );
         Operation {
-            action: Some(("get", self.kind_of_part(part))),
+            action: Some(("get", self.kind_of_subresource(subresource))),
             produces: LOG,
             ..operation
         }
     }
 
-    /// A part that leads into a container or to a port.
-    fn connection(&self, part: &Part, methods: &[&'static str], rest: &[Parameter]) -> Operations {
+    /// A subresource that connects to a container or a port.
+    fn connection(
+        &self,
+        subresource: &Subresource,
+        methods: &[&'static str],
+        rest: &[Parameter],
+    ) -> Operations {
         let suffix = if rest.is_empty() {
-            title(part.name)
+            title(subresource.name)
         } else {
-            format!("{}WithPath", title(part.name))
+            format!("{}WithPath", title(subresource.name))
         };
-        let query = Parameter::in_query(parameters::of_connection(&part.kind));
-        let parameters = [self.named_as(&part.kind), rest.to_vec(), query].concat();
+        let query = Parameter::in_query(parameters::of_connection(&subresource.kind));
+        let parameters = [self.named_as(&subresource.kind), rest.to_vec(), query].concat();
         let operation = |method: &&'static str| {
             let id = self.id(&format!("connect {}", title(method)), &suffix);
             let about = format!(
                 "pass {} requests on to the {} of a {}",
                 method.to_ascii_uppercase(),
-                part.name,
+                subresource.name,
                 self.resource.kind
             );
-            let action = Some(("connect", self.kind_of_part(part)));
+            let action = Some(("connect", self.kind_of_subresource(subresource)));
             let parameters = parameters.clone();
             (
                 *method,
@@ -574,7 +594,7 @@ enum Reach {
     Everywhere,
 }
 
-/// An object or a part of it.
+/// An object or a subresource.
 struct Target {
     suffix: String,
     about: String,
@@ -623,7 +643,8 @@ mod tests {
             ),
         ] {
             let names = Names::of(group, version);
-            assert_eq!((names.tag.as_str(), names.prefix.as_str()), (tag, prefix));
+            assert_eq!(names.tag.as_str(), tag);
+            assert_eq!(names.prefix.as_str(), prefix);
         }
     }
 }

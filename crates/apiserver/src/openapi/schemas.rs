@@ -1,5 +1,5 @@
 //! The schemas of built-in types, made from the table of types.
-//! Holds: every schema that another refers to is there.
+//! Guarantees: every schema that another refers to is there.
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,8 @@ const EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.
 #[derive(Debug)]
 pub(super) struct Schemas {
     pub(super) form: Form,
-    /// Kinds that every group has are marked for this group and version alone; for all of them without one.
+    /// Kinds that every group has are marked for this group and version alone; for all of them
+    /// without one.
     scope: Option<(String, String)>,
     known: Entries,
 }
@@ -143,12 +144,12 @@ impl Schemas {
         let all: Vec<(&str, &str, &str)> = published.kinds().collect();
         // Only what every group has is of more than one kind.
         let everywhere = all.len() > 1;
-        let told = |group: &str, version: &str| match &self.scope {
+        let is_served = |group: &str, version: &str| match &self.scope {
             Some((own, of)) if everywhere => group.is_empty() || (group, version) == (own, of),
             _ => true,
         };
         all.into_iter()
-            .filter(|(group, version, _)| told(group, version))
+            .filter(|(group, version, _)| is_served(group, version))
             .map(|(group, version, kind)| kind_of(group, version, kind))
             .collect()
     }
@@ -300,7 +301,8 @@ fn map(values: impl Into<Value>) -> Map<String, Value> {
     ])
 }
 
-/// The value of a field that is left out: the published default, or the zero value of a field that is always written.
+/// The value of a field that is left out: the published default, or the zero value of a field that
+/// is always written.
 fn default_of(field: &Field) -> Option<Value> {
     if let Some(text) = field.default {
         return serde_json::from_str(text).ok();
@@ -417,7 +419,7 @@ mod tests {
     #[test]
     fn no_reference_leads_nowhere() {
         let mut schemas = Schemas::new(Form::V3, Encoding::Json);
-        for row in crate::kinds::ROWS {
+        for row in crate::registry::ROWS {
             schemas.of_kind(row.group, row.version, row.kind);
         }
         let known = schemas.finish().read();

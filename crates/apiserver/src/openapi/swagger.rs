@@ -1,6 +1,7 @@
 //! `/openapi/v2`: one document about everything that is served, in JSON or in protobuf.
-//! Holds: the part about built-in kinds is written once per process, that of a custom resource once per change of its definition; a new
-//! document is the old parts with the new ones, so it is in step with the definitions at once and costs little.
+//! Guarantees: the part about built-in kinds is written once per process, that of a custom resource
+//! once per change of its definition; a new document is the old parts with the new ones, so it
+//! follows the definitions immediately and costs little.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -10,11 +11,10 @@ use serde_json::{Value, json};
 use super::{
     custom,
     document::{add_resource, bearer_token, info},
+    endpoints::Endpoint,
     entries::{Encoding, Entries},
     form::Form,
-    gnostic,
-    pages::Page,
-    parameters,
+    gnostic, parameters,
     paths::Names,
     schemas::Schemas,
     written::Written,
@@ -35,23 +35,23 @@ pub(super) struct Swagger {
 struct Last {
     catalog: Arc<Catalog>,
     /// The custom resources of the catalog, in its order.
-    custom: Vec<(Arc<Resource>, Arc<Part>)>,
+    custom: Vec<(Arc<Resource>, Arc<Fragment>)>,
     /// What other servers serve.
-    remote: Vec<(Arc<RemoteSwagger>, Arc<Part>)>,
+    remote: Vec<(Arc<RemoteSwagger>, Arc<Fragment>)>,
     document: Arc<Written>,
 }
 
 /// The paths and definitions of some kinds, written but not yet put together.
 #[derive(Debug)]
-struct Part {
+struct Fragment {
     paths: Vec<u8>,
     definitions: Vec<u8>,
     /// The names of the definitions.
     names: BTreeSet<String>,
 }
 
-static JSON: LazyLock<Part> = LazyLock::new(|| Part::built_in(Encoding::Json));
-static PROTOBUF: LazyLock<Part> = LazyLock::new(|| Part::built_in(Encoding::Protobuf));
+static JSON: LazyLock<Fragment> = LazyLock::new(|| Fragment::built_in(Encoding::Json));
+static PROTOBUF: LazyLock<Fragment> = LazyLock::new(|| Fragment::built_in(Encoding::Protobuf));
 
 impl Swagger {
     pub(super) fn new(encoding: Encoding) -> Self {
@@ -74,34 +74,35 @@ impl Swagger {
             Some(last) => (last.custom, last.remote),
             None => Default::default(),
         };
-        let custom: Vec<(Arc<Resource>, Arc<Part>)> = catalog
+        let custom: Vec<(Arc<Resource>, Arc<Fragment>)> = catalog
             .resources()
-            .filter(|resource| resource.items_name_kind())
+            .filter(|resource| resource.is_custom())
             .map(|resource| {
                 let same = known
                     .iter()
                     .find(|(old, _)| Arc::ptr_eq(old, resource))
-                    .map(|(_, part)| part.clone());
+                    .map(|(_, fragment)| fragment.clone());
                 (
                     resource.clone(),
-                    same.unwrap_or_else(|| Arc::new(Part::custom(resource, self.encoding))),
+                    same.unwrap_or_else(|| Arc::new(Fragment::custom(resource, self.encoding))),
                 )
             })
             .collect();
-        let remote: Vec<(Arc<RemoteSwagger>, Arc<Part>)> = catalog
+        let remote: Vec<(Arc<RemoteSwagger>, Arc<Fragment>)> = catalog
             .remotes()
             .filter_map(|remote| remote.swagger.clone())
             .map(|swagger| {
                 let same = known_remote
                     .iter()
                     .find(|(old, _)| *old == swagger)
-                    .map(|(_, part)| part.clone());
-                let part = same.unwrap_or_else(|| Arc::new(Part::remote(&swagger, self.encoding)));
-                (swagger, part)
+                    .map(|(_, fragment)| fragment.clone());
+                let fragment =
+                    same.unwrap_or_else(|| Arc::new(Fragment::remote(&swagger, self.encoding)));
+                (swagger, fragment)
             })
             .collect();
-        let added = custom.iter().map(|(_, part)| &**part);
-        let added = added.chain(remote.iter().map(|(_, part)| &**part));
+        let added = custom.iter().map(|(_, fragment)| &**fragment);
+        let added = added.chain(remote.iter().map(|(_, fragment)| &**fragment));
         let document = self.joined(&added.collect::<Vec<_>>());
         let document = Arc::new(Written::new(document.into()));
         *last = Some(Last {
@@ -113,11 +114,13 @@ impl Swagger {
         document
     }
 
-    fn joined(&self, added: &[&Part]) -> Vec<u8> {
-        let built_in = Part::of_encoding(self.encoding);
+    fn joined(&self, added: &[&Fragment]) -> Vec<u8> {
+        let built_in = Fragment::of_encoding(self.encoding);
         let parts = || std::iter::once(built_in).chain(added.iter().copied());
-        let paths: Vec<&[u8]> = parts().map(|part| part.paths.as_slice()).collect();
-        let definitions: Vec<&[u8]> = parts().map(|part| part.definitions.as_slice()).collect();
+        let paths: Vec<&[u8]> = parts().map(|fragment| fragment.paths.as_slice()).collect();
+        let definitions: Vec<&[u8]> = parts()
+            .map(|fragment| fragment.definitions.as_slice())
+            .collect();
         // The part of a remote server may have no definitions of its own.
         let join = |stretches: Vec<&[u8]>| {
             let stretches = stretches.into_iter().filter(|it| !it.is_empty());
@@ -146,21 +149,22 @@ impl Swagger {
     }
 }
 
-impl Part {
+impl Fragment {
     /// What every server has.
     fn built_in(encoding: Encoding) -> Self {
         let mut schemas = Schemas::new(Form::V2, encoding);
         let mut paths = Entries::paths(encoding);
-        Page::fixed()
+        Endpoint::fixed()
             .iter()
-            .for_each(|page| page.add(&mut schemas, &mut paths));
+            .for_each(|endpoint| endpoint.add(&mut schemas, &mut paths));
         for group in discovery::groups(&Catalog::default()) {
             if !group.name.is_empty() {
-                Page::of_group(&group.name).add(&mut schemas, &mut paths);
+                Endpoint::of_group(&group.name).add(&mut schemas, &mut paths);
             }
             for version in &group.versions {
                 let names = Names::of(&group.name, &version.name);
-                Page::of_version(&version.root(&group.name), &names).add(&mut schemas, &mut paths);
+                Endpoint::of_version(&version.root(&group.name), &names)
+                    .add(&mut schemas, &mut paths);
                 version
                     .resources
                     .iter()
@@ -239,10 +243,8 @@ mod tests {
         let document = Swagger::new(Encoding::Json).of(&Arc::default());
         let text = std::str::from_utf8(document.bytes()).expect("text");
         let document: Value = serde_json::from_str(text).expect("JSON");
-        assert_eq!(
-            (&document["swagger"], &document["info"]["version"]),
-            (&Value::from("2.0"), &Value::from("1.36"))
-        );
+        assert_eq!(&document["swagger"], &Value::from("2.0"));
+        assert_eq!(&document["info"]["version"], &Value::from("1.36"));
         for place in ["definitions", "parameters"] {
             for reference in text.split(&format!("#/{place}/")).skip(1) {
                 let name = reference.split('"').next().expect("there is a first part");
@@ -262,7 +264,8 @@ mod tests {
 
     #[test]
     fn same_catalog_has_the_same_document() {
-        let (swagger, catalog) = (Swagger::new(Encoding::Protobuf), Arc::default());
+        let swagger = Swagger::new(Encoding::Protobuf);
+        let catalog = Arc::default();
         let document = swagger.of(&catalog);
         assert!(Arc::ptr_eq(&document, &swagger.of(&catalog)));
         assert!(document.bytes().starts_with(b"\x0a\x032.0\x12"));

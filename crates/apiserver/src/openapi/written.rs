@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use http::HeaderValue;
 
-use crate::{discovery::Tagged, http::answer::packed};
+use crate::{discovery::Tagged, http::response::packed};
 
 /// A document's bytes, their tag, and the same bytes packed; each is made once.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! JSON patch (RFC 6902) with the habits of the library Kubernetes uses.
-//! Holds: at most 10,000 operations, and copies that together stay below the size of a request;
-//! items of lists are moved up a bounded number of times.
+//! Guarantees: at most 10,000 operations, and copies that together stay below the size of a
+//! request; items of lists are moved up a bounded number of times.
 
 use serde_json::{Map, Value};
 
@@ -22,7 +22,8 @@ const COPIED_OBJECTS_MAX: usize = 16 << 10;
 /// list of 20,000 items from its front.
 const SHIFTED_ITEMS_MAX: usize = 200_000_000;
 
-/// How often the depth of an object is found by looking through it, so that a patch of moves costs no more than it is worth.
+/// How often the depth of an object is found by looking through it, so that a patch of moves costs
+/// no more than it is worth.
 const DEPTH_LOOKS_MAX: usize = 64;
 
 /// A list of operations.
@@ -91,8 +92,8 @@ impl JsonPatch {
             .map(Self)
     }
 
-    /// The fields of operations that no operation has, in the words of strict validation: the first
-    /// hundred.
+    /// The fields of operations that no operation has, with the messages of strict validation: the
+    /// first hundred.
     pub(crate) fn unknown_fields(patch: &Value) -> Vec<String> {
         let operations = patch.as_array().into_iter().flatten().enumerate();
         let fields = operations.flat_map(|(i, operation)| {
@@ -281,7 +282,7 @@ impl Operation {
     }
 }
 
-/// The decoded keys of a pointer. The text before the first slash is ignored, as in the real server.
+/// The decoded keys of a pointer. The text before the first slash is ignored, as in kube-apiserver.
 fn keys(pointer: &str) -> Vec<String> {
     pointer
         .split('/')
@@ -333,7 +334,8 @@ fn existing_index(key: &str, len: usize) -> Option<usize> {
     usize::try_from(index).ok().filter(|i| *i < len)
 }
 
-/// The place where an item may be put: an index up to the length, negative ones from behind the end, `-` at the end.
+/// The place where an item may be put: an index up to the length, negative ones from behind the
+/// end, `-` at the end.
 fn insertion_index(key: &str, len: usize) -> Option<usize> {
     if key == "-" {
         return Some(len);
@@ -391,7 +393,7 @@ fn replace(target: &mut Value, pointer: &str, value: Value) -> Result<(), String
     }
     let (container, key) = parent(target, pointer)?;
     match container {
-        // A missing key is added, as in the real server.
+        // A missing key is added, as in kube-apiserver.
         Value::Object(map) => {
             map.insert(key, value);
         }
@@ -405,7 +407,7 @@ fn replace(target: &mut Value, pointer: &str, value: Value) -> Result<(), String
     Ok(())
 }
 
-/// Equality of JSON as the real server tests it: numbers by their text, so `2` is not `2.0`.
+/// Equality of JSON as kube-apiserver tests it: numbers by their text, so `2` is not `2.0`.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {

@@ -1,5 +1,6 @@
 //! JSON merge patch (RFC 7386).
-//! Holds: what takes the place of something that is no map loses the nulls inside its maps, also of maps in lists, as on the real server.
+//! Guarantees: what takes the place of something that is no map loses the nulls inside its maps,
+//! also of maps in lists, as on kube-apiserver.
 
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Patches: a change instead of a whole object.
 //! In: a patch document and the JSON of an object. Out: the JSON of the changed object.
-//! Holds: a patch is applied whole or not at all.
+//! Guarantees: a patch is applied whole or not at all.
 
 mod json;
 mod merge;

@@ -1,4 +1,5 @@
-//! Who may do what: role bindings, and requests for certificates.
+//! Who may do what: role bindings, and requests for certificates. Mirrors `printRoleBinding`,
+//! `printCertificateSigningRequest` and others in `pkg/printers/internalversion`.
 
 use serde_json::Value;
 

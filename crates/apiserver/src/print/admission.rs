@@ -1,4 +1,6 @@
-//! Admission: webhook configurations, policies and their bindings.
+//! Admission: webhook configurations, policies and their bindings. Mirrors
+//! `printValidatingWebhook`, `printValidatingAdmissionPolicy` and others in
+//! `pkg/printers/internalversion`.
 
 use serde_json::Value;
 
@@ -101,7 +103,7 @@ fn param_ref(binding: &Object) -> String {
     match (reference.text("name"), reference.field("selector")) {
         ("", Some(selector)) => selector_dump(selector),
         ("", None) => "<unset>".into(),
-        // Whether the parameter has a namespace cannot be told from here.
+        // Whether the parameter has a namespace is not known here.
         (name, _) => format!("{}/{name}", reference.filled_or("namespace", "*")),
     }
 }
@@ -115,11 +117,9 @@ fn selector_dump(selector: &Value) -> String {
         .map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()))
         .collect();
     let requirement = |expression: &Value| {
-        let (key, operator, values) = (
-            expression.text("key"),
-            expression.text("operator"),
-            expression.texts("values").join(" "),
-        );
+        let key = expression.text("key");
+        let operator = expression.text("operator");
+        let values = expression.texts("values").join(" ");
         format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
     };
     let expressions: String = selector

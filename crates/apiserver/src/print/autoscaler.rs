@@ -1,5 +1,6 @@
 //! Autoscalers of both versions, and the `Scale` of everything that can be scaled.
-//! Holds: an autoscaling/v1 object is read as the autoscaling/v2 object it stands for.
+//! Guarantees: an autoscaling/v1 object is read as the autoscaling/v2 object it stands for.
+//! Mirrors `printHorizontalPodAutoscaler` in `pkg/printers/internalversion`.
 
 use serde_json::{Value, json};
 
@@ -92,7 +93,8 @@ fn is_v1(object: &Object) -> bool {
     object.api_version == "autoscaling/v1"
 }
 
-/// The metrics that v1 keeps in an annotation, in v2's shape; nothing when there is no such annotation or it makes no sense.
+/// The metrics that v1 keeps in an annotation, in v2's shape; nothing when there is no such
+/// annotation or it makes no sense.
 fn annotated(object: &Object, annotation: &str) -> Option<Vec<Value>> {
     let metrics: Vec<Value> =
         serde_json::from_str(object.meta.annotations.get(annotation)?).ok()?;
@@ -151,10 +153,8 @@ fn target(metric: &Value, current: Option<&Value>) -> String {
     let type_ = metric.text("type");
     let section = section(type_);
     let empty = Value::Null;
-    let (wanted, measured) = (
-        metric.field(section).unwrap_or(&empty),
-        current.and_then(|current| current.field(section)),
-    );
+    let wanted = metric.field(section).unwrap_or(&empty);
+    let measured = current.and_then(|current| current.field(section));
     let name = wanted.text("name");
     let average = wanted.has("target.averageValue");
     let now = |field: &str| {

@@ -1,4 +1,5 @@
 //! Jobs, and the clocks that start them.
+//! Mirrors `printJob` and `printCronJob` in `pkg/printers/internalversion`.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! What a cluster is made of: nodes, namespaces, classes, flow control, aggregated APIs.
+//! What a cluster is made of: nodes, namespaces, classes, flow control, aggregated APIs. Mirrors
+//! `printNode`, `printNamespace`, `printFlowSchema` and others in `pkg/printers/internalversion`.
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
@@ -117,7 +118,7 @@ pub(super) static FLOW_SCHEMA: Printer = Printer {
         ),
         Column::text(
             "DistinguisherMethod",
-            "What tells the flows of a schema apart.",
+            "The flow distinguisher of the schema.",
         ),
         Column::AGE,
         Column::text("MissingPL", "Whether the priority level does not exist."),
@@ -147,7 +148,7 @@ pub(super) static PRIORITY_LEVEL: Printer = Printer {
         Column::text("Type", "Whether requests at this level are limited."),
         Column::text(
             "NominalConcurrencyShares",
-            "Its share of the requests served at once.",
+            "Its share of the requests that are served concurrently.",
         ),
         Column::text("Queues", "How many queues it has."),
         Column::text("HandSize", "How many queues a flow is dealt."),

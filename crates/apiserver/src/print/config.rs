@@ -1,4 +1,5 @@
-//! Settings and bookkeeping: secrets, config maps, quotas, leases.
+//! Settings and bookkeeping: secrets, config maps, quotas, leases. Mirrors `printConfigMap`,
+//! `printSecret`, `printResourceQuota`, `printLease` in `pkg/printers/internalversion`.
 
 use super::{
     column::Column,

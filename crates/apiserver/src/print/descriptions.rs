@@ -1,5 +1,6 @@
 //! The longer column descriptions that a Kubernetes server sends with its tables.
-//! Holds: each is what clients get from a real server, to the letter; descriptions that fit a line stand with their columns.
+//! Guarantees: each is what clients get from a real server, to the letter; descriptions that fit a
+//! line stand with their columns.
 
 pub(super) const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 pub(super) const AGE: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";

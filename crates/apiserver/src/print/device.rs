@@ -1,4 +1,5 @@
 //! Devices and the claims on them.
+//! Mirrors `printResourceClaim`, `printResourceSlice` and others in `pkg/printers/internalversion`.
 
 use super::{
     column::Column,

@@ -25,7 +25,8 @@ pub(crate) fn since(then: Option<Time>, now: Time) -> String {
     )
 }
 
-/// A span in words: the longer it is, the coarser. A second in the future still counts as now, because clocks differ.
+/// A span in words: the longer it is, the coarser. A second in the future still counts as now,
+/// because clocks differ.
 pub(crate) fn human_duration(seconds: i64) -> String {
     match seconds {
         ..-1 => "<invalid>".into(),

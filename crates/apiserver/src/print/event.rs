@@ -1,4 +1,5 @@
-//! Events, in the words of both groups that serve them.
+//! Events, with the messages of both groups that serve them.
+//! Mirrors `printEvent` in `pkg/printers/internalversion`.
 
 use serde_json::Value;
 
@@ -138,7 +139,8 @@ mod tests {
             4,
             "x"
         ]);
-        let (first, last) = ("2026-01-02T03:12:05Z", "2026-01-02T03:13:05Z");
+        let first = "2026-01-02T03:12:05Z";
+        let last = "2026-01-02T03:13:05Z";
         let core = json!({
             "involvedObject": about, "source": source, "type": "Normal", "reason": "Started", "message": " Started it \n",
             "firstTimestamp": first, "lastTimestamp": last, "count": 4, "eventTime": null, "reportingComponent": "",

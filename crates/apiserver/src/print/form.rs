@@ -1,35 +1,8 @@
-//! What tables and metadata-only forms have in common: the version asked for and the metadata of a list.
+//! The metadata of a list, in tables and metadata-only forms.
 
 use serde::Serialize;
 
 use crate::object::Object;
-
-/// A version of group `meta.k8s.io`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum MetaVersion {
-    #[default]
-    V1,
-    V1Beta1,
-}
-
-impl MetaVersion {
-    /// The version named in an `Accept` header; nothing when Kubernetes has no such version.
-    pub(crate) fn parse(version: &str) -> Option<Self> {
-        match version {
-            "v1" => Some(Self::V1),
-            "v1beta1" => Some(Self::V1Beta1),
-            _ => None,
-        }
-    }
-
-    /// The `apiVersion` of the answer.
-    pub(crate) fn api_version(self) -> &'static str {
-        match self {
-            Self::V1 => "meta.k8s.io/v1",
-            Self::V1Beta1 => "meta.k8s.io/v1beta1",
-        }
-    }
-}
 
 /// The metadata of a list; what is empty is not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

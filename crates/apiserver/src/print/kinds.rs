@@ -84,9 +84,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        kinds::ROWS,
         object::Time,
         print::printer::tests::{NOW, object},
+        registry::ROWS,
     };
 
     #[test]

@@ -1,6 +1,8 @@
 //! Tables and metadata-only forms: what `kubectl get` asks for instead of the objects themselves.
-//! In: objects, and the form the client accepts. Out: a `Table`, a `PartialObjectMetadata` or a list of them.
-//! Holds: a kind is one [`Printer`]; nothing here knows how a request came in or how the answer is sent.
+//! In: objects, and the form the client accepts. Out: a `Table`, a `PartialObjectMetadata` or a
+//! list of them.
+//! Guarantees: a kind is one [`Printer`]; nothing here knows how a request came in or how the
+//! answer is sent.
 
 mod column; // what a column is called and holds
 mod descriptions; // the server's texts about columns
@@ -28,7 +30,7 @@ mod workload; // controllers of pods, and what guards or records them
 
 pub(crate) use column::Column;
 pub(crate) use duration::human_duration;
-pub(crate) use form::{ListMeta, MetaVersion};
+pub(crate) use form::ListMeta;
 pub(crate) use kinds::printer;
 pub(crate) use partial::{partial, partial_list};
 pub(crate) use table::{IncludeObject, Table, TableOptions, table};

@@ -1,4 +1,5 @@
 //! Services and what stands behind and before them: endpoints, ingresses, policies, addresses.
+//! Mirrors `printService`, `printIngress`, `printEndpointSlice` in `pkg/printers/internalversion`.
 
 use std::{collections::BTreeSet, net::Ipv6Addr};
 
@@ -247,7 +248,8 @@ fn endpoints(object: &Object) -> String {
     )
 }
 
-/// Every address with every port; addresses alone where there are no ports, as headless services may have it.
+/// Every address with every port; addresses alone where there are no ports, as headless services
+/// may have it.
 fn subset_endpoints(subset: &Value) -> Vec<String> {
     let addresses: Vec<&str> = subset
         .list("addresses")

@@ -4,7 +4,8 @@ use std::borrow::Borrow;
 
 use serde_json::{Value, json};
 
-use super::form::{ListMeta, MetaVersion};
+use super::form::ListMeta;
+use crate::http::negotiate::MetaVersion;
 use crate::object::Object;
 
 /// The metadata of one object, as a `PartialObjectMetadata`.

@@ -1,5 +1,7 @@
 //! Pods: the many words for what a pod is doing.
-//! Holds: the word comes from the containers where they have one, from the phase where they have not.
+//! Guarantees: the word comes from the containers where they have one, from the phase where they
+//! have not.
+//! Mirrors `printPod` in `pkg/printers/internalversion`.
 
 use serde_json::Value;
 
@@ -161,8 +163,9 @@ impl Containers {
         seen
     }
 
-    /// Goes through the init containers up to the first that is not done. Returns the restarts of those that keep running, once the pod is
-    /// past its initialisation; before, all init containers count.
+    /// Goes through the init containers up to the first that is not done. Returns the restarts of
+    /// those that keep running, once the pod is past its initialisation; before, all init
+    /// containers count.
     fn initialise(&mut self, pod: &Object) -> Option<Restarts> {
         let specs = pod.list("spec.initContainers");
         let mut sidecars = Restarts::default();

@@ -1,5 +1,7 @@
 //! Volumes, claims, classes and the drivers behind them.
-//! Holds: quantities are printed as stored, which is their shortest form.
+//! Guarantees: quantities are printed as stored, which is their shortest form. Mirrors
+//! `printPersistentVolume`, `printPersistentVolumeClaim`, `printStorageClass` and others in
+//! `pkg/printers/internalversion`.
 
 use serde_json::Value;
 
@@ -199,7 +201,7 @@ pub(super) static CSI_DRIVER: Printer = Printer {
         ),
         Column::boolean(
             "PodInfoOnMount",
-            "Whether the driver is told which pod mounts.",
+            "Whether the driver receives the pod that mounts.",
         ),
         Column::boolean(
             "StorageCapacity",

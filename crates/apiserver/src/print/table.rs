@@ -7,17 +7,19 @@ use serde_json::{Value, json};
 
 use super::{
     column::Column,
-    form::{ListMeta, MetaVersion},
+    form::ListMeta,
     partial::partial,
     printer::{NoRows, Printer, Row},
 };
 use crate::{
     error::ApiError,
     field::FieldError,
+    http::negotiate::MetaVersion,
     object::{Object, Time},
 };
 
-/// Marks the bookmark that ends a watch's initial events; clients look for it, so its row always carries metadata.
+/// Marks the bookmark that ends a watch's initial events; clients look for it, so its row always
+/// carries metadata.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// What a row carries besides its cells.
@@ -43,13 +45,13 @@ impl IncludeObject {
             "" | "Metadata" => Ok(Self::Metadata),
             "Object" => Ok(Self::Object),
             _ => {
-                let wrong = FieldError::invalid(
+                let errors = FieldError::invalid(
                     "includeObject",
                     word,
                     "must be 'Metadata', 'Object', 'None', or empty",
                 );
                 Err(ApiError::BadRequest(format!(
-                    "Unable to convert to Table as requested: {wrong}"
+                    "Unable to convert to Table as requested: {errors}"
                 )))
             }
         }
@@ -191,15 +193,10 @@ mod tests {
         assert_eq!(table["apiVersion"], "meta.k8s.io/v1");
         assert_eq!(table["metadata"], json!({ "resourceVersion": "9" }));
         let first = &table["columnDefinitions"][0];
-        assert_eq!(
-            (
-                &first["name"],
-                &first["type"],
-                &first["format"],
-                &first["priority"]
-            ),
-            (&json!("Name"), &json!("string"), &json!("name"), &json!(0))
-        );
+        assert_eq!(&first["name"], &json!("Name"));
+        assert_eq!(&first["type"], &json!("string"));
+        assert_eq!(&first["format"], &json!("name"));
+        assert_eq!(&first["priority"], &json!(0));
         let metadata = json!({ "name": "c", "resourceVersion": "7", "creationTimestamp": "2026-01-02T03:04:05Z" });
         let carried = json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata });
         assert_eq!(
@@ -258,12 +255,10 @@ mod tests {
         );
         assert_eq!(table["columnDefinitions"], Value::Null);
         assert_eq!(table["metadata"]["resourceVersion"], "7");
+        assert_eq!(&table["apiVersion"], &json!("meta.k8s.io/v1beta1"));
         assert_eq!(
-            (
-                &table["apiVersion"],
-                &table["rows"][0]["object"]["apiVersion"]
-            ),
-            (&json!("meta.k8s.io/v1beta1"), &json!("meta.k8s.io/v1beta1"))
+            &table["rows"][0]["object"]["apiVersion"],
+            &json!("meta.k8s.io/v1beta1")
         );
     }
 
@@ -298,10 +293,8 @@ mod tests {
             &ListMeta::default(),
             TableOptions::default(),
         );
-        assert_eq!(
-            (&roles["rows"], &roles["metadata"]),
-            (&Value::Null, &json!({}))
-        );
+        assert_eq!(&roles["rows"], &Value::Null);
+        assert_eq!(&roles["metadata"], &json!({}));
     }
 
     #[test]

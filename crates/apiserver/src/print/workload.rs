@@ -1,4 +1,6 @@
-//! Workloads: everything that has a pod template, and what guards or records it.
+//! Workloads: everything that has a pod template, and what guards or records it. Mirrors
+//! `printDeployment`, `printReplicaSet`, `printStatefulSet` and `printDaemonSet` in
+//! `pkg/printers/internalversion`.
 
 use serde_json::Value;
 

@@ -1,7 +1,9 @@
 //! A message read by its type into the tree of the same object.
-//! In: bytes and a type. Out: a tree with the fields that were sent, to be read by its type like any other body; texts are those of the bytes.
-//! Holds: of a field that stands twice the last one counts, messages grow together and lists go on, as in Go's generated decoders. Of a key
-//! that stands twice in a map both stand in the tree, whose reader takes the last.
+//! In: bytes and a type. Out: a tree with the fields that were sent, to be read by its type like
+//! any other body; texts are those of the bytes.
+//! Guarantees: of a field that stands twice the last one counts, messages grow together and lists
+//! go on, as in Go's generated decoders. Of a key that stands twice in a map both stand in the
+//! tree, whose reader takes the last.
 
 use std::borrow::Cow;
 
@@ -10,14 +12,15 @@ use serde_json::Number;
 use super::{
     layout::{Layout, Member},
     moment::{self, Precision},
-    reader::{Reader, Tag, WireType, wrong_wire},
+    reader::{Reader, Tag, WireType, wire_type_error},
 };
 use crate::{
     decode::{Members, Node, parse_json},
     types::{self, Field, Item, Published, Shape},
 };
 
-/// Messages inside messages that are read. Only schemas of custom resources hold themselves, and none comes near this.
+/// Messages inside messages that are read. Only schemas of custom resources hold themselves, and
+/// none comes near this.
 const DEPTH_MAX: usize = 128;
 
 /// Reads a message.
@@ -211,11 +214,12 @@ fn read_entry<'a>(
     bytes: &'a [u8],
     mut read_value: impl FnMut(Tag, &mut Reader<'a>, &mut Node<'a>) -> Result<(), String>,
 ) -> Result<(Cow<'a, str>, Node<'a>), String> {
-    let (mut key, mut value) = (Cow::default(), Node::Null);
+    let mut key = Cow::default();
+    let mut value = Node::Null;
     let mut reader = Reader::new("entry", bytes);
     while let Some(tag) = reader.tag()? {
         match tag.number {
-            1 if tag.wire != WireType::Length => return Err(wrong_wire(tag, name)),
+            1 if tag.wire != WireType::Length => return Err(wire_type_error(tag, name)),
             1 => key = reader.text(tag, name)?,
             2 => read_value(tag, &mut reader, &mut value)?,
             _ => reader.skip(tag)?,
@@ -255,7 +259,9 @@ fn quantity(bytes: &[u8]) -> Result<Node<'_>, String> {
 }
 
 fn int_or_string(bytes: &[u8]) -> Result<Node<'_>, String> {
-    let (mut kind, mut number, mut text) = (0, integer(Item::Int32, 0), Cow::default());
+    let mut kind = 0;
+    let mut number = integer(Item::Int32, 0);
+    let mut text = Cow::default();
     let mut reader = Reader::new("IntOrString", bytes);
     while let Some(tag) = reader.tag()? {
         match tag.number {
@@ -298,7 +304,9 @@ struct SchemaOr {
 }
 
 fn schema_or(bytes: &[u8], depth: usize, form: SchemaOr) -> Result<Node<'_>, String> {
-    let (mut schema, mut flag, mut items) = (Node::Null, Node::Bool(false), Vec::new());
+    let mut schema = Node::Null;
+    let mut flag = Node::Bool(false);
+    let mut items = Vec::new();
     let mut reader = Reader::new("JSONSchemaProps", bytes);
     while let Some(tag) = reader.tag()? {
         match tag.number {

@@ -24,7 +24,7 @@ impl<'a> Envelope<'a> {
     /// Opens an envelope.
     ///
     /// # Errors
-    /// Bytes that are no envelope, in the words of the server's decoder.
+    /// Bytes that are no envelope, with the messages of the server's decoder.
     pub(crate) fn open(bytes: &'a [u8]) -> Result<Self, String> {
         if bytes.is_empty() {
             return Err("empty data".to_owned());

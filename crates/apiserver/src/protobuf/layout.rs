@@ -1,5 +1,6 @@
 //! The fields of a type by their protobuf numbers.
-//! Holds: members stand in the order of their numbers; a message that JSON writes inline has a layout of its own.
+//! Guarantees: members stand in the order of their numbers; a message that JSON writes inline has a
+//! layout of its own.
 
 use std::sync::LazyLock;
 

@@ -1,6 +1,7 @@
 //! Protobuf: the binary form in which clients send and receive built-in kinds.
 //! In: bytes of a request, or JSON of an answer. Out: JSON that is then read by its type, or bytes.
-//! Holds: the table of types says all; fields that are unknown are skipped, and no input is read deeper or longer than it may be.
+//! Guarantees: the table of types says all; fields that are unknown are skipped, and no input is
+//! read deeper or longer than it may be.
 
 mod decode; // a message, by its type
 mod encode; // an object, as the message of its type

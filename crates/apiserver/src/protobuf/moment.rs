@@ -1,5 +1,5 @@
 //! Moments: seconds and nanoseconds in protobuf, text in JSON.
-//! Holds: JSON shows no more than whole seconds of a time and microseconds of a fine one.
+//! Guarantees: JSON shows no more than whole seconds of a time and microseconds of a fine one.
 
 use jiff::{SignedDuration, Timestamp, fmt::strtime, tz::Offset};
 
@@ -20,7 +20,8 @@ pub(super) fn read(bytes: &[u8], precision: Precision) -> Result<Option<String>,
     if bytes.is_empty() {
         return Ok(None);
     }
-    let (mut seconds, mut nanos) = (0, 0);
+    let mut seconds = 0;
+    let mut nanos = 0;
     let mut reader = Reader::new("Timestamp", bytes);
     while let Some(tag) = reader.tag()? {
         match tag.number {

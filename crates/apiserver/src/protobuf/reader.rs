@@ -1,6 +1,7 @@
 //! The wire: tags, numbers and lengths.
 //! In: bytes. Out: one field after another.
-//! Holds: nothing is read behind the end, and what is broken is refused in the words of Go's generated decoders.
+//! Guarantees: nothing is read behind the end, and what is broken is refused with the messages of
+//! Go's generated decoders.
 
 use std::borrow::Cow;
 
@@ -114,7 +115,8 @@ impl<'a> Reader<'a> {
         self.delimited()
     }
 
-    /// The content of a field that is text. What is no UTF-8 is replaced, as it is when Go writes JSON.
+    /// The content of a field that is text. What is no UTF-8 is replaced, as it is when Go writes
+    /// JSON.
     pub(super) fn text(&mut self, tag: Tag, field: &str) -> Result<Cow<'a, str>, String> {
         Ok(String::from_utf8_lossy(self.bytes(tag, field)?))
     }
@@ -190,12 +192,12 @@ fn expect(tag: Tag, wire: WireType, field: &str) -> Result<(), String> {
     if tag.wire == wire {
         Ok(())
     } else {
-        Err(wrong_wire(tag, field))
+        Err(wire_type_error(tag, field))
     }
 }
 
 /// The refusal of a field that is written in another way than its type is.
-pub(super) fn wrong_wire(tag: Tag, field: &str) -> String {
+pub(super) fn wire_type_error(tag: Tag, field: &str) -> String {
     let mut letters = field.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
     let name: String = first.into_iter().chain(letters).collect();

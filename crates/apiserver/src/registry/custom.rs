@@ -1,12 +1,13 @@
 //! A custom resource in one of its versions.
 //! In: a definition whose names are accepted. Out: a [`Resource`] like any other.
-//! Holds: stored objects name the generation of the definition they were written under; under another one they are completed on reading.
+//! Guarantees: stored objects name the generation of the definition they were written under; under
+//! another one they are completed on reading.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Part, Resource, Source};
+use super::{Resource, Source, Subresource};
 use crate::{
     crd::{CustomColumn, CustomSchema, Definition, Names, Scale, SelectableField, Version},
     error::ApiError,
@@ -26,7 +27,7 @@ const VERBS: &[&str] = &[
     "update",
     "watch",
 ];
-const PART_VERBS: &[&str] = &["get", "patch", "update"];
+const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// What a version of a custom resource has besides its names.
 #[derive(Debug)]
@@ -56,7 +57,8 @@ struct SharedNames {
 }
 
 impl Resource {
-    /// The resources of a definition: one for each served version, none until its names are accepted.
+    /// The resources of a definition: one for each served version, none until its names are
+    /// accepted.
     pub(crate) fn of_definition(object: &Object) -> Vec<Self> {
         let Ok(definition) = Definition::read(object) else {
             return Vec::new();
@@ -128,19 +130,19 @@ impl Resource {
             list_kind,
             ..
         } = &definition.status.accepted_names;
-        let part = |name, kind: &str, group, version| Part {
+        let subresource = |name, kind: &str, group, version| Subresource {
             name,
             kind: kind.into(),
             group,
             version,
-            verbs: PART_VERBS,
+            verbs: SUBRESOURCE_VERBS,
         };
-        let mut parts = Vec::new();
+        let mut subresources = Vec::new();
         if version.has_status() {
-            parts.push(part("status", kind, "", ""));
+            subresources.push(subresource("status", kind, "", ""));
         }
         if version.scale().is_some() {
-            parts.push(part("scale", "Scale", "autoscaling", "v1"));
+            subresources.push(subresource("scale", "Scale", "autoscaling", "v1"));
         }
         let group = &definition.group;
         let warning = version
@@ -150,12 +152,12 @@ impl Resource {
                 None => deprecation(definition, version, kind),
             });
         Self {
-            shelf: format!("{group}/{plural}").into(),
+            collection: format!("{group}/{plural}").into(),
             group: group.clone(),
             version: version.name.clone(),
             namespaced: definition.is_namespaced(),
             verbs: VERBS,
-            parts,
+            subresources,
             strategy: if version.has_status() {
                 WITH_STATUS
             } else {
@@ -186,7 +188,8 @@ impl Resource {
     }
 }
 
-/// The warning of a deprecated version that has none of its own: it names the best version that is not deprecated.
+/// The warning of a deprecated version that has none of its own: it names the best version that is
+/// not deprecated.
 fn deprecation(definition: &Definition, version: &Version, kind: &str) -> String {
     let group = &definition.group;
     let head = format!("{group}/{} {kind} is deprecated", version.name);
@@ -252,7 +255,8 @@ impl Custom {
         Ok(unknown)
     }
 
-    /// Turns a stored object into this version: completed by the stored version's schema, and cut to this one's, as in the real server.
+    /// Turns a stored object into this version: completed by the stored version's schema, and cut
+    /// to this one's, as in kube-apiserver.
     pub(crate) fn out_of_storage(
         &self,
         group: &str,
@@ -262,7 +266,8 @@ impl Custom {
     ) {
         object.api_version = format!("{group}/{version}");
         if written_under != self.generation {
-            // Fields that were fine when they were written and are not now are shown as far as they can be.
+            // Fields that were fine when they were written and are not now are shown as far as they
+            // can be.
             let _unknown = self.storage.1.prune(&mut object.body);
             let _filled = self.storage.1.default(&mut object.body);
         }
@@ -276,7 +281,7 @@ impl Custom {
         let (version, schema) = &self.storage;
         object.api_version = format!("{group}/{version}");
         if !Arc::ptr_eq(schema, &self.schema) {
-            // What the stored version does not know is lost, as in the real server.
+            // What the stored version does not know is lost, as in kube-apiserver.
             let _unknown = schema.prune(&mut object.body);
             // Defaults that do not fit are filled in when the object is read, as far as they fit.
             let _filled = schema.default(&mut object.body);
@@ -293,26 +298,26 @@ impl Custom {
         written_under == self.generation && version == self.storage.0
     }
 
-    /// What is wrong with an object, whole or in its status; returns warnings about what is forgiven.
+    /// The errors of an object, whole or in its status; returns warnings about what is forgiven.
     pub(crate) fn validate(
         &self,
         new: &Object,
         old: Option<&Object>,
-        wrong: &mut Vec<FieldError>,
+        errors: &mut Vec<FieldError>,
     ) -> Vec<String> {
         self.schema
-            .validate(&new.to_value(), old.map(Object::to_value).as_ref(), wrong)
+            .validate(&new.to_value(), old.map(Object::to_value).as_ref(), errors)
     }
 
-    /// What is wrong with the status of an object; returns warnings about what is forgiven.
+    /// The errors of the status of an object; returns warnings about what is forgiven.
     pub(crate) fn validate_status(
         &self,
         new: &Object,
         old: &Object,
-        wrong: &mut Vec<FieldError>,
+        errors: &mut Vec<FieldError>,
     ) -> Vec<String> {
         self.schema
-            .validate_status(&new.to_value(), &old.to_value(), wrong)
+            .validate_status(&new.to_value(), &old.to_value(), errors)
     }
 
     /// Objects as a table with the columns of this version.

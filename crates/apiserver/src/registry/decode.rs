@@ -1,23 +1,25 @@
 //! From the bytes of a request to an object of a resource.
-//! Holds: what comes out has the resource's kind and version, only known fields, and the defaults of its kind.
+//! Guarantees: what comes out has the resource's kind and version, only known fields, and the
+//! defaults of its kind.
 
 use serde_json::{Map, Value};
 
 use super::{Custom, Resource, Source};
 use crate::{
+    codec::{self, Expected},
     decode::{self, Encoding, Media},
     error::{ApiError, GroupKind},
     field::FieldError,
     http::negotiate::OBJECT_TYPES,
     object::Object,
-    types::{self, Expected},
+    types,
 };
 
 /// An object as a client sent it, completed by the defaults of its kind.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub(crate) object: Object,
-    /// Unknown and repeated fields, in the words of strict validation.
+    /// Unknown and repeated fields, with the messages of strict validation.
     pub(crate) strict: Vec<String>,
 }
 
@@ -34,13 +36,14 @@ impl Resource {
     /// Reads an object of this resource.
     ///
     /// # Errors
-    /// 400 for what is no such object, 415 for protobuf of a custom kind, which has no numbers for its fields.
+    /// 400 for what is no such object, 415 for protobuf of a custom kind, which has no numbers for
+    /// its fields.
     pub(crate) fn decode(&self, bytes: &[u8], encoding: Encoding) -> Result<Decoded, ApiError> {
         match &self.source {
             Source::BuiltIn(row) => {
                 let expected =
                     Expected::of(row.group, row.version, row.kind).expect("every row has a type");
-                let typed = types::read_typed(bytes, encoding, &expected)
+                let typed = codec::read_typed(bytes, encoding, &expected)
                     .map_err(|e| ApiError::BadRequest(e.message(row.kind, bytes)))?;
                 Ok(self.defaulted(typed.object, typed.strict))
             }
@@ -59,7 +62,8 @@ impl Resource {
         bytes: &[u8],
         media: Media,
     ) -> Result<Decoded, ApiError> {
-        let (kind, version) = (&self.kind, &self.version);
+        let kind = &self.kind;
+        let version = &self.version;
         let unrecognized = |why| {
             ApiError::BadRequest(format!(
                 "the object provided is unrecognized (must be of type {kind}): {why} ({})",
@@ -86,11 +90,11 @@ impl Resource {
                 .and_then(|m| m.get("name"))
                 .and_then(Value::as_str)
                 .unwrap_or_default();
-            let wrong = FieldError::invalid("kind", &read.kind, &format!("must be {kind}"));
+            let errs = FieldError::invalid("kind", &read.kind, &format!("must be {kind}"));
             return Err(ApiError::Invalid {
                 kind: GroupKind::new(self.group.as_str(), read.kind),
                 name: name.to_owned(),
-                errors: vec![wrong],
+                errors: vec![errs],
             });
         }
         let (object, mut strict) = self
@@ -154,7 +158,7 @@ impl Resource {
 
 #[cfg(test)]
 mod tests {
-    use crate::{kinds::ROWS, types};
+    use crate::{registry::ROWS, types};
 
     #[test]
     fn every_row_has_a_type() {

@@ -1,29 +1,39 @@
 //! What is served right now: the built-in rows, and whatever custom resources are defined.
 //! In: the table of kinds, and definitions as they come and go. Out: the resource behind a path.
-//! Holds: a look-up sees one whole catalog; a new definition is served from the moment its write is answered.
+//! Guarantees: a look-up sees one whole catalog; a new definition is served from the moment its
+//! write is answered.
 
 mod custom;
 mod decode;
 mod remote;
 mod resource;
+pub(crate) mod table; // the rows
 
 pub(crate) use custom::Custom;
 pub(crate) use decode::Decoded;
 pub(crate) use remote::{RemoteSwagger, RemoteVersion};
-pub(crate) use resource::{Part, Resource, Source};
+pub(crate) use resource::{Resource, Source, Subresource};
+pub(crate) use table::ROWS;
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
-use crate::kinds::ROWS;
-
 static BUILT_IN: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
     ROWS.iter()
         .map(|row| Arc::new(Resource::built_in(row)))
         .collect()
 });
+
+/// Whether objects of a built-in kind cannot own others.
+pub(crate) fn is_banned_owner(api_version: &str, kind: &str) -> bool {
+    BUILT_IN.iter().any(|resource| {
+        resource.strategy.is_banned_owner
+            && resource.kind == kind
+            && resource.api_version() == api_version
+    })
+}
 
 /// Everything served at one moment.
 #[derive(Debug, Default)]
@@ -54,10 +64,12 @@ impl Catalog {
             let key = (remote.group.clone(), remote.version.clone());
             (key, Arc::new(remote))
         });
-        Self {
+        let catalog = Self {
             custom: self.custom.clone(),
             remote: Arc::new(remotes.collect()),
-        }
+        };
+        debug_assert!(catalog.is_consistent());
+        catalog
     }
 
     /// The resource of a path.
@@ -111,10 +123,27 @@ impl Catalog {
                 Arc::new(r),
             )
         }));
-        Self {
+        let catalog = Self {
             custom,
             remote: self.remote.clone(),
-        }
+        };
+        debug_assert!(catalog.is_consistent());
+        catalog
+    }
+
+    /// Whether every resource is under its own names, and none is both built in and custom.
+    fn is_consistent(&self) -> bool {
+        self.custom
+            .iter()
+            .all(|((group, version, plural), resource)| {
+                resource.group == *group
+                    && resource.version == *version
+                    && resource.plural == *plural
+                    && resource.is_custom()
+            })
+            && self.remote.iter().all(|((group, version), remote)| {
+                remote.group == *group && remote.version == *version
+            })
     }
 }
 
@@ -133,8 +162,8 @@ impl Registry {
             .clone()
     }
 
-    /// Serves these versions of other servers from now on. The catalog stays, and with it all documents
-    /// that are made of it, if nothing changes.
+    /// Serves these versions of other servers from now on. The catalog stays, and with it all
+    /// documents that are made of it, if nothing changes.
     pub(crate) fn update_remotes(&self, change: impl FnOnce(&Catalog) -> Vec<RemoteVersion>) {
         let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
         let remotes = change(&slot);
@@ -151,7 +180,8 @@ impl Registry {
     }
 }
 
-/// How a version ranks among versions of its group: `v2` before `v1` before `v1beta2` before `v1alpha1`, anything else last, by name.
+/// How a version ranks among versions of its group: `v2` before `v1` before `v1beta2` before
+/// `v1alpha1`, anything else last, by name.
 pub(crate) fn stability(version: &str) -> impl Ord + use<> {
     let parsed = version.strip_prefix('v').and_then(|rest| {
         let digits = rest

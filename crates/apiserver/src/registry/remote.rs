@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::{
-    kinds::{Look as _, decoded},
-    object::Object,
-};
+use crate::{json_ext::JsonExt as _, kinds::decoded, object::Object};
 
 /// A version of a group, and the Service that serves it.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,9 +41,9 @@ pub(crate) struct RemoteSwagger {
 impl RemoteVersion {
     /// What an APIService registers; `None` if that is served by this server.
     pub(crate) fn of(api_service: &Object) -> Option<Self> {
-        let spec = api_service.body.part("spec");
+        let spec = api_service.body.field("spec");
         let service = spec.get_set("service")?;
-        let conditions = api_service.body.part("status").list("conditions");
+        let conditions = api_service.body.field("status").list("conditions");
         let available = conditions
             .iter()
             .find(|condition| condition.text("type") == "Available");
@@ -56,7 +53,7 @@ impl RemoteVersion {
             namespace: service.text("namespace").to_owned(),
             service: service.text("name").to_owned(),
             port: service.number("port"),
-            ca_bundle: decoded(spec.part("caBundle")),
+            ca_bundle: decoded(spec.field("caBundle")),
             insecure_skip_tls_verify: spec.is_true("insecureSkipTLSVerify"),
             group_priority: spec.number("groupPriorityMinimum"),
             version_priority: spec.number("versionPriority"),

@@ -1,9 +1,10 @@
 //! One served resource in one version, built-in or custom.
-//! Holds: everything the verbs need to know of a kind is asked here; no verb knows a kind by name.
+//! Guarantees: everything the verbs need to know of a kind is asked here; no verb knows a kind by
+//! name.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{
     error::{GroupKind, GroupResource},
@@ -12,7 +13,7 @@ use crate::{
     object::{Encoded, Object, Time},
     print::{self, ListMeta, TableOptions},
     registry::Custom,
-    store::{Facets, ShelfName, Stored},
+    store::{CollectionName, Put, SelectableAttributes, Stored},
 };
 
 /// A resource that paths lead to.
@@ -31,10 +32,10 @@ pub(crate) struct Resource {
     /// In the order of discovery.
     pub(crate) verbs: &'static [&'static str],
     /// In the order of discovery.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) subresources: Vec<Subresource>,
     pub(crate) strategy: Strategy,
     /// Where objects are kept.
-    pub(crate) shelf: ShelfName,
+    pub(crate) collection: CollectionName,
     /// Where the rest of the description comes from.
     pub(crate) source: Source,
     /// The warning that every answer carries.
@@ -43,7 +44,7 @@ pub(crate) struct Resource {
 
 /// A subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct Subresource {
     pub(crate) name: &'static str,
     /// The kind that requests and answers have.
     pub(crate) kind: String,
@@ -82,10 +83,10 @@ impl Resource {
             categories: row.categories.iter().map(|s| (*s).into()).collect(),
             namespaced: row.namespaced,
             verbs: row.verbs,
-            parts: row
+            subresources: row
                 .subresources
                 .iter()
-                .map(|s| Part {
+                .map(|s| Subresource {
                     name: s.name,
                     kind: s.kind.into(),
                     group: s.group,
@@ -94,7 +95,7 @@ impl Resource {
                 })
                 .collect(),
             strategy: *row.strategy,
-            shelf: format!("{group}/{plural}").into(),
+            collection: format!("{group}/{plural}").into(),
             source: Source::BuiltIn(row),
             warning: row.deprecated.map(str::to_owned),
         }
@@ -124,12 +125,13 @@ impl Resource {
     }
 
     /// The subresource of that name.
-    pub(crate) fn part(&self, name: &str) -> Option<&Part> {
-        self.parts.iter().find(|p| p.name == name)
+    pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|p| p.name == name)
     }
 
-    /// Whether objects in lists name their kind: custom resources do, built-in ones do not.
-    pub(crate) fn items_name_kind(&self) -> bool {
+    /// Whether it is a custom resource. Objects in lists of custom resources have `kind` and
+    /// `apiVersion`, those of built-in resources do not.
+    pub(crate) fn is_custom(&self) -> bool {
         self.custom().is_some()
     }
 
@@ -149,10 +151,10 @@ impl Resource {
     /// Whether a field may stand in a field selector.
     ///
     /// # Errors
-    /// The words of the refusal.
-    pub(crate) fn check_selectable(&self, field: &str) -> Result<(), String> {
+    /// The message of the refusal.
+    pub(crate) fn validate_selectable(&self, field: &str) -> Result<(), String> {
         match &self.source {
-            Source::BuiltIn(row) => row.check_selectable(field),
+            Source::BuiltIn(row) => row.validate_selectable(field),
             Source::Custom(custom) => {
                 let usual =
                     field == "metadata.name" || field == "metadata.namespace" && self.namespaced;
@@ -167,7 +169,7 @@ impl Resource {
     }
 
     /// What selectors look at.
-    pub(crate) fn facets(&self, object: &Object) -> Facets {
+    pub(crate) fn attributes(&self, object: &Object) -> SelectableAttributes {
         let fields = match &self.source {
             Source::BuiltIn(row) => row
                 .selectable
@@ -177,7 +179,7 @@ impl Resource {
                 .collect(),
             Source::Custom(custom) => custom.selected(object),
         };
-        Facets {
+        SelectableAttributes {
             uid: object.meta.uid.clone(),
             labels: object.meta.labels.clone(),
             fields,
@@ -192,7 +194,8 @@ impl Resource {
         }
     }
 
-    /// Turns an object of this version into the stored one; one that is in the stored version already stays as it is.
+    /// Turns an object of this version into the stored one; one that is in the stored version
+    /// already stays as it is.
     pub(crate) fn to_storage(&self, object: &mut Object) {
         match &self.source {
             Source::BuiltIn(_) => self.to_inner(object),
@@ -210,7 +213,8 @@ impl Resource {
         }
     }
 
-    /// Brings an object into the form that strategies work on: the stored one for a built-in kind that is kept as another.
+    /// Brings an object into the form that strategies work on: the stored one for a built-in kind
+    /// that is kept as another.
     pub(crate) fn to_inner(&self, object: &mut Object) {
         if let Source::BuiltIn(row) = &self.source
             && let Some(other) = row
@@ -265,7 +269,7 @@ impl Resource {
         }
     }
 
-    /// The name of the Go type that the real server names in some errors.
+    /// The name of the Go type that kube-apiserver names in some errors.
     pub(crate) fn go_type(&self) -> String {
         match &self.source {
             Source::BuiltIn(_) => {
@@ -279,7 +283,8 @@ impl Resource {
         }
     }
 
-    /// Objects as a table. One that is a part of another kind, such as `Scale`, has the columns of that kind.
+    /// Objects as a table. A subresource of another kind, such as `Scale`, has the columns of that
+    /// kind.
     pub(crate) fn table(
         &self,
         objects: &[&Object],
@@ -287,16 +292,16 @@ impl Resource {
         list: &ListMeta,
         options: TableOptions,
     ) -> Value {
-        if let [part] = objects
-            && part.kind != self.kind
+        if let [subresource] = objects
+            && subresource.kind != self.kind
         {
-            let group = part
+            let group = subresource
                 .api_version
                 .split_once('/')
                 .map_or("", |(group, _)| group);
             return print::table(
-                print::printer(group, &part.kind),
-                [*part],
+                print::printer(group, &subresource.kind),
+                [*subresource],
                 now,
                 list,
                 options,
@@ -314,20 +319,33 @@ impl Resource {
         }
     }
 
-    /// The fields that even an empty object of the kind shows.
-    pub(crate) fn empty_body(&self) -> Map<String, Value> {
-        Map::new()
+    /// What is stored of an object: the storage version, without a resourceVersion.
+    pub(crate) fn put(&self, object: &Object) -> Put {
+        let is_stored_version = match &self.source {
+            Source::BuiltIn(row) => row.stored_as.is_none(),
+            Source::Custom(_) => false,
+        };
+        let mut stored = Cow::Borrowed(object);
+        if !is_stored_version {
+            self.to_storage(stored.to_mut());
+        }
+        Put {
+            attributes: self.attributes(&stored),
+            draft: stored.draft(),
+            schema: self.schema(),
+        }
     }
 
-    /// What the schema says of an object; returns warnings about what is forgiven. Built-in kinds were checked when they were decoded.
+    /// What the schema says of an object; returns warnings about what is forgiven. Built-in kinds
+    /// were checked when they were decoded.
     pub(crate) fn validate_schema(
         &self,
         new: &Object,
         old: Option<&Object>,
-        wrong: &mut Vec<FieldError>,
+        errors: &mut Vec<FieldError>,
     ) -> Vec<String> {
         self.custom()
-            .map(|custom| custom.validate(new, old, wrong))
+            .map(|custom| custom.validate(new, old, errors))
             .unwrap_or_default()
     }
 
@@ -336,10 +354,10 @@ impl Resource {
         &self,
         new: &Object,
         old: &Object,
-        wrong: &mut Vec<FieldError>,
+        errors: &mut Vec<FieldError>,
     ) -> Vec<String> {
         self.custom()
-            .map(|custom| custom.validate_status(new, old, wrong))
+            .map(|custom| custom.validate_status(new, old, errors))
             .unwrap_or_default()
     }
 }

@@ -1,5 +1,6 @@
 //! Field selectors: `metadata.name=a,status.phase!=Running`.
-//! Holds: a kind's selectable fields are taken out when it is written; any other is refused before this point.
+//! Guarantees: a kind's selectable fields are taken out when it is written; any other is refused
+//! before this point.
 
 use std::borrow::Cow;
 
@@ -101,13 +102,18 @@ fn is_no_name(name: &str) -> bool {
 }
 
 impl Stored {
-    /// The text of a field, empty when it has none. Fields that were selectable when the object was written cost a look-up; others are read
-    /// from its bytes.
+    /// The text of a field, empty when it has none. Fields that were selectable when the object was
+    /// written cost a look-up; others are read from its bytes.
     pub(crate) fn field(&self, field: &str) -> Cow<'_, str> {
         match field {
             "metadata.name" => Cow::Borrowed(self.key.name()),
             "metadata.namespace" => Cow::Borrowed(self.key.namespace()),
-            _ => match self.facets.fields.iter().find(|(name, _)| &**name == field) {
+            _ => match self
+                .attributes
+                .fields
+                .iter()
+                .find(|(name, _)| &**name == field)
+            {
                 Some((_, text)) => Cow::Borrowed(text),
                 None => Cow::Owned(
                     self.encoded
@@ -133,7 +139,8 @@ pub(crate) fn scalar_text(value: &Value) -> String {
 /// Splits at commas that are not escaped.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
-    let (mut start, mut escaped) = (0, false);
+    let mut start = 0;
+    let mut escaped = false;
     for (i, c) in text.char_indices() {
         match c {
             _ if escaped => escaped = false,

@@ -1,5 +1,5 @@
 //! Label selectors: `app=web,tier in (front,back),!legacy`.
-//! Holds: grammar, quirks and error texts are those of Kubernetes.
+//! Guarantees: grammar, quirks and error texts are those of Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,10 +58,10 @@ impl LabelSelector {
 
 impl Requirement {
     fn new(key: &str, operator: &Token, values: BTreeSet<String>) -> Result<Self, String> {
-        let mut wrong = Vec::new();
-        let key_wrong = names::qualified_name(key);
-        if !key_wrong.is_empty() {
-            wrong.push(FieldError::invalid("key", key, &key_wrong.join("; ")));
+        let mut errors = Vec::new();
+        let key_errors = names::qualified_name(key);
+        if !key_errors.is_empty() {
+            errors.push(FieldError::invalid("key", key, &key_errors.join("; ")));
         }
         let path = Path::field("values");
         let mut number = 0;
@@ -69,7 +69,7 @@ impl Requirement {
             for (i, value) in values.iter().enumerate() {
                 match value.parse() {
                     Ok(n) => number = n,
-                    Err(_) => wrong.push(FieldError::invalid(
+                    Err(_) => errors.push(FieldError::invalid(
                         path.index(i),
                         value,
                         "for 'Gt', 'Lt' operators, the value must be an integer",
@@ -78,16 +78,16 @@ impl Requirement {
             }
         }
         for (i, value) in values.iter().enumerate() {
-            let value_wrong = names::label_value(value);
-            if !value_wrong.is_empty() {
-                wrong.push(FieldError::invalid(
+            let value_errors = names::label_value(value);
+            if !value_errors.is_empty() {
+                errors.push(FieldError::invalid(
                     path.index(i).key(key),
                     value,
-                    &value_wrong.join("; "),
+                    &value_errors.join("; "),
                 ));
             }
         }
-        match wrong.as_slice() {
+        match errors.as_slice() {
             [] => {}
             [one] => return Err(one.to_string()),
             many => {
@@ -280,9 +280,9 @@ impl Parser {
         if token != Token::Word {
             return Err(format!("found '{key}', expected: identifier"));
         }
-        let wrong = names::qualified_name(&key);
-        if !wrong.is_empty() {
-            return Err(FieldError::invalid("<nil>", &key, &wrong.join("; ")).to_string());
+        let errors = names::qualified_name(&key);
+        if !errors.is_empty() {
+            return Err(FieldError::invalid("<nil>", &key, &errors.join("; ")).to_string());
         }
         if negated {
             return Ok(Requirement {

@@ -1,5 +1,6 @@
 //! Which objects a list, watch or collection delete is about.
-//! In: `labelSelector` and `fieldSelector` of a request. Out: a decision per object, without reading its bytes where possible.
+//! In: `labelSelector` and `fieldSelector` of a request. Out: a decision per object, without
+//! reading its bytes where possible.
 
 mod field;
 mod label;
@@ -26,6 +27,6 @@ impl Selector {
 
     /// Whether this object is selected.
     pub(crate) fn matches(&self, object: &Stored) -> bool {
-        self.labels.matches(&object.facets.labels) && self.fields.matches(object)
+        self.labels.matches(&object.attributes.labels) && self.fields.matches(object)
     }
 }

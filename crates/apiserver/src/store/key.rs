@@ -1,5 +1,5 @@
-//! The name of an object in its shelf.
-//! Holds: keys sort as Kubernetes sorts them, by `namespace/name` read as one text.
+//! The name of an object in its collection.
+//! Guarantees: keys sort as Kubernetes sorts them, by `namespace/name` read as one text.
 
 use std::{borrow::Borrow, fmt, ops::Bound};
 
@@ -64,7 +64,7 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
-/// Part of a shelf.
+/// Part of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Everything.
@@ -93,7 +93,8 @@ impl Scope {
     pub(crate) fn bounds(&self, after: Option<&ObjectKey>) -> (Bound<String>, Bound<String>) {
         let (first, last) = match self {
             Self::All => (Bound::Unbounded, Bound::Unbounded),
-            // '0' follows '/' in ASCII, so this spans exactly the keys that begin with "namespace/".
+            // '0' follows '/' in ASCII, so this spans exactly the keys that begin with
+            // "namespace/".
             Self::Namespace(namespace) => (
                 Bound::Included(format!("{namespace}/")),
                 Bound::Excluded(format!("{namespace}0")),
@@ -114,7 +115,8 @@ impl Scope {
         }
     }
 
-    /// Whether bounds made from it can hold any key at all: a key behind the last one leaves nothing.
+    /// Whether bounds made from it can hold any key at all: a key behind the last one leaves
+    /// nothing.
     pub(crate) fn is_empty_range(bounds: &(Bound<String>, Bound<String>)) -> bool {
         match bounds {
             (Bound::Excluded(a) | Bound::Included(a), Bound::Excluded(b)) => a >= b,

@@ -1,5 +1,5 @@
 //! The store in memory.
-//! Holds: one lock, never held across an await; watchers are told after it is released.
+//! Guarantees: one lock, never held across an await; watchers are notified after it is released.
 
 use std::{
     collections::HashMap,
@@ -11,8 +11,8 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    Change, Committing, Compacted, Event, Expect, Listing, ObjectKey, Put, Range, Refused,
-    Revision, Scope, ShelfName, Store, StoreWatch, Stored, Write, shelf::Shelf,
+    Change, CollectionName, Committing, Compacted, Conflict, Event, Expect, Listing, ObjectKey,
+    Put, Range, Revision, Scope, Store, StoreWatch, Stored, Write, resource_store::ResourceStore,
 };
 
 /// Objects and history in memory, gone with the process.
@@ -29,35 +29,36 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// The revision of the newest write; no shelf holds a newer one.
+    /// The revision of the newest write; no collection holds a newer one.
     pub(super) revision: Revision,
-    /// Where history starts for shelves that do not exist yet.
+    /// Where history starts for collections that do not exist yet.
     compacted: Revision,
-    shelves: HashMap<ShelfName, Shelf>,
+    collections: HashMap<CollectionName, ResourceStore>,
 }
 
 impl State {
-    pub(super) fn shelf(&self, name: &str) -> Option<&Shelf> {
-        self.shelves.get(name)
+    pub(super) fn collection(&self, name: &str) -> Option<&ResourceStore> {
+        self.collections.get(name)
     }
 
-    fn shelf_mut(&mut self, name: &ShelfName) -> &mut Shelf {
+    fn collection_mut(&mut self, name: &CollectionName) -> &mut ResourceStore {
         let compacted = self.compacted;
-        self.shelves
+        self.collections
             .entry(name.clone())
-            .or_insert_with(|| Shelf::new(compacted))
+            .or_insert_with(|| ResourceStore::new(compacted))
     }
 
-    pub(super) fn unlisten(&mut self, shelf: &str, scope: &Scope) {
-        if let Some(shelf) = self.shelves.get_mut(shelf) {
-            shelf.unlisten(scope);
+    pub(super) fn unlisten(&mut self, collection: &str, scope: &Scope) {
+        if let Some(collection) = self.collections.get_mut(collection) {
+            collection.unlisten(scope);
         }
     }
 }
 
 impl Shared {
     pub(super) fn read<T>(&self, f: impl FnOnce(&State) -> T) -> T {
-        // A panic while the lock is held cannot leave a write half done: every write is one insert and one push.
+        // A panic while the lock is held cannot leave a write half done: every write is one insert
+        // and one push.
         f(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -77,27 +78,27 @@ impl MemoryStore {
         }
     }
 
-    fn commit_now(&self, write: Write) -> Result<Arc<Stored>, Refused> {
-        let (stored, revision, rung) = self.shared.write(|state| {
+    fn commit_now(&self, write: Write) -> Result<Arc<Stored>, Conflict> {
+        let (stored, revision, notification) = self.shared.write(|state| {
             let revision = state.revision + 1;
-            let shelf = state.shelf_mut(&write.shelf);
-            let previous = shelf.get(&write.key).cloned();
+            let collection = state.collection_mut(&write.collection);
+            let previous = collection.get(&write.key).cloned();
             let as_expected = match (write.expect, &previous) {
                 (Expect::Absent, None) => true,
                 (Expect::Version(expected), Some(found)) => found.revision == expected,
                 _ => false,
             };
             if !as_expected {
-                return Err(Refused::Changed(previous));
+                return Err(Conflict { current: previous });
             }
-            let event =
-                event_of(revision, write.key, write.put, previous).ok_or(Refused::Changed(None))?;
+            let event = event_of(revision, write.key, write.put, previous)
+                .ok_or(Conflict { current: None })?;
             let stored = event.object.clone();
-            let rung = shelf.apply(event);
+            let notification = collection.apply(event);
             state.revision = revision;
-            Ok((stored, revision, rung))
+            Ok((stored, revision, notification))
         })?;
-        rung.wake();
+        notification.notify();
         self.shared.reached.send_replace(revision);
         Ok(stored)
     }
@@ -113,14 +114,14 @@ fn event_of(
     match put {
         Some(Put {
             draft,
-            facets,
+            attributes,
             schema,
         }) => {
             let object = Arc::new(Stored {
                 key,
                 revision,
                 encoded: draft.at(revision),
-                facets,
+                attributes,
                 schema,
             });
             let change = if previous.is_some() {
@@ -155,7 +156,7 @@ impl Stored {
             key: self.key.clone(),
             revision,
             encoded: self.encoded.with_revision(revision),
-            facets: self.facets.clone(),
+            attributes: self.attributes.clone(),
             schema: self.schema,
         }
     }
@@ -166,17 +167,22 @@ impl Store for MemoryStore {
         self.shared.read(|state| state.revision)
     }
 
-    fn get(&self, shelf: &str, key: &ObjectKey) -> Option<Arc<Stored>> {
+    fn get(&self, collection: &str, key: &ObjectKey) -> Option<Arc<Stored>> {
         self.shared
-            .read(|state| state.shelf(shelf)?.get(key).cloned())
+            .read(|state| state.collection(collection)?.get(key).cloned())
     }
 
-    fn list(&self, shelf: &str, range: &Range, at: Option<Revision>) -> Result<Listing, Compacted> {
+    fn list(
+        &self,
+        collection: &str,
+        range: &Range,
+        at: Option<Revision>,
+    ) -> Result<Listing, Compacted> {
         self.shared.read(|state| {
             let revision = at.unwrap_or(state.revision);
-            let (objects, total) = match (state.shelf(shelf), at) {
-                (Some(shelf), None) => shelf.list(range),
-                (Some(shelf), Some(at)) => shelf.list_at(range, at)?,
+            let (objects, total) = match (state.collection(collection), at) {
+                (Some(collection), None) => collection.list(range),
+                (Some(collection), Some(at)) => collection.list_at(range, at)?,
                 (None, Some(at)) if at < state.compacted => {
                     return Err(Compacted {
                         asked: at,
@@ -199,17 +205,17 @@ impl Store for MemoryStore {
 
     fn watch(
         &self,
-        shelf: &ShelfName,
+        collection: &CollectionName,
         scope: &Scope,
         since: Revision,
     ) -> Result<StoreWatch, Compacted> {
         self.shared.write(|state| {
-            let found = state.shelf_mut(shelf);
+            let found = state.collection_mut(collection);
             found.replayable(since)?;
             let (next, listener) = found.listen(scope, since);
             Ok(StoreWatch::new(
                 self.shared.clone(),
-                shelf.clone(),
+                collection.clone(),
                 scope.clone(),
                 next,
                 listener,
@@ -229,23 +235,24 @@ impl Store for MemoryStore {
         self.shared.write(|state| {
             let upto = upto.min(state.revision);
             state.compacted = state.compacted.max(upto);
-            for shelf in state.shelves.values_mut() {
-                shelf.compact(upto);
+            for collection in state.collections.values_mut() {
+                collection.compact(upto);
             }
         });
     }
 
-    fn size(&self, shelf: &str) -> Option<(usize, usize)> {
-        self.shared.read(|state| Some(state.shelf(shelf)?.size()))
+    fn size(&self, collection: &str) -> Option<(usize, usize)> {
+        self.shared
+            .read(|state| Some(state.collection(collection)?.size()))
     }
 
-    fn sizes(&self) -> Vec<(ShelfName, usize, usize)> {
+    fn sizes(&self) -> Vec<(CollectionName, usize, usize)> {
         let mut sizes: Vec<_> = self.shared.read(|state| {
             state
-                .shelves
+                .collections
                 .iter()
-                .map(|(name, shelf)| {
-                    let (objects, bytes) = shelf.size();
+                .map(|(name, collection)| {
+                    let (objects, bytes) = collection.size();
                     (name.clone(), objects, bytes)
                 })
                 .collect()

@@ -1,13 +1,15 @@
 //! Storage: every object ever written, in the order it was written.
-//! In: compare-and-swap writes. Out: reads at any kept revision, and the one stream of events that all watchers of a resource share.
-//! Holds: one growing revision for the whole server; a reader sees a write completely or not at all; events come in revision order.
+//! In: compare-and-swap writes. Out: reads at any kept revision, and the one stream of events that
+//! all watchers of a resource share.
+//! Guarantees: one growing revision for the whole server; a reader sees a write completely or not
+//! at all; events come in revision order.
 
-mod bell; // tells readers of a part that there is more
 mod key;
 mod memory;
 #[cfg(test)]
 mod model;
-mod shelf;
+mod notifier; // notifies watchers of a scope
+mod resource_store;
 mod watch;
 
 pub(crate) use key::{ObjectKey, Scope};
@@ -21,12 +23,12 @@ use crate::object::{Draft, Encoded};
 /// The position of a write in the one order of all writes; 0 is before the first.
 pub(crate) type Revision = u64;
 
-/// What the storage keeps of a resource: `apps/deployments`. Versions of a kind share a shelf.
-pub(crate) type ShelfName = Arc<str>;
+/// What the storage keeps of a resource: `apps/deployments`. Versions of a kind share a collection.
+pub(crate) type CollectionName = Arc<str>;
 
 /// What selectors look at, taken out of an object once, when it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Facets {
+pub(crate) struct SelectableAttributes {
     /// The object's uid.
     pub(crate) uid: String,
     /// Its labels.
@@ -38,14 +40,14 @@ pub(crate) struct Facets {
 /// One version of one object. Never changes; shared by everyone who reads it.
 #[derive(Debug)]
 pub(crate) struct Stored {
-    /// Its name in the shelf.
+    /// Its name in the collection.
     pub(crate) key: ObjectKey,
     /// The write that made it.
     pub(crate) revision: Revision,
     /// The object as JSON.
     pub(crate) encoded: Encoded,
     /// What selectors look at.
-    pub(crate) facets: Facets,
+    pub(crate) attributes: SelectableAttributes,
     /// The schema it was written under; readers under another schema complete it first.
     pub(crate) schema: u64,
 }
@@ -99,7 +101,7 @@ pub(crate) enum Expect {
 #[derive(Debug)]
 pub(crate) struct Write {
     /// Where.
-    pub(crate) shelf: ShelfName,
+    pub(crate) collection: CollectionName,
     /// Which object.
     pub(crate) key: ObjectKey,
     /// What it replaces.
@@ -114,19 +116,16 @@ pub(crate) struct Put {
     /// Its bytes, waiting for a revision.
     pub(crate) draft: Draft,
     /// What selectors look at.
-    pub(crate) facets: Facets,
+    pub(crate) attributes: SelectableAttributes,
     /// The schema it was written under.
     pub(crate) schema: u64,
 }
 
-/// Why a write did not happen.
+/// The key does not hold what the write expected.
 #[derive(Debug)]
-pub(crate) enum Refused {
-    /// The key does not hold what the write expected; this is what it holds.
-    Changed(Option<Arc<Stored>>),
-    /// The storage cannot take writes, and says why.
-    #[expect(dead_code, reason = "memory always takes writes; a disk does not")]
-    Unavailable(String),
+pub(crate) struct Conflict {
+    /// What it holds.
+    pub(crate) current: Option<Arc<Stored>>,
 }
 
 /// The revision asked for is no longer kept.
@@ -138,7 +137,7 @@ pub(crate) struct Compacted {
     pub(crate) oldest: Revision,
 }
 
-/// Which objects of a shelf to read.
+/// Which objects of a collection to read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Range {
     /// One namespace, or all.
@@ -178,33 +177,40 @@ pub(crate) struct Listing {
 
 /// A write under way; resolves when it is safe to answer the client.
 pub(crate) type Committing<'a> =
-    Pin<Box<dyn Future<Output = Result<Arc<Stored>, Refused>> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = Result<Arc<Stored>, Conflict>> + Send + 'a>>;
 
-/// Revisioned storage. In memory today; a durable one answers the same calls and resolves a commit only when it is on disk.
+/// Revisioned storage. In memory today; a durable one answers the same calls and resolves a commit
+/// only when it is on disk.
 pub(crate) trait Store: Send + Sync + 'static {
     /// The newest revision.
     fn revision(&self) -> Revision;
 
     /// The newest version of one object.
-    fn get(&self, shelf: &str, key: &ObjectKey) -> Option<Arc<Stored>>;
+    fn get(&self, collection: &str, key: &ObjectKey) -> Option<Arc<Stored>>;
 
-    /// The objects of a range, newest or exactly as they were at a revision. Costs what it returns, not what is stored;
-    /// a read of the past also costs the writes since.
+    /// The objects of a range, newest or exactly as they were at a revision. Costs what it returns,
+    /// not what is stored; a read of the past also costs the writes since.
     ///
     /// # Errors
     /// The revision is older than the kept history.
-    fn list(&self, shelf: &str, range: &Range, at: Option<Revision>) -> Result<Listing, Compacted>;
+    fn list(
+        &self,
+        collection: &str,
+        range: &Range,
+        at: Option<Revision>,
+    ) -> Result<Listing, Compacted>;
 
-    /// Writes if the key holds what is expected. A deletion resolves to the last state with the revision of the deletion.
+    /// Writes if the key holds what is expected. A deletion resolves to the last state with the
+    /// revision of the deletion.
     fn commit(&self, write: Write) -> Committing<'_>;
 
-    /// The events of a part of a shelf after a revision, past and future.
+    /// The events of a part of a collection after a revision, past and future.
     ///
     /// # Errors
     /// The revision is older than the kept history.
     fn watch(
         &self,
-        shelf: &ShelfName,
+        collection: &CollectionName,
         scope: &Scope,
         since: Revision,
     ) -> Result<StoreWatch, Compacted>;
@@ -215,9 +221,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Forgets history up to a revision; reads and watches from before it are refused from then on.
     fn compact(&self, upto: Revision);
 
-    /// How many objects and bytes a shelf holds; `None` if nothing was ever written to it.
-    fn size(&self, shelf: &str) -> Option<(usize, usize)>;
+    /// How many objects and bytes a collection holds; `None` if nothing was ever written to it.
+    fn size(&self, collection: &str) -> Option<(usize, usize)>;
 
-    /// How many objects and bytes each shelf holds.
-    fn sizes(&self) -> Vec<(ShelfName, usize, usize)>;
+    /// How many objects and bytes each collection holds.
+    fn sizes(&self) -> Vec<(CollectionName, usize, usize)>;
 }

@@ -1,5 +1,6 @@
-//! The store against a model: random histories of writes, reads, watches and compactions, and a plain list of all events beside them.
-//! Holds: whatever was done, the store shows what the list shows.
+//! The store against a model: random histories of writes, reads, watches and compactions, and a
+//! plain list of all events beside them.
+//! Guarantees: whatever was done, the store shows what the list shows.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::object::Object;
 
-const SHELVES: [&str; 2] = ["/configmaps", "apps/deployments"];
+const COLLECTIONS: [&str; 2] = ["/configmaps", "apps/deployments"];
 
 /// The keys of a history: two namespaces, one a prefix of the other.
 const KEYS: [(&str, &str); 6] = [
@@ -29,42 +30,44 @@ const HISTORY_KEPT: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug)]
 enum Step {
     /// Creates the key or, when it is there, changes it.
-    Put { shelf: usize, key: usize },
+    Put { collection: usize, key: usize },
     /// Deletes the key if it is there.
-    Delete { shelf: usize, key: usize },
+    Delete { collection: usize, key: usize },
     /// Writes with an expectation that is wrong.
-    PutStale { shelf: usize, key: usize },
-    /// Reads a part of a shelf as it was so many revisions ago, whole and in pages of this size.
+    PutStale { collection: usize, key: usize },
+    /// Reads a scope of a collection as it was this many revisions ago, whole and in pages of this
+    /// size.
     List {
-        shelf: usize,
+        collection: usize,
         back: u64,
         scope: usize,
         page: usize,
     },
-    /// Opens a watch of a part of a shelf from so many revisions ago.
+    /// Opens a watch of a scope of a collection from this many revisions ago.
     Open {
-        shelf: usize,
+        collection: usize,
         back: u64,
         scope: usize,
     },
-    /// Reads what a watch has to tell.
+    /// Reads the pending events of a watch.
     Read { watch: usize },
     /// Closes a watch.
     Close { watch: usize },
-    /// Forgets what is older than so many revisions.
+    /// Compacts what is older than this many revisions.
     Compact { back: u64 },
     /// Lets seconds pass.
     Pass { seconds: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let (shelf, key) = (0..SHELVES.len(), 0..KEYS.len());
+    let collection = 0..COLLECTIONS.len();
+    let key = 0..KEYS.len();
     prop_oneof![
-        8 => (shelf.clone(), key.clone()).prop_map(|(shelf, key)| Step::Put { shelf, key }),
-        3 => (shelf.clone(), key.clone()).prop_map(|(shelf, key)| Step::Delete { shelf, key }),
-        1 => (shelf.clone(), key).prop_map(|(shelf, key)| Step::PutStale { shelf, key }),
-        4 => (shelf.clone(), 0..20u64, 0..4usize, 1..4usize).prop_map(|(shelf, back, scope, page)| Step::List { shelf, back, scope, page }),
-        2 => (shelf, 0..20u64, 0..4usize).prop_map(|(shelf, back, scope)| Step::Open { shelf, back, scope }),
+        8 => (collection.clone(), key.clone()).prop_map(|(collection, key)| Step::Put { collection, key }),
+        3 => (collection.clone(), key.clone()).prop_map(|(collection, key)| Step::Delete { collection, key }),
+        1 => (collection.clone(), key).prop_map(|(collection, key)| Step::PutStale { collection, key }),
+        4 => (collection.clone(), 0..20u64, 0..4usize, 1..4usize).prop_map(|(collection, back, scope, page)| Step::List { collection, back, scope, page }),
+        2 => (collection, 0..20u64, 0..4usize).prop_map(|(collection, back, scope)| Step::Open { collection, back, scope }),
         4 => (0..8usize).prop_map(|watch| Step::Read { watch }),
         1 => (0..8usize).prop_map(|watch| Step::Close { watch }),
         1 => (0..20u64).prop_map(|back| Step::Compact { back }),
@@ -76,7 +79,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Clone)]
 struct Seen {
     revision: Revision,
-    shelf: usize,
+    collection: usize,
     key: ObjectKey,
     change: Change,
     /// The object's JSON, with the revision of this write.
@@ -87,17 +90,17 @@ struct Seen {
 }
 
 /// A store, everything that was done to it, and its open watches.
-struct World {
+struct Model {
     store: MemoryStore,
     events: Vec<Seen>,
-    /// The oldest revision each shelf can still show.
+    /// The oldest revision each collection can still show.
     oldest: [Revision; 2],
     watches: Vec<Open>,
 }
 
-/// A watch of a part of a shelf, and the revision it knows.
+/// A watch of a part of a collection, and the revision it knows.
 struct Open {
-    shelf: usize,
+    collection: usize,
     scope: Scope,
     since: Revision,
     watch: StoreWatch,
@@ -124,7 +127,7 @@ fn draft(key: &ObjectKey, count: impl serde::Serialize) -> Draft {
     object.draft()
 }
 
-impl World {
+impl Model {
     fn new() -> Self {
         Self {
             store: MemoryStore::new(),
@@ -142,13 +145,13 @@ impl World {
         self.revision().saturating_sub(revisions)
     }
 
-    /// The objects of a shelf at a revision: key to JSON.
-    fn at(&self, shelf: usize, revision: Revision) -> BTreeMap<ObjectKey, Vec<u8>> {
+    /// The objects of a collection at a revision: key to JSON.
+    fn at(&self, collection: usize, revision: Revision) -> BTreeMap<ObjectKey, Vec<u8>> {
         let mut objects = BTreeMap::new();
         for event in self
             .events
             .iter()
-            .filter(|e| e.shelf == shelf && e.revision <= revision)
+            .filter(|e| e.collection == collection && e.revision <= revision)
         {
             match event.change {
                 Change::Deleted => objects.remove(&event.key),
@@ -160,16 +163,20 @@ impl World {
 
     async fn take(&mut self, step: Step) {
         match step {
-            Step::Put { shelf, key: k } => self.write(shelf, key(k), true).await,
-            Step::Delete { shelf, key: k } => self.write(shelf, key(k), false).await,
-            Step::PutStale { shelf, key: k } => self.write_stale(shelf, key(k)).await,
+            Step::Put { collection, key: k } => self.write(collection, key(k), true).await,
+            Step::Delete { collection, key: k } => self.write(collection, key(k), false).await,
+            Step::PutStale { collection, key: k } => self.write_stale(collection, key(k)).await,
             Step::List {
-                shelf,
+                collection,
                 back,
                 scope,
                 page,
-            } => self.list(shelf, self.back(back), scope, page),
-            Step::Open { shelf, back, scope } => self.open(shelf, self.back(back), scope),
+            } => self.list(collection, self.back(back), scope, page),
+            Step::Open {
+                collection,
+                back,
+                scope,
+            } => self.open(collection, self.back(back), scope),
             Step::Read { watch } => self.read(watch),
             Step::Close { watch } => {
                 if !self.watches.is_empty() {
@@ -182,9 +189,9 @@ impl World {
         assert_eq!(self.store.revision(), self.revision());
     }
 
-    async fn write(&mut self, shelf: usize, key: ObjectKey, put: bool) {
-        let current = self.store.get(SHELVES[shelf], &key);
-        let known = self.at(shelf, self.revision()).remove(&key);
+    async fn write(&mut self, collection: usize, key: ObjectKey, put: bool) {
+        let current = self.store.get(COLLECTIONS[collection], &key);
+        let known = self.at(collection, self.revision()).remove(&key);
         assert_eq!(
             current.as_ref().map(|s| s.encoded.bytes().to_vec()),
             known,
@@ -211,11 +218,11 @@ impl World {
         };
         let put = body.map(|draft| Put {
             draft,
-            facets: Facets::default(),
+            attributes: SelectableAttributes::default(),
             schema: 0,
         });
         let write = Write {
-            shelf: SHELVES[shelf].into(),
+            collection: COLLECTIONS[collection].into(),
             key: key.clone(),
             expect,
             put,
@@ -225,15 +232,13 @@ impl World {
             .commit(write)
             .await
             .expect("the expectation was read just now");
-        assert_eq!(
-            (stored.revision, stored.encoded.bytes().to_vec()),
-            (revision, bytes.clone())
-        );
+        assert_eq!(stored.revision, revision);
+        assert_eq!(stored.encoded.bytes().to_vec(), bytes.clone());
 
         let now = Instant::now();
         self.events.push(Seen {
             revision,
-            shelf,
+            collection,
             key,
             change,
             bytes,
@@ -243,14 +248,14 @@ impl World {
         let old = self
             .events
             .iter()
-            .filter(|e| e.shelf == shelf && now - e.at > HISTORY_KEPT);
-        self.oldest[shelf] = old
+            .filter(|e| e.collection == collection && now - e.at > HISTORY_KEPT);
+        self.oldest[collection] = old
             .map(|e| e.revision)
-            .fold(self.oldest[shelf], Revision::max);
+            .fold(self.oldest[collection], Revision::max);
     }
 
-    async fn write_stale(&mut self, shelf: usize, key: ObjectKey) {
-        let current = self.store.get(SHELVES[shelf], &key);
+    async fn write_stale(&mut self, collection: usize, key: ObjectKey) {
+        let current = self.store.get(COLLECTIONS[collection], &key);
         let expectations = [
             Expect::Version(current.as_ref().map_or(7, |s| s.revision + 1)),
             Expect::Absent,
@@ -261,19 +266,19 @@ impl World {
         {
             let put = Some(Put {
                 draft: draft(&key, 0),
-                facets: Facets::default(),
+                attributes: SelectableAttributes::default(),
                 schema: 0,
             });
             let refused = self
                 .store
                 .commit(Write {
-                    shelf: SHELVES[shelf].into(),
+                    collection: COLLECTIONS[collection].into(),
                     key: key.clone(),
                     expect,
                     put,
                 })
                 .await;
-            let Err(Refused::Changed(found)) = refused else {
+            let Err(Conflict { current: found }) = refused else {
                 panic!("a stale write to {key} was taken")
             };
             assert_eq!(
@@ -283,24 +288,26 @@ impl World {
         }
     }
 
-    fn list(&self, shelf: usize, at: Revision, part: usize, page: usize) {
+    fn list(&self, collection: usize, at: Revision, part: usize, page: usize) {
         let scope = scope(part);
-        let whole = self
-            .store
-            .list(SHELVES[shelf], &Range::all_of(scope.clone()), Some(at));
-        if at < self.oldest[shelf] {
+        let whole = self.store.list(
+            COLLECTIONS[collection],
+            &Range::all_of(scope.clone()),
+            Some(at),
+        );
+        if at < self.oldest[collection] {
             assert_eq!(
                 whole.expect_err("it is forgotten"),
                 Compacted {
                     asked: at,
-                    oldest: self.oldest[shelf]
+                    oldest: self.oldest[collection]
                 }
             );
             return;
         }
         let whole = whole.expect("it is kept");
         let wanted: Vec<_> = self
-            .at(shelf, at)
+            .at(collection, at)
             .into_iter()
             .filter(|(key, _)| scope.contains(key))
             .collect();
@@ -310,21 +317,19 @@ impl World {
                 .map(|s| (s.key.clone(), s.encoded.bytes().to_vec()))
                 .collect()
         };
-        assert_eq!(
-            (whole.revision, whole.total, shown(&whole.objects)),
-            (at, wanted.len(), wanted)
-        );
+        assert_eq!(whole.revision, at);
+        assert_eq!(whole.total, wanted.len());
+        assert_eq!(shown(&whole.objects), wanted);
         if at == self.revision() {
             let now = self
                 .store
-                .list(SHELVES[shelf], &Range::all_of(scope.clone()), None)
+                .list(COLLECTIONS[collection], &Range::all_of(scope.clone()), None)
                 .expect("the newest state is always kept");
-            assert_eq!(
-                (now.total, shown(&now.objects)),
-                (whole.total, shown(&whole.objects))
-            );
+            assert_eq!(now.total, whole.total);
+            assert_eq!(shown(&now.objects), shown(&whole.objects));
         }
-        let (mut pages, mut after) = (Vec::new(), None);
+        let mut pages = Vec::new();
+        let mut after = None;
         loop {
             let range = Range {
                 scope: scope.clone(),
@@ -333,7 +338,7 @@ impl World {
             };
             let part = self
                 .store
-                .list(SHELVES[shelf], &range, Some(at))
+                .list(COLLECTIONS[collection], &range, Some(at))
                 .expect("it is kept");
             assert_eq!(part.total, whole.total);
             let Some(last) = part.objects.last() else {
@@ -345,24 +350,27 @@ impl World {
         assert_eq!(pages, shown(&whole.objects), "pages of {page}");
     }
 
-    fn open(&mut self, shelf: usize, since: Revision, part: usize) {
+    fn open(&mut self, collection: usize, since: Revision, part: usize) {
         let scope = scope(part);
-        match self.store.watch(&SHELVES[shelf].into(), &scope, since) {
+        match self
+            .store
+            .watch(&COLLECTIONS[collection].into(), &scope, since)
+        {
             Ok(watch) => {
                 assert!(
-                    since >= self.oldest[shelf],
+                    since >= self.oldest[collection],
                     "a watch from {since} would miss events"
                 );
                 self.watches.push(Open {
-                    shelf,
+                    collection,
                     scope,
                     since,
                     watch,
                 });
             }
             Err(gone) => assert_eq!(
-                (gone.asked, gone.oldest, since < self.oldest[shelf]),
-                (since, self.oldest[shelf], true)
+                (gone.asked, gone.oldest, since < self.oldest[collection]),
+                (since, self.oldest[collection], true)
             ),
         }
     }
@@ -371,17 +379,21 @@ impl World {
         if self.watches.is_empty() {
             return;
         }
-        let (index, newest) = (index % self.watches.len(), self.revision());
+        let index = index % self.watches.len();
+        let newest = self.revision();
         let Open {
-            shelf,
+            collection,
             scope,
             since,
             watch,
         } = &mut self.watches[index];
-        let concerns =
-            |e: &&Seen| e.shelf == *shelf && e.revision > *since && scope.contains(&e.key);
+        let concerns = |e: &&Seen| {
+            e.collection == *collection && e.revision > *since && scope.contains(&e.key)
+        };
         let wanted: Vec<&Seen> = self.events.iter().filter(concerns).collect();
-        let lost = wanted.iter().any(|e| e.revision <= self.oldest[*shelf]);
+        let lost = wanted
+            .iter()
+            .any(|e| e.revision <= self.oldest[*collection]);
         match watch.ready() {
             Err(Lagged) => {
                 assert!(
@@ -392,7 +404,7 @@ impl World {
             }
             Ok((events, upto)) => {
                 assert!(!lost, "a watch of {scope:?} from {since} misses events");
-                let told: Vec<_> = events.iter().map(|e| shown(e)).collect();
+                let delivered: Vec<_> = events.iter().map(|e| shown(e)).collect();
                 let wanted: Vec<_> = wanted
                     .iter()
                     .map(|e| {
@@ -405,7 +417,7 @@ impl World {
                         )
                     })
                     .collect();
-                assert_eq!(told, wanted);
+                assert_eq!(delivered, wanted);
                 assert_eq!(upto, newest);
                 *since = upto;
             }
@@ -445,20 +457,20 @@ fn store_shows_what_was_done_to_it() {
     };
     proptest!(config, |(steps in proptest::collection::vec(step(), 1..60))| {
         runtime.block_on(async {
-            let mut world = World::new();
+            let mut model = Model::new();
             for step in steps {
-                world.take(step).await;
+                model.take(step).await;
             }
             // Whatever is open reads to its end, and whatever is kept can be read and resumed from.
-            for watch in (0..world.watches.len()).rev() {
-                world.read(watch);
+            for watch in (0..model.watches.len()).rev() {
+                model.read(watch);
             }
-            for (shelf, at) in (0..=world.revision()).flat_map(|at| [(0, at), (1, at)]) {
-                world.list(shelf, at, 0, 2);
-                (0..4).for_each(|part| world.open(shelf, at, part));
+            for (collection, at) in (0..=model.revision()).flat_map(|at| [(0, at), (1, at)]) {
+                model.list(collection, at, 0, 2);
+                (0..4).for_each(|part| model.open(collection, at, part));
             }
-            for watch in (0..world.watches.len()).rev() {
-                world.read(watch);
+            for watch in (0..model.watches.len()).rev() {
+                model.read(watch);
             }
         });
     });
@@ -468,14 +480,14 @@ fn store_shows_what_was_done_to_it() {
 async fn slow_watcher_is_cut_and_slows_nobody() {
     const EVENTS: u64 = 100_300;
     let store = MemoryStore::new();
-    let shelf: ShelfName = SHELVES[0].into();
+    let collection: CollectionName = COLLECTIONS[0].into();
     let mut slow = store
-        .watch(&shelf, &Scope::All, 0)
+        .watch(&collection, &Scope::All, 0)
         .expect("nothing is forgotten yet");
     let mut quick = store
-        .watch(&shelf, &Scope::All, 0)
+        .watch(&collection, &Scope::All, 0)
         .expect("nothing is forgotten yet");
-    let mut told = 0;
+    let mut delivered = 0;
     let body = draft(&key(0), 0);
     for revision in 1..=EVENTS {
         let expect = if revision == 1 {
@@ -485,12 +497,12 @@ async fn slow_watcher_is_cut_and_slows_nobody() {
         };
         let put = Some(Put {
             draft: body.clone(),
-            facets: Facets::default(),
+            attributes: SelectableAttributes::default(),
             schema: 0,
         });
         store
             .commit(Write {
-                shelf: shelf.clone(),
+                collection: collection.clone(),
                 key: key(0),
                 expect,
                 put,
@@ -505,17 +517,17 @@ async fn slow_watcher_is_cut_and_slows_nobody() {
                     events
                         .iter()
                         .map(|e| e.revision)
-                        .eq(told + 1..=told + events.len() as u64),
+                        .eq(delivered + 1..=delivered + events.len() as u64),
                     "each once, in order"
                 );
-                told += events.len() as u64;
+                delivered += events.len() as u64;
             }
         }
     }
-    assert_eq!(told, EVENTS);
+    assert_eq!(delivered, EVENTS);
     assert_eq!(slow.ready().expect_err("its events are gone"), Lagged);
     assert_eq!(
-        store.watch(&shelf, &Scope::All, 0).err(),
+        store.watch(&collection, &Scope::All, 0).err(),
         Some(Compacted {
             asked: 0,
             oldest: EVENTS - 100_000
@@ -526,7 +538,7 @@ async fn slow_watcher_is_cut_and_slows_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn history_of_large_objects_is_shorter() {
-    let (store, shelf): (_, ShelfName) = (MemoryStore::new(), SHELVES[0].into());
+    let (store, collection): (_, CollectionName) = (MemoryStore::new(), COLLECTIONS[0].into());
     let body = draft(&key(0), "x".repeat(4 << 20));
     for revision in 1..=40 {
         let expect = if revision == 1 {
@@ -536,12 +548,12 @@ async fn history_of_large_objects_is_shorter() {
         };
         let put = Some(Put {
             draft: body.clone(),
-            facets: Facets::default(),
+            attributes: SelectableAttributes::default(),
             schema: 0,
         });
         store
             .commit(Write {
-                shelf: shelf.clone(),
+                collection: collection.clone(),
                 key: key(0),
                 expect,
                 put,
@@ -549,12 +561,12 @@ async fn history_of_large_objects_is_shorter() {
             .await
             .expect("nobody else writes");
     }
-    let Err(Compacted { oldest, .. }) = store.watch(&shelf, &Scope::All, 1) else {
+    let Err(Compacted { oldest, .. }) = store.watch(&collection, &Scope::All, 1) else {
         panic!("it keeps 160 MB")
     };
     assert!(
         (5..15).contains(&oldest),
         "of 40 times 4 MB some 128 MB are kept, not what came up to {oldest}"
     );
-    assert!(store.watch(&shelf, &Scope::All, oldest).is_ok());
+    assert!(store.watch(&collection, &Scope::All, oldest).is_ok());
 }

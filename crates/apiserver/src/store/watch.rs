@@ -1,10 +1,11 @@
-//! A reader's place in the events of a part of one shelf.
-//! Holds: events come in order, each once; a reader that is slower than the kept history is told so and never slows anybody; events of other
-//! parts neither wake a reader nor cost it anything while it keeps up.
+//! A reader's place in the events of a part of one collection.
+//! Guarantees: events come in order, each once; a watcher that is slower than the kept history gets
+//! [`Lagged`] and never delays others; events of other scopes neither notify a watcher nor cost it
+//! anything while it keeps up.
 
 use std::sync::Arc;
 
-use super::{Event, Revision, Scope, ShelfName, bell::Listener, memory::Shared};
+use super::{CollectionName, Event, Revision, Scope, memory::Shared, notifier::Listener};
 
 /// How many events one call hands out, so that a reader far behind neither holds the lock for long
 /// nor takes much memory: there can be 10,000 of them.
@@ -14,13 +15,14 @@ const BATCH_MAX_EVENTS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lagged;
 
-/// A place in a shelf's events. All watchers read the same shared history, so a slow one costs nothing but its place.
+/// A place in a collection's events. All watchers read the same shared history, so a slow one costs
+/// nothing but its place.
 #[derive(Debug)]
 pub(crate) struct StoreWatch {
     shared: Arc<Shared>,
-    shelf: ShelfName,
+    collection: CollectionName,
     scope: Scope,
-    /// The position of the next event to look at, counted over all events the shelf ever had.
+    /// The position of the next event to look at, counted over all events the collection ever had.
     next: u64,
     listener: Option<Listener>,
 }
@@ -28,14 +30,14 @@ pub(crate) struct StoreWatch {
 impl StoreWatch {
     pub(super) fn new(
         shared: Arc<Shared>,
-        shelf: ShelfName,
+        collection: CollectionName,
         scope: Scope,
         next: u64,
         listener: Listener,
     ) -> Self {
         Self {
             shared,
-            shelf,
+            collection,
             scope,
             next,
             listener: Some(listener),
@@ -50,34 +52,35 @@ impl StoreWatch {
         let Some(listener) = &mut self.listener else {
             return Err(Lagged);
         };
-        let (scope, next) = (&self.scope, self.next);
+        let scope = &self.scope;
+        let next = self.next;
         let (events, consumed, next, newest) = self.shared.read(|state| {
-            let shelf = state.shelf(&self.shelf).ok_or(Lagged)?;
-            let unheard = listener.unheard();
-            let (events, next) = match unheard {
-                0 => (Vec::new(), shelf.end()),
+            let collection = state.collection(&self.collection).ok_or(Lagged)?;
+            let pending = listener.pending();
+            let (events, next) = match pending {
+                0 => (Vec::new(), collection.end()),
                 // Its place is known: whatever else happened meanwhile need not be looked at.
                 1 => (
-                    shelf
-                        .events_from(listener.last(), scope, 1, unheard)
+                    collection
+                        .events_from(listener.last(), scope, 1, pending)
                         .ok_or(Lagged)?
                         .0,
-                    shelf.end(),
+                    collection.end(),
                 ),
-                _ => shelf
-                    .events_from(next, scope, BATCH_MAX_EVENTS, unheard)
+                _ => collection
+                    .events_from(next, scope, BATCH_MAX_EVENTS, pending)
                     .ok_or(Lagged)?,
             };
             // Whatever was counted for this reader and is not handed out is consumed all the same:
             // an event may be pending once only.
             let (consumed, next) = if events.len() < BATCH_MAX_EVENTS {
-                (unheard, shelf.end())
+                (pending, collection.end())
             } else {
                 (events.len() as u64, next)
             };
             Ok((events, consumed, next, state.revision))
         })?;
-        listener.hear(consumed);
+        listener.acknowledge(consumed);
         self.next = next;
         let upto = if events.len() == BATCH_MAX_EVENTS {
             events.last().map_or(newest, |e| e.revision)
@@ -87,7 +90,7 @@ impl StoreWatch {
         Ok((events, upto))
     }
 
-    /// How many read the same part of the shelf.
+    /// How many read the same part of the collection.
     pub(crate) fn readers(&self) -> usize {
         self.listener.as_ref().map_or(0, Listener::listeners)
     }
@@ -95,7 +98,7 @@ impl StoreWatch {
     /// Resolves when there are more events.
     pub(crate) async fn changed(&self) {
         if let Some(listener) = &self.listener {
-            listener.news().await;
+            listener.changed().await;
         }
     }
 }
@@ -104,6 +107,6 @@ impl Drop for StoreWatch {
     fn drop(&mut self) {
         self.listener = None;
         self.shared
-            .write(|state| state.unlisten(&self.shelf, &self.scope));
+            .write(|state| state.unlisten(&self.collection, &self.scope));
     }
 }

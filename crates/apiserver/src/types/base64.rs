@@ -54,7 +54,8 @@ fn decode(text: &[u8]) -> Result<Vec<u8>, usize> {
     }
 }
 
-/// Checks what follows the first `=`, which stands before `at` and after `have` characters of its group.
+/// Checks what follows the first `=`, which stands before `at` and after `have` characters of its
+/// group.
 fn end_of_padding(text: &[u8], at: usize, have: usize) -> Result<(), usize> {
     let skip_breaks = |from: usize| {
         (from..text.len())

@@ -1,10 +1,13 @@
 //! A tree read by its type, as the server's Go structs would read it and write it back.
-//! In: a tree and a [`Type`]. Out: the object without what is unknown or empty, and what strict decoding objects to.
-//! Holds: of several wrong types the first is reported; decoding the outcome again changes nothing.
+//! In: a tree and a [`Type`]. Out: the object without what is unknown or empty, and what strict
+//! decoding objects to.
+//! Guarantees: of several wrong types the first is reported; decoding the outcome again changes
+//! nothing.
 //!
-//! What Go's structs do to an object, and so does this: `null` is absence; a field that is empty and `omitempty` goes, one that is neither
-//! comes back even when it was never sent (`status: {}`, `containers: null`); an empty list that is always written is written as null, since
-//! protobuf, in which the server stores most objects, knows no other.
+//! What Go's structs do to an object, and so does this: `null` is absence; a field that is empty
+//! and `omitempty` goes, one that is neither comes back even when it was never sent (`status: {}`,
+//! `containers: null`); an empty list that is always written is written as null, since protobuf, in
+//! which the server stores most objects, knows no other.
 
 use std::borrow::Cow;
 
@@ -30,14 +33,15 @@ const MANAGED_FIELDS: &str = "[]v1.ManagedFieldsEntry";
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub(crate) object: Map<String, Value>,
-    /// Unknown and repeated fields in the order of the body, at most a hundred: `unknown field "spec.foo"`.
+    /// Unknown and repeated fields in the order of the body, at most a hundred: `unknown field
+    /// "spec.foo"`.
     pub(crate) strict: Vec<String>,
 }
 
 /// Reads a value that was decoded before: the outcome of a patch, an object of another server.
 ///
 /// # Errors
-/// A value of the wrong type, in the words of Go's decoder.
+/// A value of the wrong type, with the messages of Go's decoder.
 pub(crate) fn decode(ty: &'static Type, value: Value) -> Result<Decoded, String> {
     decode_node(ty, Node::from_value(value))
 }
@@ -45,7 +49,7 @@ pub(crate) fn decode(ty: &'static Type, value: Value) -> Result<Decoded, String>
 /// Reads a tree. Of a repeated field the last one counts.
 ///
 /// # Errors
-/// A value of the wrong type, in the words of Go's decoder.
+/// A value of the wrong type, with the messages of Go's decoder.
 pub(crate) fn decode_node(ty: &'static Type, root: Node<'_>) -> Result<Decoded, String> {
     let mut decoder = Decoder {
         strict: Vec::new(),
@@ -76,7 +80,8 @@ struct Decoder {
     strict: Vec<String>,
     /// The first value of a wrong type; reading goes on behind it.
     first_error: Option<String>,
-    /// The struct that errors name while a schema is read that decodes itself: nothing inside is strict.
+    /// The struct that errors name while a schema is read that decodes itself: nothing inside is
+    /// strict.
     nested: Option<&'static Type>,
 }
 
@@ -126,7 +131,8 @@ impl Decoder {
         }
         match (field.shape, node) {
             (Shape::One(item), node) => self.item(item, node, field.go, place),
-            // Go tells an empty list of field owners from none: it resets them, as one empty owner does.
+            // Go distinguishes an empty managedFields list from an absent one: it resets them, as
+            // one empty entry does.
             (Shape::List(_), Node::Array(items))
                 if items.is_empty() && field.go == MANAGED_FIELDS =>
             {
@@ -145,7 +151,7 @@ impl Decoder {
                     this.inner_list(item, node, field.item_go, place)
                 })
                 .map(Some),
-            (_, other) => Ok(self.wrong_type(other.go_kind(), field.go, place)),
+            (_, other) => Ok(self.leave_unset(other.go_kind(), field.go, place)),
         }
     }
 
@@ -174,7 +180,7 @@ impl Decoder {
             Node::Array(items) => self.list(item, items, "string", place),
             Node::Null => Ok(Value::Null),
             other => Ok(self
-                .wrong_type(other.go_kind(), go, place)
+                .leave_unset(other.go_kind(), go, place)
                 .unwrap_or(Value::Null)),
         }
     }
@@ -255,7 +261,7 @@ impl Decoder {
                 self.schema_or(item, node, place).map(Some)
             }
             (_, Node::Null) => Ok(None),
-            (_, other) => Ok(self.wrong_type(other.go_kind(), go, place)),
+            (_, other) => Ok(self.leave_unset(other.go_kind(), go, place)),
         }
     }
 
@@ -265,7 +271,7 @@ impl Decoder {
             Item::Int64 => text.parse::<i64>().ok().map(Value::from),
             _ => whole_number(text).map(Value::Number),
         };
-        value.or_else(|| self.wrong_type(&format!("number {text}"), go, place))
+        value.or_else(|| self.leave_unset(&format!("number {text}"), go, place))
     }
 
     fn bytes(&mut self, text: &str) -> Option<Value> {
@@ -286,9 +292,9 @@ impl Decoder {
                 Node::Null => bytes.push(0),
                 Node::Number(text) => match text.parse() {
                     Ok(byte) => bytes.push(byte),
-                    Err(_) => self.note_type_error(&format!("number {text}"), "uint8", place),
+                    Err(_) => self.record_type_error(&format!("number {text}"), "uint8", place),
                 },
-                other => self.note_type_error(other.go_kind(), "uint8", place),
+                other => self.record_type_error(other.go_kind(), "uint8", place),
             }
         }
         Value::String(base64::encode(&bytes))
@@ -346,7 +352,8 @@ impl Decoder {
         }
     }
 
-    /// Reads what decodes itself: inside nothing is strict, and the first wrong type ends everything.
+    /// Reads what decodes itself: inside nothing is strict, and the first wrong type ends
+    /// everything.
     fn apart(
         &mut self,
         place: &Place<'_>,
@@ -380,13 +387,13 @@ impl Decoder {
         );
     }
 
-    /// Notes a value of the wrong type, which leaves the field as it was.
-    fn wrong_type(&mut self, found: &str, go: &str, place: &Place<'_>) -> Option<Value> {
-        self.note_type_error(found, go, place);
+    /// Records a value of the wrong type, which leaves the field as it was.
+    fn leave_unset(&mut self, found: &str, go: &str, place: &Place<'_>) -> Option<Value> {
+        self.record_type_error(found, go, place);
         None
     }
 
-    fn note_type_error(&mut self, found: &str, go: &str, place: &Place<'_>) {
+    fn record_type_error(&mut self, found: &str, go: &str, place: &Place<'_>) {
         if self.first_error.is_none() {
             self.first_error = Some(self.type_error(found, go, place));
         }

@@ -1,6 +1,7 @@
 //! The built-in types: what each field of each kind is, and reading and normalising objects by it.
-//! In: trees of bodies, or values. Out: objects as Kubernetes writes them back, and what strict decoding objects to.
-//! Holds: the table is static data; decoding the outcome of decoding changes nothing.
+//! In: trees of bodies, or values. Out: objects as Kubernetes writes them back, and what strict
+//! decoding objects to.
+//! Guarantees: the table is static data; decoding the outcome of decoding changes nothing.
 
 mod base64; // bytes in JSON, with the errors of Go's decoder
 mod decode; // a tree, by its type
@@ -10,7 +11,6 @@ mod normal; // what of an object is written back
 mod place; // where something is wrong
 mod published; // the names of published schemas
 mod quantity; // amounts of resources, as they are written
-mod read; // a request body, by the kind that is expected
 #[rustfmt::skip]
 mod table; // the types of Kubernetes 1.36, generated
 mod time; // moments, with the errors of Go's parser
@@ -28,7 +28,6 @@ pub(crate) use normal::{complete, settle};
 pub(crate) use promises::full_object;
 pub(crate) use published::{Published, Union};
 pub(crate) use quantity::{Amount, Quantity};
-pub(crate) use read::{Expected, misnamed, read_options, read_typed};
 pub(crate) use written::{Opened, written};
 
 use table::{KINDS, SCHEMA, TYPES, UNSERVED};
@@ -55,7 +54,7 @@ pub(crate) const fn schema() -> Item {
 }
 
 /// Whether clients may know the kind, served or not.
-fn is_registered(group: &str, version: &str, kind: &str) -> bool {
+pub(crate) fn is_registered(group: &str, version: &str, kind: &str) -> bool {
     find(group, version, kind).is_some() || UNSERVED.binary_search(&(group, version, kind)).is_ok()
 }
 
@@ -106,15 +105,13 @@ mod tests {
             .object()
             .and_then(|ty| ty.field("protocol"))
             .expect("a protocol");
-        assert_eq!(
-            (protocol.default, protocol.number, protocol.shape),
-            (Some("\"TCP\""), 4, Shape::One(Item::Str))
-        );
+        assert_eq!(protocol.default, Some("\"TCP\""));
+        assert_eq!(protocol.number, 4);
+        assert_eq!(protocol.shape, Shape::One(Item::Str));
         let empty_dir = field("Pod", &["spec", "volumes", "emptyDir"]);
-        assert_eq!(
-            (empty_dir.embedded, empty_dir.inside, empty_dir.number),
-            ("VolumeSource", [2].as_slice(), 2)
-        );
+        assert_eq!(empty_dir.embedded, "VolumeSource");
+        assert_eq!(empty_dir.inside, [2].as_slice());
+        assert_eq!(empty_dir.number, 2);
         assert_eq!(field("Pod", &["spec", "nodeSelector"]).atomic, Some(true));
         assert!(
             field("Pod", &["spec", "containers"]).required

@@ -1,5 +1,6 @@
 //! What the table says of a type and of each of its fields.
-//! Holds: everything is constant data, made by const functions, so the table costs nothing at start-up.
+//! Guarantees: everything is constant data, made by const functions, so the table costs nothing at
+//! start-up.
 
 use super::table::{FIELDS, ORDER, TYPES};
 
@@ -10,7 +11,7 @@ pub(crate) struct Type {
     pub(crate) go: &'static str,
     first: u16,
     count: u16,
-    /// Whether a server-side apply owns the whole struct at once.
+    /// Whether a server-side apply owns the struct as a whole (atomic).
     pub(crate) atomic: bool,
 }
 
@@ -22,7 +23,8 @@ impl Type {
 
     /// Its fields in the order in which Go writes them.
     pub(crate) fn written_order(&self) -> impl Iterator<Item = &'static Field> + use<> {
-        let (first, fields) = (usize::from(self.first), self.fields());
+        let first = usize::from(self.first);
+        let fields = self.fields();
         ORDER[first..first + fields.len()]
             .iter()
             .map(|place| &fields[usize::from(*place)])
@@ -69,11 +71,12 @@ pub(crate) struct Field {
     pub(crate) omit_zero: bool,
     /// Whether the published schema demands it.
     pub(crate) required: bool,
-    /// How items of a list are told apart by a server-side apply.
+    /// How a server-side apply identifies the items of a list.
     pub(crate) list: Option<ListKind>,
-    /// Whether a server-side apply owns the field at once, where the field itself says so.
+    /// Whether a server-side apply owns the field as a whole (atomic), where the field itself
+    /// declares it.
     pub(crate) atomic: Option<bool>,
-    /// What a strategic merge patch does, and by which key it tells items apart (empty for none).
+    /// What a strategic merge patch does, and by which key it identifies items (empty for none).
     pub(crate) patch: Option<(Patch, &'static str)>,
     /// The published default, as JSON.
     pub(crate) default: Option<&'static str>,
@@ -141,7 +144,7 @@ impl Item {
     }
 }
 
-/// How a server-side apply tells the items of a list apart.
+/// How a server-side apply identifies the items of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListKind {
     /// Not at all: the list is one value.

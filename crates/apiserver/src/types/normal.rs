@@ -1,5 +1,6 @@
 //! What of an object is written back.
-//! Holds: Go's structs decide: `omitempty`, pointers and zero values, and what protobuf can tell apart.
+//! Guarantees: Go's structs decide: `omitempty`, pointers and zero values, and what protobuf can
+//! distinguish.
 
 use serde_json::{Map, Value};
 
@@ -76,7 +77,8 @@ pub(super) fn fill(ty: &'static Type, map: &mut Map<String, Value>) {
     }
 }
 
-/// Makes empty lists and maps none where storage cannot tell the two apart. Until then they are what a client sent, for its owners to see.
+/// Makes empty lists and maps none where storage cannot distinguish the two. Until then they are
+/// what a client sent, for its field managers to see.
 pub(crate) fn settle(ty: &'static Type, map: &mut Map<String, Value>) {
     // These are stored as JSON, which can.
     if ["CustomResourceDefinition", "APIService"].contains(&ty.name()) {
@@ -109,7 +111,8 @@ pub(crate) fn settle(ty: &'static Type, map: &mut Map<String, Value>) {
     }
 }
 
-/// Adds to a body what its kind always shows and something took away: a status that was dropped is an empty one.
+/// Adds to a body what its kind always shows and something took away: a status that was dropped is
+/// an empty one.
 pub(crate) fn complete(ty: &'static Type, body: &mut Map<String, Value>) {
     fill(ty, body);
     // Metadata is kept apart from the body.

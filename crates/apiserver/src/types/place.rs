@@ -1,5 +1,6 @@
 //! Where in a body something is wrong.
-//! Holds: a place lives on the stack while a body is read, and is printed only when it is needed.
+//! Guarantees: a place lives on the stack while a body is read, and is printed only when it is
+//! needed.
 
 use super::{Field, Type};
 
@@ -38,7 +39,8 @@ impl<'p> Place<'p> {
         out.push_str(name);
     }
 
-    /// The path of fields alone, with the structs that only Go sees: `spec.volumes.VolumeSource.emptyDir`.
+    /// The path of fields alone, with the structs that only Go sees:
+    /// `spec.volumes.VolumeSource.emptyDir`.
     pub(super) fn write_fields(&self, out: &mut String) {
         if let Some(parent) = self.parent {
             parent.write_fields(out);

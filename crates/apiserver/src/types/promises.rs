@@ -23,7 +23,7 @@ fn read(kind: &str, body: &str) -> Result<(Value, Vec<String>), String> {
 }
 
 #[test]
-fn wrong_types_are_refused_in_the_words_of_go() {
+fn type_errors_have_the_messages_of_go() {
     let quantity = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
     let cases = [
         ("apps/v1/Deployment", r#"{"spec":{"replicas":"two"}}"#, field("string", "DeploymentSpec.spec.replicas", "int32")),

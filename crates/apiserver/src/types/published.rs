@@ -14,7 +14,7 @@ pub(crate) struct Union {
     pub(crate) members: &'static [(&'static str, &'static str)],
 }
 
-/// A type of the table, with what tells it from others of the same short name.
+/// A type of the table, with what distinguishes it from others of the same short name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Published(u16);
 
@@ -25,7 +25,7 @@ impl Published {
     }
 
     /// The same, with group, version and kind as the table has them.
-    pub(super) fn named(
+    pub(crate) fn named(
         group: &str,
         version: &str,
         kind: &str,

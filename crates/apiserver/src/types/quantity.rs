@@ -1,12 +1,13 @@
 //! Amounts of resources: `500m`, `1.5Gi`, `2e3`.
 //! In: the text of an object. Out: the text Kubernetes writes for it.
-//! Holds: an amount is a whole number of billionths; what is finer is rounded away from zero, what is larger than the type is cut.
+//! Guarantees: an amount is a whole number of billionths; what is finer is rounded away from zero,
+//! what is larger than the type is cut.
 
 use std::fmt;
 
-const WRONG_FORMAT: &str =
+const FORMAT_ERROR: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-const WRONG_SUFFIX: &str = "unable to parse quantity's suffix";
+const SUFFIX_ERROR: &str = "unable to parse quantity's suffix";
 
 const NANOS: i128 = 1_000_000_000;
 /// Amounts with a binary suffix are no larger than a 64-bit number.
@@ -57,11 +58,12 @@ impl Quantity {
     /// Reads an amount.
     ///
     /// # Errors
-    /// What is wrong with it, in the words of Kubernetes.
+    /// Its errors, with the messages of Kubernetes.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let parts = Parts::split(text)?;
-        let suffix = Suffix::parse(parts.suffix).ok_or(WRONG_SUFFIX)?;
-        let (magnitude, cut) = (parts.nanos(suffix), suffix.format == Format::Binary);
+        let suffix = Suffix::parse(parts.suffix).ok_or(SUFFIX_ERROR)?;
+        let magnitude = parts.nanos(suffix);
+        let cut = suffix.format == Format::Binary;
         let nanos = if cut {
             magnitude.min(BINARY_MAX)
         } else {
@@ -222,7 +224,7 @@ struct Parts<'t> {
 impl<'t> Parts<'t> {
     fn split(text: &'t str) -> Result<Self, &'static str> {
         if text.is_empty() {
-            return Err(WRONG_FORMAT);
+            return Err(FORMAT_ERROR);
         }
         let digits =
             |text: &'t str| text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
@@ -239,7 +241,7 @@ impl<'t> Parts<'t> {
                 .unwrap_or(after_letters)
         };
         if !exponent.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(WRONG_FORMAT);
+            return Err(FORMAT_ERROR);
         }
         Ok(Self {
             negative: text.starts_with('-'),
@@ -249,7 +251,8 @@ impl<'t> Parts<'t> {
         })
     }
 
-    /// Whether Kubernetes keeps the text as it is: it does so for short texts that look canonical, without making sure.
+    /// Whether Kubernetes keeps the text as it is: it does so for short texts that look canonical,
+    /// without making sure.
     fn is_canonical(&self, suffix: Suffix) -> bool {
         if suffix.format == Format::Binary {
             // A rough measure of the digits that the suffix stands for.
@@ -349,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn wrong_amounts_are_refused() {
+    fn invalid_quantities_are_refused() {
         for (text, why) in [
-            ("", WRONG_FORMAT),
-            ("abc", WRONG_FORMAT),
-            ("1 Gi", WRONG_FORMAT),
-            ("1.2.3", WRONG_FORMAT),
-            ("1KK", WRONG_SUFFIX),
-            ("1e", WRONG_SUFFIX),
+            ("", FORMAT_ERROR),
+            ("abc", FORMAT_ERROR),
+            ("1 Gi", FORMAT_ERROR),
+            ("1.2.3", FORMAT_ERROR),
+            ("1KK", SUFFIX_ERROR),
+            ("1e", SUFFIX_ERROR),
         ] {
             assert_eq!(
                 Quantity::parse(text).map(|q| q.to_string()),

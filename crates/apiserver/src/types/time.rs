@@ -30,10 +30,10 @@ impl Precision {
 /// The moment in UTC; `None` for the moment that Go takes for no time at all.
 ///
 /// # Errors
-/// What is wrong with the text, in the words of Go's parser.
+/// The errors of the text, with the messages of Go's parser.
 pub(super) fn canonical(text: &str, precision: Precision) -> Result<Option<String>, String> {
-    let moment = parse(text, precision).map_err(|wrong| match wrong {
-        Wrong::Element { rest, element } => {
+    let moment = parse(text, precision).map_err(|error| match error {
+        ParseError::Element { rest, element } => {
             let layout = go_quote(precision.layout());
             format!(
                 "parsing time {} as {layout}: cannot parse {} as {}",
@@ -42,8 +42,8 @@ pub(super) fn canonical(text: &str, precision: Precision) -> Result<Option<Strin
                 go_quote(element)
             )
         }
-        Wrong::Range(what) => format!("parsing time {}: {what} out of range", go_quote(text)),
-        Wrong::Extra(rest) => format!(
+        ParseError::Range(what) => format!("parsing time {}: {what} out of range", go_quote(text)),
+        ParseError::Extra(rest) => format!(
             "parsing time {}: extra text: {}",
             go_quote(text),
             go_quote(rest)
@@ -56,7 +56,7 @@ pub(super) fn canonical(text: &str, precision: Precision) -> Result<Option<Strin
     }))
 }
 
-enum Wrong<'t> {
+enum ParseError<'t> {
     /// This rest of the text does not start with this element of the layout.
     Element {
         rest: &'t str,
@@ -67,7 +67,7 @@ enum Wrong<'t> {
 }
 
 /// The elements are read in order, and the first that is wrong is the one that is named.
-fn parse(text: &str, precision: Precision) -> Result<DateTime, Wrong<'_>> {
+fn parse(text: &str, precision: Precision) -> Result<DateTime, ParseError<'_>> {
     let mut reader = Reader { rest: text };
     let year = reader.digits(4, "2006")?;
     reader.separator("-")?;
@@ -86,7 +86,7 @@ fn parse(text: &str, precision: Precision) -> Result<DateTime, Wrong<'_>> {
     };
     let offset_seconds = reader.offset()?;
     if !reader.rest.is_empty() {
-        return Err(Wrong::Extra(reader.rest));
+        return Err(ParseError::Extra(reader.rest));
     }
     let small = |n: i32| i8::try_from(n).expect("two digits fit");
     let date = Date::new(
@@ -94,14 +94,14 @@ fn parse(text: &str, precision: Precision) -> Result<DateTime, Wrong<'_>> {
         small(month),
         small(day),
     )
-    .map_err(|_| Wrong::Range("day"))?;
+    .map_err(|_| ParseError::Range("day"))?;
     let clock = Clock::constant(small(hour), small(minute), small(second), nanosecond);
     date.to_datetime(clock)
         .checked_sub(SignedDuration::from_secs(offset_seconds.into()))
         .ok()
         // Four digits cannot write the years before and after, which an offset reaches.
         .filter(|moment| moment.year() >= 0)
-        .ok_or(Wrong::Range("year"))
+        .ok_or(ParseError::Range("year"))
 }
 
 struct Reader<'t> {
@@ -109,31 +109,34 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    fn separator(&mut self, separator: &'static str) -> Result<(), Wrong<'t>> {
-        self.rest = self.rest.strip_prefix(separator).ok_or(Wrong::Element {
-            rest: self.rest,
-            element: separator,
-        })?;
+    fn separator(&mut self, separator: &'static str) -> Result<(), ParseError<'t>> {
+        self.rest = self
+            .rest
+            .strip_prefix(separator)
+            .ok_or(ParseError::Element {
+                rest: self.rest,
+                element: separator,
+            })?;
         Ok(())
     }
 
     /// Exactly `count` digits.
-    fn digits(&mut self, count: usize, element: &'static str) -> Result<i32, Wrong<'t>> {
-        let wrong = Wrong::Element {
+    fn digits(&mut self, count: usize, element: &'static str) -> Result<i32, ParseError<'t>> {
+        let error = ParseError::Element {
             rest: self.rest,
             element,
         };
         let Some((digits, rest)) = self.rest.split_at_checked(count) else {
-            return Err(wrong);
+            return Err(error);
         };
         if !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(wrong);
+            return Err(error);
         }
         self.rest = rest;
         Ok(digits.parse().expect("a few digits are a number"))
     }
 
-    fn two_digits(&mut self, element: &'static str) -> Result<i32, Wrong<'t>> {
+    fn two_digits(&mut self, element: &'static str) -> Result<i32, ParseError<'t>> {
         self.digits(2, element)
     }
 
@@ -142,17 +145,17 @@ impl<'t> Reader<'t> {
         element: &'static str,
         range: std::ops::RangeInclusive<i32>,
         name: &'static str,
-    ) -> Result<i32, Wrong<'t>> {
+    ) -> Result<i32, ParseError<'t>> {
         let number = self.two_digits(element)?;
         if range.contains(&number) {
             Ok(number)
         } else {
-            Err(Wrong::Range(name))
+            Err(ParseError::Range(name))
         }
     }
 
     /// One or two digits: Go is lenient here.
-    fn hour(&mut self) -> Result<i32, Wrong<'t>> {
+    fn hour(&mut self) -> Result<i32, ParseError<'t>> {
         let count = self
             .rest
             .bytes()
@@ -163,7 +166,7 @@ impl<'t> Reader<'t> {
         if hour < 24 {
             Ok(hour)
         } else {
-            Err(Wrong::Range("hour"))
+            Err(ParseError::Range("hour"))
         }
     }
 
@@ -180,48 +183,48 @@ impl<'t> Reader<'t> {
         nanosecond
     }
 
-    fn six_digit_fraction(&mut self) -> Result<i32, Wrong<'t>> {
-        let wrong = Wrong::Element {
+    fn six_digit_fraction(&mut self) -> Result<i32, ParseError<'t>> {
+        let error = ParseError::Element {
             rest: self.rest,
             element: ".000000",
         };
         let Some((fraction, rest)) = self.rest.split_at_checked(7) else {
-            return Err(wrong);
+            return Err(error);
         };
         match fraction.strip_prefix(['.', ',']) {
             Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
                 self.rest = rest;
                 Ok(nanoseconds(digits))
             }
-            _ => Err(wrong),
+            _ => Err(error),
         }
     }
 
     /// Seconds east of UTC.
-    fn offset(&mut self) -> Result<i32, Wrong<'t>> {
+    fn offset(&mut self) -> Result<i32, ParseError<'t>> {
         const ELEMENT: &str = "Z07:00";
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;
             return Ok(0);
         }
         let start = self.rest;
-        let wrong = || Wrong::Element {
+        let error = || ParseError::Element {
             rest: start,
             element: ELEMENT,
         };
         let sign = match start.as_bytes().first() {
-            _ if start.as_bytes().get(3) != Some(&b':') => return Err(wrong()),
+            _ if start.as_bytes().get(3) != Some(&b':') => return Err(error()),
             Some(b'+') => 1,
             Some(b'-') => -1,
-            _ => return Err(wrong()),
+            _ => return Err(error()),
         };
         self.rest = &start[1..];
-        let hours = self.two_digits(ELEMENT).map_err(|_| wrong())?;
-        self.separator(":").map_err(|_| wrong())?;
-        let minutes = self.two_digits(ELEMENT).map_err(|_| wrong())?;
+        let hours = self.two_digits(ELEMENT).map_err(|_| error())?;
+        self.separator(":").map_err(|_| error())?;
+        let minutes = self.two_digits(ELEMENT).map_err(|_| error())?;
         match (hours, minutes) {
-            (25.., _) => Err(Wrong::Range("time zone offset hour")),
-            (_, 61..) => Err(Wrong::Range("time zone offset minute")),
+            (25.., _) => Err(ParseError::Range("time zone offset hour")),
+            (_, 61..) => Err(ParseError::Range("time zone offset minute")),
             _ => Ok(sign * (hours * 60 + minutes) * 60),
         }
     }
@@ -272,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_moments_are_refused_in_the_words_of_go() {
+    fn invalid_times_have_the_messages_of_go() {
         let layout = r#"as "2006-01-02T15:04:05Z07:00": cannot parse"#;
         let micros = r#"as "2006-01-02T15:04:05.000000Z07:00": cannot parse"#;
         let cases = [

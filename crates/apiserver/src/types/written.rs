@@ -1,6 +1,8 @@
-//! Values as Go writes them: the fields of a struct in the order of the struct, the keys of a map sorted.
+//! Values as Go writes them: the fields of a struct in the order of the struct, the keys of a map
+//! sorted.
 //! In: a value and its type. Out: JSON that error messages show.
-//! Holds: nothing of the value is left out; `<`, `>` and `&` are escaped, as Go does for the sake of web pages.
+//! Guarantees: nothing of the value is left out; `<`, `>` and `&` are escaped, as Go does for the
+//! sake of web pages.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +10,8 @@ use serde_json::Value;
 
 use super::{Item, Shape, Type};
 
-/// The places of an object that a patch looked into. Such a place is a map from then on, so its keys are sorted.
+/// The places of an object that a patch looked into. Such a place is a map from then on, so its
+/// keys are sorted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Opened(BTreeMap<String, Opened>);
 
@@ -19,7 +22,8 @@ impl Opened {
     }
 }
 
-/// An object whose type may be known, after a patch that looked into `opened`. What has no type has no order but that of its keys.
+/// An object whose type may be known, after a patch that looked into `opened`. What has no type has
+/// no order but that of its keys.
 pub(crate) fn written(ty: Option<&'static Type>, value: &Value, opened: Option<&Opened>) -> String {
     let mut out = String::new();
     write(
@@ -80,7 +84,8 @@ fn write(out: &mut String, place: Place, value: &Value, opened: Option<&Opened>)
                     .collect(),
                 _ => Vec::new(),
             };
-            // A struct with a key that its type does not know was written by the client, whose order nobody kept.
+            // A struct with a key that its type does not know was written by the client, whose
+            // order nobody kept.
             let keys = if ordered.len() == map.len() {
                 ordered
             } else {

@@ -1,4 +1,4 @@
-//! PUT and PATCH of an object or of one of its parts.
+//! PUT and PATCH of an object or a subresource.
 
 use serde_json::{Map, Value};
 
@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     api::Api,
+    codec::{self, Expected},
     decode,
     error::{ApiError, GroupKind},
     field::FieldError,
@@ -15,11 +16,11 @@ use crate::{
     object::Object,
     patch::{GoValue, JsonPatch, Unreadable, merge, opened_by, strategic_merge},
     registry::{Decoded, Resource},
-    types::{self, Expected, Type},
-    write::{Change, Updated, dedup_owners, uid_conflict},
+    types::{self, Type},
+    write::{self, Change, Updated, dedup_owners, uid_conflict},
 };
 
-/// Replaces an object or a part of it.
+/// Replaces an object or a subresource.
 ///
 /// # Errors
 /// A body that cannot be read, a stale version, admission, validation.
@@ -29,21 +30,21 @@ pub(crate) async fn update(api: &Api, call: &Call, change: Change) -> Result<Rep
     settle_name(call, &mut object)?;
     let resource = &call.target.resource;
     let tracker = call.tracker(api, &options);
-    let updated = api
-        .update(
-            resource,
-            &call.target.key(),
-            change,
-            options.dry_run,
-            Some(call),
-            |old| {
-                check_uid(resource, &object, old)?;
-                let mut new = object.clone();
-                tracker.update(old, &mut new);
-                Ok(new)
-            },
-        )
-        .await?;
+    let updated = write::update(
+        api,
+        resource,
+        &call.target.key(),
+        change,
+        options.dry_run,
+        Some(&call.attributes()),
+        |old| {
+            check_uid(resource, &object, old)?;
+            let mut new = object.clone();
+            tracker.update(old, &mut new);
+            Ok(new)
+        },
+    )
+    .await?;
     Ok(reply(call, updated))
 }
 
@@ -150,7 +151,8 @@ impl Patch {
                     &mut patch,
                     ty,
                 )?;
-                // The struct that such a patch is read into decides what the object is, whatever the patch says.
+                // The struct that such a patch is read into decides what the object is, whatever
+                // the patch says.
                 name_as(&mut value, old);
                 return Ok((value, Some(patch)));
             }
@@ -158,7 +160,8 @@ impl Patch {
         Ok((value, None))
     }
 
-    /// 422 for a patch whose outcome is no object of the kind. It shows the JSON that the patch led to, or a strategic patch itself.
+    /// 422 for a patch whose outcome is no object of the kind. It shows the JSON that the patch led
+    /// to, or a strategic patch itself.
     fn misfit(&self, old: &Object, why: &str) -> ApiError {
         let (value, rest) = match self.outcome(old) {
             Ok(outcome) => outcome,
@@ -182,11 +185,12 @@ impl Patch {
         }
     }
 
-    /// What fields that are repeated, or unknown to the kind, lead to: nothing, warnings, or a refusal.
+    /// What fields that are repeated, or unknown to the kind, lead to: nothing, warnings, or a
+    /// refusal.
     ///
     /// # Errors
     /// 422 under strict validation.
-    pub(super) fn judge(
+    pub(super) fn validate_fields(
         &self,
         call: &Call,
         old: &Object,
@@ -215,7 +219,7 @@ fn misnamed(value: &Value, old: &Object) -> Option<String> {
         .split_once('/')
         .unwrap_or(("", &old.api_version));
     match Expected::of(group, version, &old.kind) {
-        Some(expected) => types::misnamed(value, &expected),
+        Some(expected) => codec::misnamed(value, &expected),
         None => Some(format!(
             "{} {} is not {} {}",
             found("apiVersion"),
@@ -285,7 +289,7 @@ pub(super) fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> 
                 None => Err(ApiError::BadRequest("Invalid JSON Patch".into())),
             }
         }
-        "application/strategic-merge-patch+json" if !call.target.resource.items_name_kind() => {
+        "application/strategic-merge-patch+json" if !call.target.resource.is_custom() => {
             let mut duplicates = Vec::new();
             let value =
                 decode::parse_json(&call.body).and_then(|node| node.into_value(&mut duplicates));
@@ -295,18 +299,21 @@ pub(super) fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> 
                 duplicates,
             ))
         }
-        _ if call.target.resource.items_name_kind() => {
+        _ if call.target.resource.is_custom() => {
             Err(ApiError::UnsupportedMediaType(PATCH_TYPES.to_vec()))
         }
         _ => Err(ApiError::UnsupportedPatchType),
     }
 }
 
-/// The type of what a patch of a built-in kind changes: the object, or a part that has a kind of its own.
+/// The type of what a patch of a built-in kind changes: the object, or a subresource that has a
+/// kind of its own.
 fn patched_type(call: &Call) -> &'static Type {
     let resource = &call.target.resource;
-    let (group, version, kind) = match &call.part {
-        Some(part) if !part.version.is_empty() => (part.group, part.version, &part.kind),
+    let (group, version, kind) = match &call.subresource {
+        Some(subresource) if !subresource.version.is_empty() => {
+            (subresource.group, subresource.version, &subresource.kind)
+        }
         _ => (
             resource.group.as_str(),
             resource.version.as_str(),
@@ -341,7 +348,7 @@ fn read_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
     Ok((value, duplicates))
 }
 
-/// Changes an object or a part of it by a patch.
+/// Patches an object or a subresource.
 ///
 /// # Errors
 /// A patch that cannot be read or applied, a stale version, admission, validation.
@@ -353,70 +360,71 @@ pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Repl
     let (patch, duplicates) = read_patch(call)?;
     let resource = &call.target.resource;
     let tracker = call.tracker(api, &options);
-    let updated = api
-        .update(
-            resource,
-            &call.target.key(),
-            Change {
-                may_create: false,
-                ..change
-            },
-            options.dry_run,
-            Some(call),
-            |old| {
-                let old = old.ok_or_else(|| call.target.not_found())?;
-                let mut patched = patch.patched(old, |value| resource.decode_value(value))?;
-                settle_name(call, &mut patched.object)?;
-                let twice = dedup_owners(&mut patched.object.meta);
-                patch.judge(
-                    call,
-                    old,
-                    [duplicates.as_slice(), &patched.unknown].concat(),
-                    &options,
-                )?;
-                call.warnings.add(twice);
-                tracker.update(Some(old), &mut patched.object);
-                Ok(patched.object)
-            },
-        )
-        .await?;
+    let updated = write::update(
+        api,
+        resource,
+        &call.target.key(),
+        Change {
+            may_create: false,
+            ..change
+        },
+        options.dry_run,
+        Some(&call.attributes()),
+        |old| {
+            let old = old.ok_or_else(|| call.target.not_found())?;
+            let mut patched = patch.patched(old, |value| resource.decode_value(value))?;
+            settle_name(call, &mut patched.object)?;
+            let twice = dedup_owners(&mut patched.object.meta);
+            patch.validate_fields(
+                call,
+                old,
+                [duplicates.as_slice(), &patched.unknown].concat(),
+                &options,
+            )?;
+            call.warnings.add(twice);
+            tracker.update(Some(old), &mut patched.object);
+            Ok(patched.object)
+        },
+    )
+    .await?;
     Ok(reply(call, updated))
 }
 
 /// Applies a configuration, to an object that is there or as a new one.
 ///
 /// # Errors
-/// A configuration that cannot be read or does not fit, conflicts with other managers, a stale version, admission, validation.
+/// A configuration that cannot be read or does not fit, conflicts with other managers, a stale
+/// version, admission, validation.
 async fn apply(api: &Api, call: &Call, change: Change) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "PatchOptions", true)?;
-    let Configuration { map, repeated } = Configuration::read(&call.body)?;
+    let Configuration { value, repeated } = Configuration::read(&call.body)?;
     let resource = &call.target.resource;
     let tracker = call.tracker(api, &options);
-    let updated = api
-        .update(
-            resource,
-            &call.target.key(),
-            Change {
-                may_create: call.part.is_none(),
-                ..change
-            },
-            options.dry_run,
-            Some(call),
-            |old| {
-                if old.is_none() && call.part.is_some() {
-                    return Err(call.target.not_found());
-                }
-                let mut new = tracker.apply(old, &map, options.force)?;
-                judge_repeated(call, repeated.as_ref(), &options)?;
-                if old.is_none() && !new.meta.uid.is_empty() {
-                    return Err(uid_of_nothing(call, &new));
-                }
-                settle_name(call, &mut new)?;
-                call.warnings.add(dedup_owners(&mut new.meta));
-                Ok(new)
-            },
-        )
-        .await?;
+    let updated = write::update(
+        api,
+        resource,
+        &call.target.key(),
+        Change {
+            may_create: call.subresource.is_none(),
+            ..change
+        },
+        options.dry_run,
+        Some(&call.attributes()),
+        |old| {
+            if old.is_none() && call.subresource.is_some() {
+                return Err(call.target.not_found());
+            }
+            let mut new = tracker.apply(old, &value, options.force)?;
+            validate_duplicates(call, repeated.as_ref(), &options)?;
+            if old.is_none() && !new.meta.uid.is_empty() {
+                return Err(uid_of_nothing(call, &new));
+            }
+            settle_name(call, &mut new)?;
+            call.warnings.add(dedup_owners(&mut new.meta));
+            Ok(new)
+        },
+    )
+    .await?;
     Ok(reply(call, updated))
 }
 
@@ -435,7 +443,8 @@ fn uid_of_nothing(call: &Call, new: &Object) -> ApiError {
 
 /// A configuration to apply.
 pub(super) struct Configuration {
-    pub(super) map: Map<String, Value>,
+    /// A map.
+    pub(super) value: Value,
     /// The keys it repeats, as one strict error.
     pub(super) repeated: Option<String>,
 }
@@ -460,7 +469,7 @@ impl Configuration {
             ))
         })?;
         Ok(Self {
-            map: map.unwrap_or_default(),
+            value: Value::Object(map.unwrap_or_default()),
             repeated: tree.repeated,
         })
     }
@@ -470,7 +479,7 @@ impl Configuration {
 ///
 /// # Errors
 /// 400 under strict validation.
-pub(super) fn judge_repeated(
+pub(super) fn validate_duplicates(
     call: &Call,
     repeated: Option<&String>,
     options: &WriteOptions,

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{Call, Content, List, Reply, list::check_selectable};
+use super::{Call, Content, List, Reply, list::validate_selectable};
 use crate::{
     api::Api,
     error::ApiError,
@@ -38,7 +38,7 @@ pub(super) fn list(
     options: &ListOptions,
     compute: Compute,
 ) -> Result<Reply, ApiError> {
-    check_selectable(call, options)?;
+    validate_selectable(call, options)?;
     let resource = &call.target.resource;
     let objects = compute(&api.components).into_iter();
     let objects = objects.map(|object| {
@@ -46,7 +46,7 @@ pub(super) fn list(
             key: ObjectKey::new("", &object.meta.name),
             revision: 0,
             encoded: object.draft().at(0),
-            facets: resource.facets(&object),
+            attributes: resource.attributes(&object),
             schema: resource.schema(),
         })
     });

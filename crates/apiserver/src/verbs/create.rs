@@ -7,7 +7,7 @@ use crate::{
     error::ApiError,
     http::query::{FieldValidation, WriteOptions},
     object::Object,
-    write::dedup_owners,
+    write::{self, dedup_owners},
 };
 
 /// Stores a new object.
@@ -26,10 +26,14 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     object.meta.deletion_timestamp = None;
     object.meta.deletion_grace_period_seconds = None;
     call.tracker(api, &options).update(None, &mut object);
-    api.admit(call, &mut object, None).await?;
-    let created = api
-        .create(resource, object, options.dry_run, Some(call))
-        .await?;
+    let created = write::create(
+        api,
+        resource,
+        object,
+        options.dry_run,
+        Some(&call.attributes()),
+    )
+    .await?;
     call.warnings.add(created.warnings);
     Ok(Reply::created(Content::from(created.written)))
 }
@@ -43,7 +47,7 @@ pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<Object,
         .target
         .resource
         .decode(&call.body, call.body_encoding()?)?;
-    judge_fields(call, decoded.strict, options)?;
+    validate_strict(call, decoded.strict, options)?;
     call.warnings.add(dedup_owners(&mut decoded.object.meta));
     Ok(decoded.object)
 }
@@ -52,7 +56,7 @@ pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<Object,
 ///
 /// # Errors
 /// 400 under strict validation.
-pub(super) fn judge_fields(
+pub(super) fn validate_strict(
     call: &Call,
     strict: Vec<String>,
     options: &WriteOptions,

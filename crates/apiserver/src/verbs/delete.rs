@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use super::{Call, Content, List, Reply, list::check_selectable};
+use super::{Call, Content, List, Reply, list::validate_selectable};
 use crate::{
     api::Api,
     error::ApiError,
     http::query::ListOptions,
     store::Range,
-    write::{DeleteOptions, Deleted},
+    write::{self, DeleteOptions, Deleted},
 };
 
 /// Deletes one object.
@@ -18,8 +18,8 @@ use crate::{
 pub(crate) async fn delete(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let options = DeleteOptions::read(call)?;
     let resource = &call.target.resource;
-    api.admit_delete(call)?;
-    let deleted = api.delete(resource, &call.target.key(), &options).await?;
+    let deleted =
+        write::delete_requested(api, &call.attributes(), &call.target.key(), &options).await?;
     let content = match deleted {
         Deleted::Waiting(written) | Deleted::Object(written) => Content::from(written),
         Deleted::Gone(uid) => {
@@ -46,7 +46,7 @@ pub(crate) async fn delete(api: &Api, call: &Call) -> Result<Reply, ApiError> {
 pub(crate) async fn delete_collection(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let delete_options = DeleteOptions::read(call)?;
     let options = ListOptions::read(&call.query)?;
-    check_selectable(call, &options)?;
+    validate_selectable(call, &options)?;
     let resource = &call.target.resource;
     let range = Range::all_of(
         options
@@ -56,12 +56,12 @@ pub(crate) async fn delete_collection(api: &Api, call: &Call) -> Result<Reply, A
     );
     let listing = api
         .store
-        .list(&resource.shelf, &range, None)
+        .list(&resource.collection, &range, None)
         .expect("the newest state is always kept");
     let mut objects = listing.objects;
     objects.retain(|o| options.selector.matches(o));
     for object in &objects {
-        match api.delete(resource, &object.key, &delete_options).await {
+        match write::delete(api, resource, &object.key, &delete_options).await {
             Ok(_) | Err(ApiError::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }

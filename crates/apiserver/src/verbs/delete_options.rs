@@ -4,11 +4,11 @@ use serde_json::{Map, Value};
 
 use super::Call;
 use crate::{
+    codec::{self, Expected},
     error::{ApiError, GroupKind},
     field::FieldError,
     http::query::check_dry_run,
     registry::Resource,
-    types::{self, Expected},
     write::{DeleteOptions, Effects, Preconditions, Propagation},
 };
 
@@ -31,11 +31,11 @@ impl DeleteOptions {
     /// 422 for values that are not allowed.
     pub(super) fn from_map(map: &Map<String, Value>) -> Result<Self, ApiError> {
         let text = |v: &Value| v.as_str().map(str::to_owned);
-        let mut wrong = Vec::new();
+        let mut errors = Vec::new();
         let policy = map.get("propagationPolicy").and_then(text);
         let orphan = map.get("orphanDependents").and_then(Value::as_bool);
         if policy.is_some() && orphan.is_some() {
-            wrong.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 "propagationPolicy",
                 policy.as_deref().unwrap_or_default(),
                 "orphanDependents and deletionPropagation cannot be both set",
@@ -53,7 +53,7 @@ impl DeleteOptions {
             Some("Background") => Some(Propagation::Background),
             Some("Orphan") => Some(Propagation::Orphan),
             Some(other) => {
-                wrong.push(FieldError::not_supported(
+                errors.push(FieldError::not_supported(
                     "propagationPolicy",
                     other,
                     &["Foreground", "Background", "Orphan", "nil"],
@@ -68,8 +68,8 @@ impl DeleteOptions {
             .flatten()
             .filter_map(Value::as_str)
             .collect();
-        let dry_run = check_dry_run(&stages, &mut wrong);
-        ApiError::from_fields(GroupKind::new("meta.k8s.io", "DeleteOptions"), "", wrong)?;
+        let dry_run = check_dry_run(&stages, &mut errors);
+        ApiError::from_fields(GroupKind::new("meta.k8s.io", "DeleteOptions"), "", errors)?;
         let condition = |key: &str| {
             map.get("preconditions")
                 .and_then(|p| p.get(key))
@@ -89,9 +89,11 @@ impl DeleteOptions {
 
     /// What the client should know about this delete.
     pub(super) fn warnings(&self, resource: &Resource) -> Option<String> {
-        (self.propagation.is_none() && resource.group == "batch" && resource.kind == "Job").then(|| {
-            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning".to_owned()
-        })
+        resource
+            .strategy
+            .delete_warning
+            .filter(|_| self.propagation.is_none())
+            .map(str::to_owned)
     }
 }
 
@@ -133,5 +135,5 @@ fn from_query(call: &Call) -> Result<Map<String, Value>, ApiError> {
 fn from_body(call: &Call) -> Result<Map<String, Value>, ApiError> {
     let encoding = call.body_encoding()?;
     let expected = Expected::of("", "v1", "DeleteOptions").expect("DeleteOptions have a type");
-    types::read_options(&call.body, encoding, &expected).map_err(ApiError::BadRequest)
+    codec::read_options(&call.body, encoding, &expected).map_err(ApiError::BadRequest)
 }

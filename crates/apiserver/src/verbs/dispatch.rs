@@ -2,9 +2,12 @@
 
 use http::Method;
 
-use super::{Call, Reply, change, computed, create, delete, get, list, parts, reviews, watch};
+use super::{
+    Call, Reply, change, computed, create, delete, get, list, reviews, subresources, watch,
+};
 use crate::{
-    api::Api, auth::Authenticator, error::ApiError, http::query::ListOptions, write::Change,
+    api::Api, auth::Authenticator, error::ApiError, http::query::ListOptions, kinds::Creation,
+    write::Change,
 };
 
 /// Runs the verb of a request.
@@ -18,8 +21,8 @@ pub(crate) async fn dispatch(
     call: &Call,
     watch_path: bool,
 ) -> Result<Reply, ApiError> {
-    if let Some(part) = &call.part {
-        return parts::dispatch(api, authenticator, method, call, part).await;
+    if let Some(subresource) = &call.subresource {
+        return subresources::dispatch(api, authenticator, method, call, subresource).await;
     }
     let resource = &call.target.resource;
     let named = !call.target.name.is_empty();
@@ -27,13 +30,13 @@ pub(crate) async fn dispatch(
         ("GET", true) if !watch_path => "get",
         ("GET", _) => "list",
         ("POST", false) => "create",
-        // Custom resources take a POST to a name as a creation, as the real server does.
-        ("POST", true) if resource.items_name_kind() => "create",
+        // Custom resources take a POST to a name as a creation, as kube-apiserver does.
+        ("POST", true) if resource.is_custom() => "create",
         ("PUT", true) => "update",
         ("PATCH", true) => "patch",
         ("DELETE", true) => "delete",
         ("DELETE", false) => "deletecollection",
-        ("PUT" | "PATCH", false) if resource.items_name_kind() => {
+        ("PUT" | "PATCH", false) if resource.is_custom() => {
             return Err(ApiError::BadRequest("name must be provided".into()));
         }
         _ => return Err(ApiError::MethodNotAllowed),
@@ -57,13 +60,10 @@ pub(crate) async fn dispatch(
                 list::list(api, call, &options).await
             }
         }
-        "create" => match resource.strategy.review {
-            Some(review) => reviews::answer(api, authenticator, call, review),
-            // The old path of pods/binding, which names the pod in the body.
-            None if resource.group.is_empty() && resource.plural == "bindings" => {
-                parts::bind_by_body(api, call).await
-            }
-            None => create::create(api, call).await,
+        "create" => match resource.strategy.creation {
+            Creation::Store => create::create(api, call).await,
+            Creation::Review(review) => reviews::answer(api, authenticator, call, review),
+            Creation::Binding => subresources::bind_by_body(api, call).await,
         },
         "update" => change::update(api, call, Change::whole(resource)).await,
         "patch" => change::patch(api, call, Change::whole(resource)).await,

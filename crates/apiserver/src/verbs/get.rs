@@ -28,7 +28,7 @@ pub(super) async fn stored(api: &Api, call: &Call) -> Result<Arc<Stored>, ApiErr
         wait_for(api, revision).await?;
     }
     api.store
-        .get(&call.target.resource.shelf, &call.target.key())
+        .get(&call.target.resource.collection, &call.target.key())
         .ok_or_else(|| call.target.not_found())
 }
 

@@ -14,16 +14,17 @@ use crate::{
 /// Reads a collection or a page of it.
 ///
 /// # Errors
-/// Selectors of fields the kind does not have, revisions that are gone or not there yet, bad tokens.
+/// Selectors of fields the kind does not have, revisions that are gone or not there yet, bad
+/// tokens.
 pub(crate) async fn list(api: &Api, call: &Call, options: &ListOptions) -> Result<Reply, ApiError> {
-    check_selectable(call, options)?;
+    validate_selectable(call, options)?;
     let place = place(api, options).await?;
     let resource = &call.target.resource;
     let scope = options
         .selector
         .fields
         .narrow(call.target.scope(), resource.namespaced);
-    let list = page_of(api, &resource.shelf, scope, place, &options.selector)
+    let list = page_of(api, &resource.collection, scope, place, &options.selector)
         .map_err(|gone| expired(api, options, gone))?;
     Ok(Reply::ok(Content::List(list)))
 }
@@ -32,12 +33,12 @@ pub(crate) async fn list(api: &Api, call: &Call, options: &ListOptions) -> Resul
 ///
 /// # Errors
 /// 400 in the kind's own words.
-pub(super) fn check_selectable(call: &Call, options: &ListOptions) -> Result<(), ApiError> {
+pub(super) fn validate_selectable(call: &Call, options: &ListOptions) -> Result<(), ApiError> {
     options
         .selector
         .fields
         .fields()
-        .try_for_each(|field| call.target.resource.check_selectable(field))
+        .try_for_each(|field| call.target.resource.validate_selectable(field))
         .map_err(ApiError::BadRequest)
 }
 
@@ -78,7 +79,7 @@ async fn place(api: &Api, options: &ListOptions) -> Result<Place, ApiError> {
     };
     match options.freshness()? {
         Freshness::Newest => Ok(start),
-        // The real server answers from its cache, which does not cut.
+        // kube-apiserver answers from its cache, which does not cut.
         Freshness::Any => Ok(Place {
             limit: None,
             ..start
@@ -103,7 +104,7 @@ const CHUNK: usize = 512;
 /// Reads up to the limit, selecting; reads no further than one object behind the page, or a chunk.
 fn page_of(
     api: &Api,
-    shelf: &str,
+    collection: &str,
     scope: Scope,
     place: Place,
     selector: &Selector,
@@ -114,7 +115,7 @@ fn page_of(
             mut objects,
             ..
         } = api.store.list(
-            shelf,
+            collection,
             &Range {
                 scope,
                 after: place.after,
@@ -142,9 +143,10 @@ fn page_of(
         after: place.after,
         limit: Some(chunk),
     };
-    let (mut at, mut objects) = (place.at, Vec::new());
+    let mut at = place.at;
+    let mut objects = Vec::new();
     loop {
-        let read = api.store.list(shelf, &range, at)?;
+        let read = api.store.list(collection, &range, at)?;
         let revision = read.revision;
         let is_last = read.objects.len() < chunk;
         range.after = read.objects.last().map(|last| last.key.clone());
@@ -186,7 +188,8 @@ fn page_of(
     }
 }
 
-/// 410 for a revision that is no longer kept; a continued list also gets a token to go on with the newest state.
+/// 410 for a revision that is no longer kept; a continued list also gets a token to go on with the
+/// newest state.
 fn expired(api: &Api, options: &ListOptions, gone: Compacted) -> ApiError {
     let page = options
         .next

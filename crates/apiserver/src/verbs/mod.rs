@@ -1,6 +1,6 @@
 //! The verbs: one function each, for every kind.
 //! In: a target and a typed request. Out: a reply that is not yet bytes.
-//! Holds: a verb knows no kind; what differs is asked of the resource.
+//! Guarantees: a verb knows no kind; what differs is asked of the resource.
 
 mod change;
 mod computed;
@@ -11,8 +11,8 @@ mod dispatch;
 mod get;
 mod list;
 mod page;
-mod parts;
 mod reviews;
+mod subresources;
 mod warnings;
 mod watch;
 
@@ -29,19 +29,19 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::{
+    admission::Attributes,
     api::Api,
-    auth::{Question, User},
+    auth::User,
     decode::Encoding,
     error::ApiError,
     http::{
         negotiate,
         query::{Query, WriteOptions},
-        route::ResourcePath,
     },
     kinds::Effect,
+    managed_fields::{self, Tracker},
     object::Object,
-    ownership::{self, Tracker},
-    registry::{Part, Resource},
+    registry::{Resource, Subresource},
     store::{ObjectKey, Scope, Stored},
     write::Written,
 };
@@ -66,7 +66,7 @@ impl Target {
         ObjectKey::new(&self.namespace, &self.name)
     }
 
-    /// The collection, or the part of it in one namespace.
+    /// The collection, or its objects in one namespace.
     pub(crate) fn scope(&self) -> Scope {
         if self.namespace.is_empty() {
             Scope::All
@@ -88,7 +88,7 @@ impl Target {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) target: Target,
-    pub(crate) part: Option<Part>,
+    pub(crate) subresource: Option<Subresource>,
     pub(crate) query: Query,
     pub(crate) content_type: Option<String>,
     pub(crate) body: Bytes,
@@ -100,13 +100,13 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Books what this request changes to whoever sent it.
+    /// Records the fields that this request changes under its field manager.
     pub(crate) fn tracker(&self, api: &Api, options: &WriteOptions) -> Tracker<'_> {
         Tracker {
             catalog: api.registry.catalog(),
             resource: &self.target.resource,
-            part: self.part.as_ref().map_or("", |part| part.name),
-            manager: ownership::manager_name(&options.field_manager, &self.user_agent),
+            subresource: self.subresource_name(),
+            manager: managed_fields::manager_name(&options.field_manager, &self.user_agent),
             now: api.clock.now(),
         }
     }
@@ -122,42 +122,41 @@ impl Call {
             return method == Method::DELETE;
         }
         api.store
-            .get(&resource.shelf, &self.target.key())
+            .get(&resource.collection, &self.target.key())
             .is_some_and(|stored| stored.encoded.bytes().len() > LARGE_BYTES)
     }
 
-    /// Whether the request names its object: a PUT or PATCH, which may create it, and not a POST to
-    /// a collection.
-    pub(crate) fn names_object(&self) -> bool {
+    /// Whether the request names its object, and is no POST to a collection.
+    fn names_object(&self) -> bool {
         !self.target.name.is_empty()
     }
 
-    /// The attributes of the request with the verb `create`: what a PUT or PATCH needs in addition
-    /// when it creates its object.
-    pub(crate) fn creation(&self) -> Question {
-        let Target {
-            resource,
-            namespace,
-            name,
-        } = &self.target;
-        let path = ResourcePath {
-            group: resource.group.clone(),
-            version: resource.version.clone(),
-            namespace: namespace.clone(),
-            resource: resource.plural.clone(),
-            name: name.clone(),
-            subresource: self.part.as_ref().map_or("", |part| part.name).to_owned(),
-            ..ResourcePath::default()
-        };
-        Question::of_resource(&Method::POST, &path, &Query::default())
+    /// The name of the subresource; empty for the object itself.
+    pub(crate) fn subresource_name(&self) -> &str {
+        self.subresource
+            .as_ref()
+            .map_or("", |subresource| subresource.name)
+    }
+
+    /// The write as admission sees it.
+    pub(crate) fn attributes(&self) -> Attributes<'_> {
+        Attributes {
+            user: &self.user,
+            resource: &self.target.resource,
+            subresource: self.subresource_name(),
+            namespace: &self.target.namespace,
+            name: &self.target.name,
+        }
     }
 
     /// The kind and version that the body has.
     pub(crate) fn body_kind(&self) -> (&str, &str) {
         let resource = &self.target.resource;
-        match &self.part {
-            Some(part) if !part.version.is_empty() => (&part.kind, part.version),
-            Some(part) => (&part.kind, &resource.version),
+        match &self.subresource {
+            Some(subresource) if !subresource.version.is_empty() => {
+                (&subresource.kind, subresource.version)
+            }
+            Some(subresource) => (&subresource.kind, &resource.version),
             None => (&resource.kind, &resource.version),
         }
     }

@@ -1,6 +1,7 @@
 //! Continue tokens: where the next page of a list begins.
-//! Holds: a token is what Kubernetes writes, base64 of a small JSON object, and a count of what is behind us, so that nobody counts what is
-//! before us; anything else is refused, never trusted.
+//! Guarantees: a token is what Kubernetes writes, base64 of a small JSON object, and a count of
+//! what is behind us, so that nobody counts what is before us; anything else is refused, never
+//! trusted.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,8 @@ pub(crate) struct Page {
     pub(crate) revision: Option<Revision>,
     /// The last key of the page before.
     pub(crate) after: ObjectKey,
-    /// How many objects were on the pages before; `None` where nobody counted. Only good for telling how many remain.
+    /// How many objects were on the pages before; `None` where they were not counted. Used for
+    /// `remainingItemCount` only.
     pub(crate) seen: Option<usize>,
 }
 

@@ -1,24 +1,24 @@
-//! POST of a question: who is that, what may they do, give me a token.
-//! Holds: the answer is the object sent, completed; nothing is stored.
+//! POST of a review: TokenReview, access reviews, TokenRequest.
+//! Guarantees: the answer is the object sent, completed; nothing is stored.
 
 use super::{
     Call, Content, Reply,
     create::{read_object, settle_namespace},
-    parts::read_as,
+    subresources::read_as,
 };
 use crate::{
     api::Api,
     auth::{self, AccessReview, Authenticator, Review, TokenRequest},
+    codec::Expected,
     error::ApiError,
     http::query::WriteOptions,
-    ownership,
-    types::Expected,
+    managed_fields,
 };
 
 /// Answers a review.
 ///
 /// # Errors
-/// A body that cannot be read, or a question that makes no sense.
+/// A body that cannot be read, or an invalid review.
 pub(super) fn answer(
     api: &Api,
     authenticator: &Authenticator,
@@ -29,7 +29,8 @@ pub(super) fn answer(
     let mut asked = read_object(call, &options)?;
     settle_namespace(call, &mut asked)?;
     call.tracker(api, &options).update(None, &mut asked);
-    let (user, now) = (&call.user, api.clock.now());
+    let user = &call.user;
+    let now = api.clock.now();
     let answered = match review {
         Review::Token => auth::review_token(asked, authenticator, api, now)?,
         Review::Own => auth::review_self(user, asked, now),
@@ -61,11 +62,9 @@ pub(super) fn issue_token(
         .expect("the table of types has token requests");
     let mut body = read_as(call, &expected, &options)?;
     auth::default_token_request(&mut body);
-    let (manager, now) = (
-        ownership::manager_name(&options.field_manager, &call.user_agent),
-        api.clock.now(),
-    );
-    ownership::claim(expected.ty(), &mut body, "token", manager, now);
+    let manager = managed_fields::manager_name(&options.field_manager, &call.user_agent);
+    let now = api.clock.now();
+    managed_fields::claim(expected.ty(), &mut body, "token", manager, now);
     let request = TokenRequest {
         namespace: &call.target.namespace,
         account: &call.target.name,

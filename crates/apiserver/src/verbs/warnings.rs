@@ -1,6 +1,6 @@
 //! What a client is warned of while its request runs.
-//! Holds: refusals carry the warnings too; nothing is said twice; what is kept and sent is bounded,
-//! as in the recorder of the real server's `WithWarningRecorder`.
+//! Guarantees: refusals carry the warnings too; nothing is said twice; what is kept and sent is
+//! bounded, as in the recorder of kube-apiserver's `WithWarningRecorder`.
 
 use std::{
     collections::HashSet,

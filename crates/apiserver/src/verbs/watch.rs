@@ -1,13 +1,14 @@
 //! GET of what happens to a collection.
 //! In: a place in history and a selector. Out: typed events, not yet bytes.
-//! Holds: every watcher of a resource sees the same order; an object that leaves the selection is seen deleted, with its old body and the new
-//! revision; a watcher that falls behind the kept history is cut, never waited for.
+//! Guarantees: every watcher of a resource sees the same order; an object that leaves the selection
+//! is seen deleted, with its old body and the new revision; a watcher that falls behind the kept
+//! history is cut, never waited for.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Call, Content, Reply, get::wait_for, list::check_selectable};
+use super::{Call, Content, Reply, get::wait_for, list::validate_selectable};
 use crate::{
     api::Api,
     error::ApiError,
@@ -16,10 +17,12 @@ use crate::{
     store::{Change, Event, Lagged, Range, Revision, Scope, StoreWatch, Stored},
 };
 
-/// A watch without a time limit of its own ends after this long, and up to twice as long, so that clients spread.
+/// A watch without a time limit of its own ends after this long, and up to twice as long, so that
+/// clients spread.
 const WATCH_SECONDS_MIN: u64 = 1800;
 
-/// No watch lasts longer, whatever its client asks for: a year, so that the end is a moment the clock can show.
+/// No watch lasts longer, whatever its client asks for: a year, so that the end is a moment the
+/// clock can show.
 const WATCH_SECONDS_MAX: u64 = 365 * 24 * 3600;
 
 /// How often a client that wants bookmarks gets one.
@@ -28,17 +31,20 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long before its end a watch sends a last bookmark.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// From this many watchers of a resource on, each is told at most once per round, so that changes in quick succession share a write to the
-/// socket. The first change after a quiet time is told at once.
+/// From this many watchers of a resource on, each is notified at most once per round, so that
+/// changes in quick succession share a write to the socket. The first change after a quiet time is
+/// delivered immediately.
 const CROWD_MIN: usize = 64;
 
-/// A round takes this long for each watcher: telling one costs about 10 µs, and writers need room between rounds.
+/// A round takes this long for each watcher: notifying one costs about 10 µs, and writers need time
+/// between rounds.
 const ROUND_PER_WATCHER: Duration = Duration::from_micros(25);
 
-/// A watcher is handed at most this many things at a time, so that a long initial list does not become one huge piece.
+/// A watcher is handed at most this many things at a time, so that a long initial list does not
+/// become one huge piece.
 const HANDED_OUT_MAX: usize = 500;
 
-/// One thing a watcher is told.
+/// One event of a watch.
 #[derive(Debug)]
 pub(crate) enum WatchItem {
     /// What happened to an object.
@@ -78,7 +84,7 @@ pub(crate) struct Watch {
     ends: Instant,
     next_bookmark: Instant,
     /// When something was last handed out.
-    told: Instant,
+    delivered: Instant,
 }
 
 /// Opens a watch.
@@ -91,7 +97,7 @@ pub(crate) async fn watch(
     call: &Call,
     options: &ListOptions,
 ) -> Result<Reply, ApiError> {
-    check_selectable(call, options)?;
+    validate_selectable(call, options)?;
     let asked = parse_revision(&options.resource_version).map_err(ApiError::Unnamed)?;
     let resource = &call.target.resource;
     let mut scope = options
@@ -119,7 +125,7 @@ pub(crate) async fn watch(
     } else if initial {
         let listing = api
             .store
-            .list(&resource.shelf, &Range::all_of(scope.clone()), None)
+            .list(&resource.collection, &Range::all_of(scope.clone()), None)
             .expect("the newest state is always kept");
         let selected = listing
             .objects
@@ -130,14 +136,20 @@ pub(crate) async fn watch(
             queue.push_back(WatchItem::Bookmark(listing.revision, true));
         }
         (
-            Some(api.store.watch(&resource.shelf, &scope, listing.revision)),
+            Some(
+                api.store
+                    .watch(&resource.collection, &scope, listing.revision),
+            ),
             listing.revision,
         )
     } else {
         let since = asked
             .filter(|r| *r > 0)
             .unwrap_or_else(|| api.store.revision());
-        (Some(api.store.watch(&resource.shelf, &scope, since)), since)
+        (
+            Some(api.store.watch(&resource.collection, &scope, since)),
+            since,
+        )
     };
     let source = match source {
         None => None,
@@ -166,7 +178,7 @@ pub(crate) async fn watch(
         reached: 0,
         ends,
         next_bookmark: bookmark_after(now, ends),
-        told: now,
+        delivered: now,
     }))))
 }
 
@@ -176,7 +188,7 @@ impl Watch {
         self.ends
     }
 
-    /// The next things to tell, at least one; `None` when the watch is over.
+    /// The next events, at least one; `None` when the watch is over.
     ///
     /// Every round is charged to the task's budget, so that a watch whose selector lets nothing
     /// through gives way to other tasks and ends in time, whatever happens meanwhile.
@@ -184,12 +196,18 @@ impl Watch {
         loop {
             tokio::task::coop::consume_budget().await;
             if !self.queue.is_empty() {
-                self.told = Instant::now();
+                self.delivered = Instant::now();
                 let rest = self.queue.split_off(self.queue.len().min(HANDED_OUT_MAX));
                 return Some(std::mem::replace(&mut self.queue, rest).into());
             }
             match self.read()? {
-                Err(Lagged) => return None,
+                Err(Lagged) => {
+                    tracing::debug!(
+                        seen = self.seen,
+                        "watch is behind the kept history, closing"
+                    );
+                    return None;
+                }
                 Ok(true) if Instant::now() < self.ends || !self.queue.is_empty() => continue,
                 Ok(true) => return None,
                 Ok(false) => {}
@@ -205,7 +223,7 @@ impl Watch {
                 () = source.changed() => {
                     let readers = source.readers();
                     if readers >= CROWD_MIN {
-                        tokio::time::sleep_until(self.told + ROUND_PER_WATCHER * u32::try_from(readers).unwrap_or(u32::MAX)).await;
+                        tokio::time::sleep_until(self.delivered + ROUND_PER_WATCHER * u32::try_from(readers).unwrap_or(u32::MAX)).await;
                     }
                 }
                 () = tokio::time::sleep_until(wake) => {
@@ -213,7 +231,8 @@ impl Watch {
                     if now >= self.ends {
                         return None;
                     }
-                    // Writes of other kinds wake nobody here, yet they move the revision a bookmark tells.
+                    // Writes of other kinds notify no listener here, yet they move the revision of
+                    // a bookmark.
                     if self.read()?.is_err() {
                         return None;
                     }
@@ -283,10 +302,10 @@ mod tests {
     use crate::{
         object::Object,
         selector::{FieldSelector, LabelSelector},
-        store::{Expect, Facets, MemoryStore, ObjectKey, Put, Store, Write},
+        store::{Expect, MemoryStore, ObjectKey, Put, SelectableAttributes, Store, Write},
     };
 
-    const SHELF: &str = "/configmaps";
+    const COLLECTION: &str = "/configmaps";
     const SELECTORS: [&str; 6] = [
         "tier=1",
         "tier!=1",
@@ -299,7 +318,7 @@ mod tests {
     /// Gives one of three objects the tier of this number, none for 3; 4 deletes it.
     fn write(store: &MemoryStore, object: usize, tier: usize) {
         let key = ObjectKey::new("n", &format!("o{object}"));
-        let held = store.get(SHELF, &key);
+        let held = store.get(COLLECTION, &key);
         if held.is_none() && tier == 4 {
             return;
         }
@@ -314,20 +333,20 @@ mod tests {
         let stored: Object = serde_json::from_value(value).expect("an object");
         let put = Put {
             draft: stored.draft(),
-            facets: Facets {
+            attributes: SelectableAttributes {
                 labels,
-                ..Facets::default()
+                ..SelectableAttributes::default()
             },
             schema: 0,
         };
         let committing = store.commit(Write {
-            shelf: SHELF.into(),
+            collection: COLLECTION.into(),
             key,
             expect,
             put: (tier < 4).then_some(put),
         });
         futures_util::FutureExt::now_or_never(committing)
-            .expect("memory answers at once")
+            .expect("memory commits immediately")
             .expect("the expectation is right");
     }
 
@@ -337,7 +356,7 @@ mod tests {
         at: Revision,
     ) -> BTreeMap<ObjectKey, Revision> {
         let listing = store
-            .list(SHELF, &Range::default(), Some(at))
+            .list(COLLECTION, &Range::default(), Some(at))
             .expect("nothing was forgotten");
         listing
             .objects
@@ -350,7 +369,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Whoever lists at some revision and follows a watch from there holds what a list of the same selection shows now.
+        /// A client that lists at some revision and watches from there has what a list of the same
+        /// selection shows now.
         #[test]
         fn selection_followed_by_a_watch_stays_true(
             before in prop::collection::vec((0..3usize, 0..5usize), 0..12),
@@ -363,7 +383,7 @@ mod tests {
             before.iter().for_each(|(object, tier)| write(&store, *object, *tier));
             let since = store.revision();
             let mut held = selected(&store, &selector, since);
-            let mut watch = store.watch(&SHELF.into(), &Scope::All, since).expect("nothing was forgotten");
+            let mut watch = store.watch(&COLLECTION.into(), &Scope::All, since).expect("nothing was forgotten");
             after.iter().for_each(|(object, tier)| write(&store, *object, *tier));
             let (events, _) = watch.ready().expect("the watch keeps up");
             for event in &events {
@@ -374,7 +394,7 @@ mod tests {
                     Some(other) => panic!("no such thing happened: {other:?}"),
                 };
                 prop_assert_eq!(object.revision, event.revision);
-                prop_assert!(selector.matches(&object), "what is told was selected before or is now");
+                prop_assert!(selector.matches(&object), "a delivered object was selected before or is now");
                 let known = match change {
                     Change::Deleted => held.remove(&object.key),
                     Change::Added | Change::Modified => held.insert(object.key.clone(), object.revision),

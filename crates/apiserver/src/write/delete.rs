@@ -1,15 +1,17 @@
-//! Deleting an object: at once, after a grace period, or when its finalizers are gone.
+//! Deleting an object: immediately, after a grace period, or when its finalizers are gone.
+//! Mirrors `Store.Delete` and `BeforeDelete` of the generic registry.
 
 use std::sync::Arc;
 
-use super::{ATTEMPTS_MAX, Effects, Written, put_of};
+use super::{ATTEMPTS_MAX, Effects, Written, after_write};
 use crate::{
+    admission::{self, Attributes},
     api::Api,
     error::{ApiError, GroupResource},
     kinds::DeleteAnswer,
     object::{Object, Time},
     registry::Resource,
-    store::{Expect, ObjectKey, Refused, Stored, Write},
+    store::{Conflict, Expect, ObjectKey, Stored, Write},
 };
 
 /// What happens to objects that belong to a deleted one.
@@ -41,7 +43,7 @@ pub(crate) struct DeleteOptions {
 /// The outcome of a delete.
 #[derive(Debug)]
 pub(crate) enum Deleted {
-    /// The object is there until somebody lets it go; this is its state.
+    /// The object is there until its finalizers and grace period are gone; this is its state.
     Waiting(Written),
     /// The object is gone, and the kind answers with its last state.
     Object(Written),
@@ -52,172 +54,185 @@ pub(crate) enum Deleted {
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-impl Api {
-    /// Deletes an object, or marks it for deletion while something holds it.
-    ///
-    /// # Errors
-    /// No such object, or a precondition that does not hold.
-    pub(crate) async fn delete(
-        &self,
-        resource: &Resource,
-        key: &ObjectKey,
-        options: &DeleteOptions,
-    ) -> Result<Deleted, ApiError> {
-        for _ in 0..ATTEMPTS_MAX {
-            let Some(existing) = self.store.get(&resource.shelf, key) else {
-                return Err(ApiError::NotFound {
-                    resource: resource.group_resource(),
-                    name: key.name().into(),
-                });
-            };
-            let old = resource.read(&existing);
-            check_preconditions(resource, &old, &options.preconditions)?;
-            match self.plan(resource, &old, options) {
-                Plan::Nothing => return Ok(Deleted::Waiting(Written::Stored(existing))),
-                Plan::Mark(new) => {
-                    if let Some(outcome) = self
-                        .mark(resource, key, &existing, &old, new, options)
-                        .await?
-                    {
-                        return Ok(outcome);
-                    }
-                }
-                Plan::MarkAndRemove(new) if !options.dry_run => {
-                    // Watchers see the object terminating first, then gone.
-                    if let Some(Deleted::Waiting(Written::Stored(marked))) = self
-                        .mark(resource, key, &existing, &old, new, options)
-                        .await?
-                        && let Some(outcome) = self
-                            .remove(resource, key, &marked, &resource.read(&marked), options)
-                            .await?
-                    {
-                        return Ok(outcome);
-                    }
-                }
-                Plan::MarkAndRemove(new) => {
-                    return Ok(answer(resource, Written::Unstored(new), &old));
-                }
-                Plan::Remove => {
-                    if let Some(outcome) =
-                        self.remove(resource, key, &existing, &old, options).await?
-                    {
-                        return Ok(outcome);
-                    }
-                }
-            }
-        }
-        Err(ApiError::modified(resource.group_resource(), key.name()))
-    }
+/// Deletes an object that a client names. Unlike [`delete`], it is subject to admission.
+///
+/// # Errors
+/// A refusal by admission, no such object, or a precondition that does not hold.
+pub(crate) async fn delete_requested(
+    api: &Api,
+    attributes: &Attributes<'_>,
+    key: &ObjectKey,
+    options: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    admission::validate_delete(attributes)?;
+    delete(api, attributes.resource, key, options).await
+}
 
-    fn plan(&self, resource: &Resource, old: &Object, options: &DeleteOptions) -> Plan {
-        let mut new = old.clone();
-        let now = self.clock.now();
-        let graceful = match (resource.strategy.grace_period)(old, options.grace_period_seconds) {
-            Some(_) if old.meta.deletion_timestamp.is_some() => {
-                match (
-                    old.meta.deletion_grace_period_seconds,
-                    options.grace_period_seconds,
-                ) {
-                    // Only a shorter period than the one under way counts.
-                    (Some(under_way), Some(asked)) if asked.max(0) < under_way => {
-                        let shorter = asked.max(0) - under_way;
-                        new.meta.deletion_timestamp =
-                            old.meta.deletion_timestamp.map(|t| t.plus_seconds(shorter));
-                        new.meta.deletion_grace_period_seconds = Some(asked.max(0));
-                        Some(asked.max(0))
-                    }
-                    _ => return Plan::Nothing,
-                }
-            }
-            Some(seconds) => {
-                new.meta.deletion_timestamp = Some(now.plus_seconds(seconds));
-                new.meta.deletion_grace_period_seconds = Some(seconds);
-                if new.meta.generation > 0 {
-                    new.meta.generation += 1;
-                }
-                Some(seconds)
-            }
-            None => None,
+/// Deletes an object, or marks it for deletion while something holds it.
+///
+/// # Errors
+/// No such object, or a precondition that does not hold.
+pub(crate) async fn delete(
+    api: &Api,
+    resource: &Resource,
+    key: &ObjectKey,
+    options: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    for attempt in 1..=ATTEMPTS_MAX {
+        let Some(existing) = api.store.get(&resource.collection, key) else {
+            return Err(ApiError::NotFound {
+                resource: resource.group_resource(),
+                name: key.name().into(),
+            });
         };
-        set_finalizers(resource, &mut new, options.propagation);
-        if old.meta.deletion_timestamp.is_none() {
-            (resource.strategy.deletion.begin)(&mut new, now);
+        if attempt > 1 {
+            tracing::debug!(resource = %resource.plural, %key, attempt, "delete conflict, retrying");
         }
-        let held = !new.meta.finalizers.is_empty() || (resource.strategy.deletion.held)(&new);
-        match graceful {
-            Some(0) if !held => Plan::MarkAndRemove(Box::new(new)),
-            Some(_) => Plan::Mark(Box::new(new)),
-            None if held => {
-                mark_deleting(resource, &mut new, now);
-                if new == *old {
-                    Plan::Nothing
-                } else {
-                    Plan::Mark(Box::new(new))
+        let old = resource.read(&existing);
+        check_preconditions(resource, &old, &options.preconditions)?;
+        match plan(api, resource, &old, options) {
+            Plan::Nothing => return Ok(Deleted::Waiting(Written::Stored(existing))),
+            Plan::Mark(new) => {
+                if let Some(outcome) =
+                    mark(api, resource, key, &existing, &old, new, options).await?
+                {
+                    return Ok(outcome);
                 }
             }
-            None => Plan::Remove,
+            Plan::MarkAndRemove(new) if !options.dry_run => {
+                // Watchers see the object terminating first, then gone.
+                if let Some(Deleted::Waiting(Written::Stored(marked))) =
+                    mark(api, resource, key, &existing, &old, new, options).await?
+                    && let Some(outcome) = remove(
+                        api,
+                        resource,
+                        key,
+                        &marked,
+                        &resource.read(&marked),
+                        options,
+                    )
+                    .await?
+                {
+                    return Ok(outcome);
+                }
+            }
+            Plan::MarkAndRemove(new) => {
+                return Ok(answer(resource, Written::Unstored(new), &old));
+            }
+            Plan::Remove => {
+                if let Some(outcome) = remove(api, resource, key, &existing, &old, options).await? {
+                    return Ok(outcome);
+                }
+            }
         }
     }
+    Err(ApiError::modified(resource.group_resource(), key.name()))
+}
 
-    async fn mark(
-        &self,
-        resource: &Resource,
-        key: &ObjectKey,
-        existing: &Arc<Stored>,
-        old: &Object,
-        new: Box<Object>,
-        options: &DeleteOptions,
-    ) -> Result<Option<Deleted>, ApiError> {
-        if options.dry_run {
-            return Ok(Some(Deleted::Waiting(Written::Unstored(new))));
-        }
-        let write = Write {
-            shelf: resource.shelf.clone(),
-            key: key.clone(),
-            expect: Expect::Version(existing.revision),
-            put: Some(put_of(resource, &new)),
-        };
-        match self.store.commit(write).await {
-            Ok(stored) => {
-                self.after_write(resource, Some(old), Some(&new), options.effects)
-                    .await;
-                Ok(Some(Deleted::Waiting(Written::Stored(stored))))
+fn plan(api: &Api, resource: &Resource, old: &Object, options: &DeleteOptions) -> Plan {
+    let mut new = old.clone();
+    let now = api.clock.now();
+    let graceful = match (resource.strategy.grace_period)(old, options.grace_period_seconds) {
+        Some(_) if old.meta.deletion_timestamp.is_some() => {
+            match (
+                old.meta.deletion_grace_period_seconds,
+                options.grace_period_seconds,
+            ) {
+                // Only a shorter period than the one under way counts.
+                (Some(under_way), Some(asked)) if asked.max(0) < under_way => {
+                    let shorter = asked.max(0) - under_way;
+                    new.meta.deletion_timestamp =
+                        old.meta.deletion_timestamp.map(|t| t.plus_seconds(shorter));
+                    new.meta.deletion_grace_period_seconds = Some(asked.max(0));
+                    Some(asked.max(0))
+                }
+                _ => return Plan::Nothing,
             }
-            Err(Refused::Changed(_)) => Ok(None),
-            Err(Refused::Unavailable(why)) => Err(ApiError::Internal(why)),
         }
+        Some(seconds) => {
+            new.meta.deletion_timestamp = Some(now.plus_seconds(seconds));
+            new.meta.deletion_grace_period_seconds = Some(seconds);
+            if new.meta.generation > 0 {
+                new.meta.generation += 1;
+            }
+            Some(seconds)
+        }
+        None => None,
+    };
+    set_finalizers(resource, &mut new, options.propagation);
+    if old.meta.deletion_timestamp.is_none() {
+        (resource.strategy.deletion.begin)(&mut new, now);
     }
-
-    async fn remove(
-        &self,
-        resource: &Resource,
-        key: &ObjectKey,
-        existing: &Arc<Stored>,
-        old: &Object,
-        options: &DeleteOptions,
-    ) -> Result<Option<Deleted>, ApiError> {
-        if options.dry_run {
-            return Ok(Some(answer(
-                resource,
-                Written::Stored(existing.clone()),
-                old,
-            )));
-        }
-        let write = Write {
-            shelf: resource.shelf.clone(),
-            key: key.clone(),
-            expect: Expect::Version(existing.revision),
-            put: None,
-        };
-        match self.store.commit(write).await {
-            Ok(last) => {
-                self.after_write(resource, Some(old), None, options.effects)
-                    .await;
-                Ok(Some(answer(resource, Written::Stored(last), old)))
+    let held = !new.meta.finalizers.is_empty() || (resource.strategy.deletion.held)(&new);
+    match graceful {
+        Some(0) if !held => Plan::MarkAndRemove(Box::new(new)),
+        Some(_) => Plan::Mark(Box::new(new)),
+        None if held => {
+            mark_deleting(resource, &mut new, now);
+            if new == *old {
+                Plan::Nothing
+            } else {
+                Plan::Mark(Box::new(new))
             }
-            Err(Refused::Changed(_)) => Ok(None),
-            Err(Refused::Unavailable(why)) => Err(ApiError::Internal(why)),
         }
+        None => Plan::Remove,
+    }
+}
+
+async fn mark(
+    api: &Api,
+    resource: &Resource,
+    key: &ObjectKey,
+    existing: &Arc<Stored>,
+    old: &Object,
+    new: Box<Object>,
+    options: &DeleteOptions,
+) -> Result<Option<Deleted>, ApiError> {
+    if options.dry_run {
+        return Ok(Some(Deleted::Waiting(Written::Unstored(new))));
+    }
+    let write = Write {
+        collection: resource.collection.clone(),
+        key: key.clone(),
+        expect: Expect::Version(existing.revision),
+        put: Some(resource.put(&new)),
+    };
+    match api.store.commit(write).await {
+        Ok(stored) => {
+            after_write(api, resource, Some(old), Some(&new), options.effects).await;
+            Ok(Some(Deleted::Waiting(Written::Stored(stored))))
+        }
+        Err(Conflict { .. }) => Ok(None),
+    }
+}
+
+async fn remove(
+    api: &Api,
+    resource: &Resource,
+    key: &ObjectKey,
+    existing: &Arc<Stored>,
+    old: &Object,
+    options: &DeleteOptions,
+) -> Result<Option<Deleted>, ApiError> {
+    if options.dry_run {
+        return Ok(Some(answer(
+            resource,
+            Written::Stored(existing.clone()),
+            old,
+        )));
+    }
+    let write = Write {
+        collection: resource.collection.clone(),
+        key: key.clone(),
+        expect: Expect::Version(existing.revision),
+        put: None,
+    };
+    match api.store.commit(write).await {
+        Ok(last) => {
+            after_write(api, resource, Some(old), None, options.effects).await;
+            Ok(Some(answer(resource, Written::Stored(last), old)))
+        }
+        Err(Conflict { .. }) => Ok(None),
     }
 }
 
@@ -227,7 +242,7 @@ enum Plan {
     Nothing,
     /// Marks it and leaves it.
     Mark(Box<Object>),
-    /// Marks it and removes it at once.
+    /// Marks it and removes it immediately.
     MarkAndRemove(Box<Object>),
     /// Removes it.
     Remove,

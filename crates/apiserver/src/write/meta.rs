@@ -1,6 +1,6 @@
 //! The rules of metadata, the same for every kind.
-//! In: metadata on its way into storage. Out: what is wrong with it.
-//! Holds: paths, reasons and wording are Kubernetes' own.
+//! In: metadata on its way into storage. Out: its errors.
+//! Guarantees: paths, reasons and wording are Kubernetes' own.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -8,7 +8,7 @@ use crate::{
     field::{FieldError, Path, Verbatim},
     names,
     object::{Object, ObjectMeta, OwnerReference},
-    registry::Resource,
+    registry::{self, Resource},
 };
 
 const METADATA: Path<'static> = Path::field("metadata");
@@ -19,13 +19,13 @@ const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 /// Finalizers that need no domain: they are Kubernetes' own.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-/// What is wrong with the metadata of a new object.
-pub(crate) fn validate_new(resource: &Resource, meta: &ObjectMeta, wrong: &mut Vec<FieldError>) {
+/// The errors of the metadata of a new object.
+pub(crate) fn validate_new(resource: &Resource, meta: &ObjectMeta, errors: &mut Vec<FieldError>) {
     let name_rule = resource.strategy.name;
     if !meta.generate_name.is_empty() {
         // A prefix may end where a name may not: the suffix comes behind it.
         for detail in name_rule(&mask_trailing_dash(&meta.generate_name)) {
-            wrong.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 METADATA.child("generateName"),
                 &meta.generate_name,
                 &detail,
@@ -33,13 +33,13 @@ pub(crate) fn validate_new(resource: &Resource, meta: &ObjectMeta, wrong: &mut V
         }
     }
     if meta.name.is_empty() {
-        wrong.push(FieldError::required(
+        errors.push(FieldError::required(
             METADATA.child("name"),
             "name or generateName is required",
         ));
     } else {
         for detail in name_rule(&meta.name) {
-            wrong.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 METADATA.child("name"),
                 &meta.name,
                 &detail,
@@ -48,7 +48,7 @@ pub(crate) fn validate_new(resource: &Resource, meta: &ObjectMeta, wrong: &mut V
     }
     if resource.namespaced {
         for detail in names::dns_label(&meta.namespace) {
-            wrong.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 METADATA.child("namespace"),
                 &meta.namespace,
                 &detail,
@@ -56,19 +56,19 @@ pub(crate) fn validate_new(resource: &Resource, meta: &ObjectMeta, wrong: &mut V
         }
     }
     if meta.generation < 0 {
-        wrong.push(FieldError::invalid(
+        errors.push(FieldError::invalid(
             METADATA.child("generation"),
             meta.generation,
             "must be greater than or equal to 0",
         ));
     }
-    validate_maps(meta, wrong);
-    validate_owners(&meta.owner_references, wrong);
-    validate_finalizers(resource, &meta.finalizers, wrong);
+    validate_maps(meta, errors);
+    validate_owners(&meta.owner_references, errors);
+    validate_finalizers(resource, &meta.finalizers, errors);
 }
 
-/// What is wrong with a change of metadata.
-pub(crate) fn validate_change(new: &ObjectMeta, old: &ObjectMeta, wrong: &mut Vec<FieldError>) {
+/// The errors of a change of metadata.
+pub(crate) fn validate_change(new: &ObjectMeta, old: &ObjectMeta, errors: &mut Vec<FieldError>) {
     if old.deletion_timestamp.is_some() {
         let had: BTreeSet<&String> = old.finalizers.iter().collect();
         let added: BTreeSet<&str> = new
@@ -86,26 +86,26 @@ pub(crate) fn validate_change(new: &ObjectMeta, old: &ObjectMeta, wrong: &mut Ve
             let detail = format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
             );
-            wrong.push(FieldError::forbidden(METADATA.child("finalizers"), &detail));
+            errors.push(FieldError::forbidden(METADATA.child("finalizers"), &detail));
         }
     }
-    let immutable = |field: &str, new: &str, old: &str, wrong: &mut Vec<FieldError>| {
+    let immutable = |field: &str, new: &str, old: &str, errors: &mut Vec<FieldError>| {
         if new != old {
-            wrong.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 METADATA.child(field),
                 new,
                 "field is immutable",
             ));
         }
     };
-    immutable("name", &new.name, &old.name, wrong);
-    immutable("namespace", &new.namespace, &old.namespace, wrong);
-    immutable("uid", &new.uid, &old.uid, wrong);
+    immutable("name", &new.name, &old.name, errors);
+    immutable("namespace", &new.namespace, &old.namespace, errors);
+    immutable("uid", &new.uid, &old.uid, errors);
     if new.deletion_timestamp != old.deletion_timestamp {
         let shown = new
             .deletion_timestamp
             .map_or_else(|| "null".to_owned(), |t| format!("{:?}", t.to_string()));
-        wrong.push(FieldError::invalid(
+        errors.push(FieldError::invalid(
             METADATA.child("deletionTimestamp"),
             Verbatim(&shown),
             "field is immutable",
@@ -115,25 +115,25 @@ pub(crate) fn validate_change(new: &ObjectMeta, old: &ObjectMeta, wrong: &mut Ve
         let shown = new
             .deletion_grace_period_seconds
             .map_or_else(|| "null".to_owned(), |s| s.to_string());
-        wrong.push(FieldError::invalid(
+        errors.push(FieldError::invalid(
             METADATA.child("deletionGracePeriodSeconds"),
             Verbatim(&shown),
             "field is immutable",
         ));
     }
-    validate_maps(new, wrong);
-    validate_owners(&new.owner_references, wrong);
+    validate_maps(new, errors);
+    validate_owners(&new.owner_references, errors);
 }
 
-fn validate_maps(meta: &ObjectMeta, wrong: &mut Vec<FieldError>) {
+fn validate_maps(meta: &ObjectMeta, errors: &mut Vec<FieldError>) {
     let labels = METADATA.child("labels");
     for (key, value) in &meta.labels {
-        wrong.extend(
+        errors.extend(
             names::qualified_name(key)
                 .iter()
                 .map(|detail| FieldError::invalid(labels, key, detail)),
         );
-        wrong.extend(
+        errors.extend(
             names::label_value(value)
                 .iter()
                 .map(|detail| FieldError::invalid(labels, value, detail)),
@@ -141,7 +141,7 @@ fn validate_maps(meta: &ObjectMeta, wrong: &mut Vec<FieldError>) {
     }
     let annotations = METADATA.child("annotations");
     for key in meta.annotations.keys() {
-        wrong.extend(
+        errors.extend(
             names::qualified_name(&key.to_lowercase())
                 .iter()
                 .map(|detail| FieldError::invalid(annotations, key, detail)),
@@ -154,21 +154,21 @@ fn validate_maps(meta: &ObjectMeta, wrong: &mut Vec<FieldError>) {
         .sum::<usize>()
         > ANNOTATIONS_MAX_BYTES
     {
-        wrong.push(FieldError::too_long(annotations, ANNOTATIONS_MAX_BYTES));
+        errors.push(FieldError::too_long(annotations, ANNOTATIONS_MAX_BYTES));
     }
 }
 
 /// Of a longer list of owner references only the first conflict of controllers is reported.
 const OWNERS_SHOWN_MAX: usize = 64;
 
-fn validate_owners(owners: &[OwnerReference], wrong: &mut Vec<FieldError>) {
+fn validate_owners(owners: &[OwnerReference], errors: &mut Vec<FieldError>) {
     let path = METADATA.child("ownerReferences");
     let mut controller: Option<&OwnerReference> = None;
     let mut conflicts = 0;
     for owner in owners {
         let version = owner.api_version.rsplit('/').next().unwrap_or_default();
         if version.is_empty() {
-            wrong.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 path.child("apiVersion"),
                 &owner.api_version,
                 "version must not be empty",
@@ -180,19 +180,27 @@ fn validate_owners(owners: &[OwnerReference], wrong: &mut Vec<FieldError>) {
             ("uid", &owner.uid),
         ] {
             if text.is_empty() {
-                wrong.push(FieldError::invalid(
+                errors.push(FieldError::invalid(
                     path.child(field),
                     text,
                     "must not be empty",
                 ));
             }
         }
-        if owner.api_version == "v1" && owner.kind == "Event" {
+        if registry::is_banned_owner(&owner.api_version, &owner.kind) {
             let shown = serde_json::to_string(owner).expect("references have string keys");
-            wrong.push(FieldError::invalid(
+            let slash = if owner.api_version.contains('/') {
+                ""
+            } else {
+                "/"
+            };
+            errors.push(FieldError::invalid(
                 path,
                 Verbatim(&shown),
-                "/v1, Kind=Event is disallowed from being an owner",
+                &format!(
+                    "{slash}{}, Kind={} is disallowed from being an owner",
+                    owner.api_version, owner.kind
+                ),
             ));
         }
         if owner.controller == Some(true) {
@@ -208,7 +216,7 @@ fn validate_owners(owners: &[OwnerReference], wrong: &mut Vec<FieldError>) {
                     shown_owner(first),
                     shown_owner(owner)
                 );
-                wrong.push(FieldError::invalid(path, Verbatim(&shown), &detail));
+                errors.push(FieldError::invalid(path, Verbatim(&shown), &detail));
             } else {
                 controller = Some(owner);
             }
@@ -220,7 +228,7 @@ fn shown_owner(owner: &OwnerReference) -> String {
     format!("{}/{}", owner.kind, owner.name)
 }
 
-/// Takes out references that stand twice, and tells which uids those are.
+/// Removes duplicate references, and returns their uids.
 pub(crate) fn dedup_owners(meta: &mut ObjectMeta) -> Option<String> {
     let mut seen: HashSet<OwnerReference> = HashSet::with_capacity(meta.owner_references.len());
     let mut twice: Vec<String> = Vec::new();
@@ -240,10 +248,10 @@ pub(crate) fn dedup_owners(meta: &mut ObjectMeta) -> Option<String> {
     })
 }
 
-fn validate_finalizers(resource: &Resource, finalizers: &[String], wrong: &mut Vec<FieldError>) {
+fn validate_finalizers(resource: &Resource, finalizers: &[String], errors: &mut Vec<FieldError>) {
     let path = METADATA.child("finalizers");
     for finalizer in finalizers {
-        wrong.extend(
+        errors.extend(
             names::qualified_name(finalizer)
                 .iter()
                 .map(|detail| FieldError::invalid(path, finalizer, detail)),
@@ -254,20 +262,20 @@ fn validate_finalizers(resource: &Resource, finalizers: &[String], wrong: &mut V
     for (i, finalizer) in finalizers
         .iter()
         .enumerate()
-        .filter(|(_, f)| !resource.items_name_kind() && is_bare(f))
+        .filter(|(_, f)| !resource.is_custom() && is_bare(f))
     {
         let detail = "name is neither a standard finalizer name nor is it fully qualified";
-        wrong.push(FieldError::invalid(path.index(i), finalizer, detail));
+        errors.push(FieldError::invalid(path.index(i), finalizer, detail));
     }
     let has = |name: &str| finalizers.iter().any(|f| f == name);
     if has("orphan") && has("foregroundDeletion") {
         let shown = serde_json::to_value(finalizers).unwrap_or_default();
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
-        wrong.push(FieldError::invalid(path, &shown, detail));
+        errors.push(FieldError::invalid(path, &shown, detail));
     }
 }
 
-/// A prefix judged as if its trailing dash were a letter.
+/// A prefix validated as if its trailing dash were a letter.
 fn mask_trailing_dash(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(head) if !head.is_empty() => format!("{head}a"),
@@ -277,7 +285,8 @@ fn mask_trailing_dash(prefix: &str) -> String {
 
 /// Puts back what no client may change, whatever it sends.
 pub(crate) fn keep_server_fields(new: &mut Object, old: &Object) {
-    let (meta, was) = (&mut new.meta, &old.meta);
+    let meta = &mut new.meta;
+    let was = &old.meta;
     meta.generation = was.generation;
     meta.self_link.clear();
     if meta.uid.is_empty() {
@@ -326,15 +335,15 @@ mod tests {
         assert_eq!(dedup_owners(&mut meta), None);
     }
 
-    /// Each conflict used to be told with all references: their number squared.
+    /// Each conflict used to be reported with all references: their number squared.
     #[test]
-    fn conflicts_of_many_controllers_are_told_once() {
+    fn conflicts_of_many_controllers_are_reported_once() {
         let references = |count: usize| -> Vec<OwnerReference> { (0..count).map(owner).collect() };
-        let mut wrong = Vec::new();
-        validate_owners(&references(3), &mut wrong);
-        assert_eq!(wrong.len(), 2);
-        wrong.clear();
-        validate_owners(&references(OWNERS), &mut wrong);
-        assert_eq!(wrong.len(), 1);
+        let mut errors = Vec::new();
+        validate_owners(&references(3), &mut errors);
+        assert_eq!(errors.len(), 2);
+        errors.clear();
+        validate_owners(&references(OWNERS), &mut errors);
+        assert_eq!(errors.len(), 1);
     }
 }

@@ -1,26 +1,34 @@
 //! The write path: the only code that changes storage.
-//! In: objects decoded and admitted. Out: objects stored, or the reason why not.
-//! Holds: every write is prepared, checked and compared before it is committed; a write that changes nothing is not one.
+//! In: decoded objects, and the attributes of the request. Out: objects stored, or the reason why
+//! not. Calls admission: mutating before, validating after validation.
+//! Guarantees: every write is prepared, checked and compared before it is committed; a write that
+//! changes nothing is not one.
 
 mod create;
 mod delete;
 mod meta;
 mod update;
 
-pub(crate) use delete::{DeleteOptions, Deleted, Preconditions, Propagation, check_preconditions};
+pub(crate) use create::{create, store_as_is};
+pub(crate) use delete::{
+    DeleteOptions, Deleted, Preconditions, Propagation, check_preconditions, delete,
+    delete_requested,
+};
 pub(crate) use meta::dedup_owners;
-pub(crate) use update::{Change, Updated, uid_conflict};
+pub(crate) use update::{Change, Updated, uid_conflict, update};
 
 use std::sync::Arc;
 
 use crate::{
+    api::{Api, WriteEvent},
     kinds::Generation,
     object::Object,
     registry::Resource,
-    store::{Put, Stored},
+    store::Stored,
 };
 
-/// How often a write that needs no particular version is tried again when others write the same object.
+/// How often a write that needs no particular version is tried again when others write the same
+/// object.
 const ATTEMPTS_MAX: usize = 64;
 
 /// Who deals with what a write changes in the server besides the object.
@@ -42,15 +50,17 @@ pub(crate) enum Written {
     Unstored(Box<Object>),
 }
 
-/// What storage gets of an object: the stored version, without a resourceVersion.
-pub(crate) fn put_of(resource: &Resource, object: &Object) -> Put {
-    let mut stored = object.clone();
-    resource.to_storage(&mut stored);
-    stored.meta.resource_version.clear();
-    Put {
-        facets: resource.facets(&stored),
-        draft: stored.draft(),
-        schema: resource.schema(),
+/// Runs what the server does after a write, unless the caller does.
+async fn after_write(
+    api: &Api,
+    resource: &Resource,
+    old: Option<&Object>,
+    new: Option<&Object>,
+    effects: Effects,
+) {
+    if effects == Effects::Immediate {
+        let event = WriteEvent { resource, old, new };
+        (api.after_write)(api, event).await;
     }
 }
 

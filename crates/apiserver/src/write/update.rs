@@ -1,15 +1,18 @@
-//! Changing an object: whole, by patch, or one part of it.
+//! Changing an object: whole, by patch, or a subresource of it.
+//! Mirrors `Store.Update` of the generic registry.
 
-use super::{ATTEMPTS_MAX, Effects, Written, generation_grows, meta, put_of};
+use super::{
+    ATTEMPTS_MAX, Effects, Written, after_write, create::create_admitted, generation_grows, meta,
+};
 use crate::{
+    admission::{self, Attributes},
     api::Api,
     error::{ApiError, GroupKind},
     field::FieldError,
     http::query::parse_revision,
     object::{Object, ObjectMeta},
     registry::Resource,
-    store::{Expect, ObjectKey, Refused, Write},
-    verbs::Call,
+    store::{Conflict, Expect, ObjectKey, Write},
 };
 
 /// Which part of an object a write may change, and how it is checked.
@@ -17,7 +20,7 @@ use crate::{
 pub(crate) struct Change {
     /// Takes from the old object what this write may not change.
     pub(crate) prepare: fn(&Resource, &mut Object, &Object),
-    /// What is wrong with the change; returns warnings about what is forgiven.
+    /// The errors of the change; returns warnings about what is forgiven.
     pub(crate) validate: fn(&Resource, &Object, &Object, &mut Vec<FieldError>) -> Vec<String>,
     /// Whether a missing object is made.
     pub(crate) may_create: bool,
@@ -32,10 +35,10 @@ impl Change {
     pub(crate) fn whole(resource: &Resource) -> Self {
         Self {
             prepare: |resource, new, old| (resource.strategy.prepare_update)(new, old),
-            validate: |resource, new, old, wrong| {
-                (resource.strategy.validate)(new, wrong);
-                (resource.strategy.validate_update)(new, old, wrong);
-                resource.validate_schema(new, Some(old), wrong)
+            validate: |resource, new, old, errs| {
+                (resource.strategy.validate)(new, errs);
+                (resource.strategy.validate_update)(new, old, errs);
+                resource.validate_schema(new, Some(old), errs)
             },
             may_create: resource.strategy.create_on_update,
             counts: true,
@@ -44,7 +47,7 @@ impl Change {
     }
 
     /// What the server itself changes in an object it knows to be sound.
-    pub(crate) fn part_of_server() -> Self {
+    pub(crate) fn server_side() -> Self {
         Self {
             prepare: |_, _, _| {},
             validate: |_, _, _, _| Vec::new(),
@@ -58,9 +61,9 @@ impl Change {
     pub(crate) fn status() -> Self {
         Self {
             prepare: |resource, new, old| (resource.strategy.prepare_status)(new, old),
-            validate: |resource, new, old, wrong| {
-                (resource.strategy.validate_status)(new, old, wrong);
-                resource.validate_status_schema(new, old, wrong)
+            validate: |resource, new, old, errs| {
+                (resource.strategy.validate_status)(new, old, errs);
+                resource.validate_status_schema(new, old, errs)
             },
             may_create: false,
             counts: false,
@@ -76,79 +79,96 @@ pub(crate) struct Updated {
     pub(crate) written: Written,
     /// Whether it did not exist before.
     pub(crate) created: bool,
-    /// For whoever wrote it.
+    /// For the client.
     pub(crate) warnings: Vec<String>,
 }
 
-impl Api {
-    /// Changes an object. `edit` makes the new object from the current one (`None` when there is none) and runs again when somebody else
-    /// was faster and the new object names no version. What a client asks for goes through admission; what the server does by itself
-    /// has no `asker`.
-    ///
-    /// # Errors
-    /// What `edit` says, a stale version, an object that is not valid.
-    pub(crate) async fn update(
-        &self,
-        resource: &Resource,
-        key: &ObjectKey,
-        change: Change,
-        dry_run: bool,
-        asker: Option<&Call>,
-        mut edit: impl FnMut(Option<&Object>) -> Result<Object, ApiError> + Send,
-    ) -> Result<Updated, ApiError> {
-        for _ in 0..ATTEMPTS_MAX {
-            let Some(existing) = self.store.get(&resource.shelf, key) else {
-                let mut object = edit(None)?;
-                if let Some(call) = asker.filter(|_| change.may_create) {
-                    self.admit(call, &mut object, None).await?;
-                }
-                return self
-                    .create_by_update(resource, key, change, object, dry_run, asker)
-                    .await;
-            };
-            let mut old = resource.read(&existing);
-            let mut new = edit(Some(&old))?;
-            if let Some(call) = asker {
-                self.admit(call, &mut new, Some(&old)).await?;
+/// Changes an object. `edit` makes the new object from the current one (`None` when there is
+/// none) and runs again when another client was faster and the new object names no version.
+/// What a client asks for goes through admission; what the server does by itself has no
+/// `attributes`.
+///
+/// # Errors
+/// What `edit` says, a stale version, an object that is not valid.
+pub(crate) async fn update(
+    api: &Api,
+    resource: &Resource,
+    key: &ObjectKey,
+    change: Change,
+    dry_run: bool,
+    attributes: Option<&Attributes<'_>>,
+    mut edit: impl FnMut(Option<&Object>) -> Result<Object, ApiError> + Send,
+) -> Result<Updated, ApiError> {
+    for attempt in 1..=ATTEMPTS_MAX {
+        let Some(existing) = api.store.get(&resource.collection, key) else {
+            let mut object = edit(None)?;
+            if let Some(attributes) = attributes.filter(|_| change.may_create) {
+                admission::mutate(api, attributes, &mut object, None).await?;
             }
-            resource.to_inner(&mut old);
-            resource.to_inner(&mut new);
-            check_version(resource, &new, &old)?;
-            meta::keep_server_fields(&mut new, &old);
-            let claim = if change.counts {
-                Some(self.claim(resource, &mut new, Some(&old))?)
-            } else {
-                None
-            };
-            (change.prepare)(resource, &mut new, &old);
-            (resource.strategy.stamp)(&mut new, Some(&old), self.clock.now());
-            if change.counts && generation_grows(resource.strategy.generation, &new, &old) {
-                new.meta.generation = old.meta.generation + 1;
-            }
-            let mut wrong = Vec::new();
-            meta::validate_change(&new.meta, &old.meta, &mut wrong);
-            // The real server checks metadata twice, and its list of causes shows it.
-            wrong.extend(wrong.clone());
-            let mut warnings = (change.validate)(resource, &new, &old, &mut wrong);
-            ApiError::from_fields(resource.group_kind(), key.name(), wrong)?;
-            warnings.extend((resource.strategy.warnings)(&new, Some(&old)));
-            if let Some(call) = asker {
-                warnings.extend(self.confirm(call, &new, Some(&old)).await?);
-            }
-            new.meta
-                .resource_version
-                .clone_from(&old.meta.resource_version);
+            return create_by_update(api, resource, key, change, object, dry_run, attributes).await;
+        };
+        let mut old = resource.read(&existing);
+        let mut new = edit(Some(&old))?;
+        if let Some(attributes) = attributes {
+            admission::mutate(api, attributes, &mut new, Some(&old)).await?;
+        }
+        resource.to_inner(&mut old);
+        resource.to_inner(&mut new);
+        check_version(resource, &new, &old)?;
+        meta::keep_server_fields(&mut new, &old);
+        let claim = if change.counts {
+            Some(api.claim(resource, &mut new, Some(&old))?)
+        } else {
+            None
+        };
+        (change.prepare)(resource, &mut new, &old);
+        (resource.strategy.stamp)(&mut new, Some(&old), api.clock.now());
+        if change.counts && generation_grows(resource.strategy.generation, &new, &old) {
+            new.meta.generation = old.meta.generation + 1;
+        }
+        let mut errs = Vec::new();
+        meta::validate_change(&new.meta, &old.meta, &mut errs);
+        // kube-apiserver checks metadata twice, and its list of causes shows it.
+        errs.extend(errs.clone());
+        let mut warnings = (change.validate)(resource, &new, &old, &mut errs);
+        ApiError::from_fields(resource.group_kind(), key.name(), errs)?;
+        warnings.extend((resource.strategy.warnings)(&new, Some(&old)));
+        if let Some(attributes) = attributes {
+            warnings.extend(admission::validate(api, attributes, &new, Some(&old)).await?);
+        }
+        new.meta
+            .resource_version
+            .clone_from(&old.meta.resource_version);
 
-            let goes = is_released(resource, &new, &old);
-            let put = put_of(resource, &new);
-            if existing.encoded.holds(&put.draft) && !goes {
-                return Ok(Updated {
-                    written: Written::Stored(existing),
-                    created: false,
-                    warnings,
-                });
-            }
-            if dry_run {
+        let goes = is_released(resource, &new, &old);
+        let put = resource.put(&new);
+        if existing.encoded.holds(&put.draft) && !goes {
+            return Ok(Updated {
+                written: Written::Stored(existing),
+                created: false,
+                warnings,
+            });
+        }
+        if dry_run {
+            resource.to_outer(&mut new);
+            return Ok(Updated {
+                written: Written::Unstored(Box::new(new)),
+                created: false,
+                warnings,
+            });
+        }
+        let write = Write {
+            collection: resource.collection.clone(),
+            key: key.clone(),
+            expect: Expect::Version(existing.revision),
+            put: (!goes).then_some(put),
+        };
+        match api.store.commit(write).await {
+            Ok(_) if goes => {
+                if let Some(claim) = claim {
+                    claim.keep();
+                }
+                after_write(api, resource, Some(&old), None, change.effects).await;
                 resource.to_outer(&mut new);
                 return Ok(Updated {
                     written: Written::Unstored(Box::new(new)),
@@ -156,70 +176,46 @@ impl Api {
                     warnings,
                 });
             }
-            let write = Write {
-                shelf: resource.shelf.clone(),
-                key: key.clone(),
-                expect: Expect::Version(existing.revision),
-                put: (!goes).then_some(put),
-            };
-            match self.store.commit(write).await {
-                Ok(_) if goes => {
-                    if let Some(claim) = claim {
-                        claim.keep();
-                    }
-                    self.after_write(resource, Some(&old), None, change.effects)
-                        .await;
-                    resource.to_outer(&mut new);
-                    return Ok(Updated {
-                        written: Written::Unstored(Box::new(new)),
-                        created: false,
-                        warnings,
-                    });
+            Ok(stored) => {
+                if let Some(claim) = claim {
+                    claim.keep();
                 }
-                Ok(stored) => {
-                    if let Some(claim) = claim {
-                        claim.keep();
-                    }
-                    self.after_write(resource, Some(&old), Some(&new), change.effects)
-                        .await;
-                    return Ok(Updated {
-                        written: Written::Stored(stored),
-                        created: false,
-                        warnings,
-                    });
-                }
-                Err(refused) => {
-                    if let Refused::Unavailable(why) = refused {
-                        return Err(ApiError::Internal(why));
-                    }
-                }
+                after_write(api, resource, Some(&old), Some(&new), change.effects).await;
+                return Ok(Updated {
+                    written: Written::Stored(stored),
+                    created: false,
+                    warnings,
+                });
+            }
+            Err(Conflict { .. }) => {
+                tracing::debug!(resource = %resource.plural, %key, attempt, "write conflict, retrying");
             }
         }
-        Err(ApiError::modified(resource.group_resource(), key.name()))
     }
+    Err(ApiError::modified(resource.group_resource(), key.name()))
+}
 
-    async fn create_by_update(
-        &self,
-        resource: &Resource,
-        key: &ObjectKey,
-        change: Change,
-        mut object: Object,
-        dry_run: bool,
-        asker: Option<&Call>,
-    ) -> Result<Updated, ApiError> {
-        if !change.may_create {
-            return Err(ApiError::NotFound {
-                resource: resource.group_resource(),
-                name: key.name().into(),
-            });
-        }
-        if !object.meta.uid.is_empty() {
-            return Err(uid_conflict(resource, &object.meta, ""));
-        }
-        sent_version(&object)?;
-        object.meta.resource_version.clear();
-        self.create(resource, object, dry_run, asker).await
+async fn create_by_update(
+    api: &Api,
+    resource: &Resource,
+    key: &ObjectKey,
+    change: Change,
+    mut object: Object,
+    dry_run: bool,
+    attributes: Option<&Attributes<'_>>,
+) -> Result<Updated, ApiError> {
+    if !change.may_create {
+        return Err(ApiError::NotFound {
+            resource: resource.group_resource(),
+            name: key.name().into(),
+        });
     }
+    if !object.meta.uid.is_empty() {
+        return Err(uid_conflict(resource, &object.meta, ""));
+    }
+    sent_version(&object)?;
+    object.meta.resource_version.clear();
+    create_admitted(api, resource, object, dry_run, attributes).await
 }
 
 /// The version a client says its object was made from.
@@ -232,7 +228,8 @@ fn sent_version(object: &Object) -> Result<Option<u64>, ApiError> {
     })
 }
 
-/// 409 for an object of another uid than the one meant, in the words of the real server's storage.
+/// 409 for an object of another uid than the one meant, with the messages of kube-apiserver's
+/// storage.
 pub(crate) fn uid_conflict(resource: &Resource, wanted: &ObjectMeta, found: &str) -> ApiError {
     let place = [&resource.plural, &wanted.namespace, &wanted.name]
         .into_iter()
@@ -258,7 +255,7 @@ fn check_version(resource: &Resource, new: &Object, old: &Object) -> Result<(), 
         None | Some(0) if resource.strategy.unconditional_update => Ok(()),
         None | Some(0) => {
             let kind = GroupKind::new(resource.group.as_str(), resource.plural.as_str());
-            let wrong = FieldError::invalid(
+            let errs = FieldError::invalid(
                 "metadata.resourceVersion",
                 0i64,
                 "must be specified for an update",
@@ -266,7 +263,7 @@ fn check_version(resource: &Resource, new: &Object, old: &Object) -> Result<(), 
             Err(ApiError::Invalid {
                 kind,
                 name: name.clone(),
-                errors: vec![wrong],
+                errors: vec![errs],
             })
         }
         Some(_) if new.meta.resource_version == old.meta.resource_version => Ok(()),

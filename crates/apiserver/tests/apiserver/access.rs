@@ -1,4 +1,5 @@
-//! Who may do what, as clients see it: tokens, roles, impersonation and reviews against a whole server.
+//! Who may do what, as clients see it: tokens, roles, impersonation and reviews against a whole
+//! server.
 
 use bellerophon_apiserver::{ApiServer, ApiService};
 use bytes::Bytes;
@@ -7,7 +8,8 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-/// A server with namespace `ns`, service account `robot` in it, and `robot` allowed to read ConfigMaps and write Roles there.
+/// A server with namespace `ns`, service account `robot` in it, and `robot` allowed to read
+/// ConfigMaps and write Roles there.
 struct Cluster {
     server: ApiServer,
     service: ApiService,
@@ -289,9 +291,10 @@ async fn administrator_acts_as_others_and_others_do_not() {
             json!({}),
         )
         .await;
+    assert_eq!(status, 201);
     assert_eq!(
-        (status, &review["status"]["userInfo"]["groups"]),
-        (201, &json!(["devs", "system:authenticated"]))
+        &review["status"]["userInfo"]["groups"],
+        &json!(["devs", "system:authenticated"])
     );
     let token = cluster.token().await;
     assert_eq!(

@@ -1,5 +1,5 @@
-//! API Priority and Fairness as clients see it: classification, rejections, conditions, upkeep, metrics, with
-//! paused time.
+//! API Priority and Fairness as clients see it: classification, rejections, conditions, upkeep,
+//! metrics, with paused time.
 
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 mod access; // authentication, authorization, reviews
 mod aggregation; // APIServices of other servers
+mod audit; // the audit log
 mod connect; // logs, exec, attach, port-forward, proxies
 mod discovery; // groups, versions, OpenAPI
 mod flow_control; // priority and fairness

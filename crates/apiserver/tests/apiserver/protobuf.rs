@@ -1,5 +1,6 @@
 //! Objects in protobuf, as Go clients send and read them: every verb, watch frames, refusals.
-//! Holds: messages are put together and taken apart by the few lines of wire format here, not by the code under test.
+//! Guarantees: messages are put together and taken apart by the few lines of wire format here, not
+//! by the code under test.
 
 use bellerophon_apiserver::{ApiServer, ApiService};
 use bytes::Bytes;
@@ -96,7 +97,8 @@ fn opened(bytes: &[u8]) -> (&str, &[u8]) {
     (text(at(envelope, &[1, 2])), at(envelope, &[2]))
 }
 
-/// A ConfigMap: metadata is field 1 (name 1, resourceVersion 6), data is field 2, a pair of key and value each.
+/// A ConfigMap: metadata is field 1 (name 1, resourceVersion 6), data is field 2, a pair of key and
+/// value each.
 fn config_map(name: &str, version: &str, value: &str) -> Bytes {
     let metadata = [field(1, name.as_bytes()), field(6, version.as_bytes())].concat();
     let data = [field(1, b"k"), field(2, value.as_bytes())].concat();
@@ -190,21 +192,24 @@ async fn object_lives_from_create_to_delete() {
         .await;
     let (kind, message) = opened(&made);
     let (name, first, value) = shown(message);
-    assert_eq!((status, kind, name, value), (201, "ConfigMap", "a", "1"));
+    assert_eq!(status, 201);
+    assert_eq!(kind, "ConfigMap");
+    assert_eq!(name, "a");
+    assert_eq!(value, "1");
     assert!(!at(message, &[1, 5]).is_empty(), "it has a uid");
 
     let (status, changed) = client
         .binary(&format!("PUT {MAPS}/a"), config_map("a", first, "2"))
         .await;
-    assert_eq!((status, shown(opened(&changed).1).2), (200, "2"));
+    assert_eq!(status, 200);
+    assert_eq!(shown(opened(&changed).1).2, "2");
     let (status, stale) = client
         .binary(&format!("PUT {MAPS}/a"), config_map("a", first, "3"))
         .await;
     let (kind, refusal) = opened(&stale);
-    assert_eq!(
-        (status, kind, text(at(refusal, &[4]))),
-        (409, "Status", "Conflict")
-    );
+    assert_eq!(status, 409);
+    assert_eq!(kind, "Status");
+    assert_eq!(text(at(refusal, &[4])), "Conflict");
 
     let patch = Bytes::from_static(br#"{"data":{"k":"4"}}"#);
     for type_ in [
@@ -214,23 +219,25 @@ async fn object_lives_from_create_to_delete() {
         let (status, _, patched) = client
             .ask(&format!("PATCH {MAPS}/a"), [type_, PROTOBUF], patch.clone())
             .await;
-        assert_eq!((status, shown(opened(&patched).1).2), (200, "4"), "{type_}");
+        assert_eq!(status, 200, "{type_}");
+        assert_eq!(shown(opened(&patched).1).2, "4", "{type_}");
     }
     let applied = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: '5'}\n";
     let ask = format!("PATCH {MAPS}/a?fieldManager=m&force=true");
     let (status, _, applied) = client
         .ask(&ask, ["application/apply-patch+yaml", PROTOBUF], applied)
         .await;
-    assert_eq!((status, shown(opened(&applied).1).2), (200, "5"));
+    assert_eq!(status, 200);
+    assert_eq!(shown(opened(&applied).1).2, "5");
 
     // DeleteOptions: preconditions are field 2, their resourceVersion field 2.
-    let wrong = sealed(
+    let errors = sealed(
         "v1",
         "DeleteOptions",
         &field(2, &field(2, first.as_bytes())),
     );
     assert_eq!(
-        client.binary(&format!("DELETE {MAPS}/a"), wrong).await.0,
+        client.binary(&format!("DELETE {MAPS}/a"), errors).await.0,
         409
     );
     let (status, gone) = client
@@ -240,15 +247,12 @@ async fn object_lives_from_create_to_delete() {
         )
         .await;
     let (kind, message) = opened(&gone);
-    assert_eq!(
-        (status, kind, text(at(message, &[2]))),
-        (200, "Status", "Success")
-    );
+    assert_eq!(status, 200);
+    assert_eq!(kind, "Status");
+    assert_eq!(text(at(message, &[2])), "Success");
     let (status, missing) = client.binary(&format!("GET {MAPS}/a"), Bytes::new()).await;
-    assert_eq!(
-        (status, text(at(opened(&missing).1, &[4]))),
-        (404, "NotFound")
-    );
+    assert_eq!(status, 404);
+    assert_eq!(text(at(opened(&missing).1, &[4])), "NotFound");
     server.shutdown().await;
 }
 
@@ -270,17 +274,17 @@ async fn lists_hold_the_messages_of_their_objects() {
         .binary(&format!("GET {MAPS}?limit=2"), Bytes::new())
         .await;
     let (kind, list) = opened(&page);
-    assert_eq!(
-        (status, kind, names(list)),
-        (200, "ConfigMapList", vec!["a".to_owned(), "b".to_owned()])
-    );
+    assert_eq!(status, 200);
+    assert_eq!(kind, "ConfigMapList");
+    assert_eq!(names(list), vec!["a".to_owned(), "b".to_owned()]);
     let next = format!("GET {MAPS}?limit=2&continue={}", text(at(list, &[1, 3])));
     let (_, page) = client.binary(&next, Bytes::new()).await;
     assert_eq!(names(opened(&page).1), ["c"]);
     server.shutdown().await;
 }
 
-/// The next frame of a watch: four bytes of length, then an event of a type and an object in an envelope of its own.
+/// The next frame of a watch: four bytes of length, then an event of a type and an object in an
+/// envelope of its own.
 fn frame(bytes: &mut Bytes) -> Option<(String, Vec<u8>)> {
     let length = u32::from_be_bytes(bytes.get(..4)?.try_into().expect("four bytes")) as usize;
     let frame = bytes.get(4..4 + length)?.to_vec();
@@ -351,10 +355,8 @@ async fn both_forms_store_the_same_object() {
             account.to_string(),
         )
         .await;
-    let (dry, wet) = (
-        "POST /api/v1/namespaces/default/pods?dryRun=All",
-        "POST /api/v1/namespaces/default/pods",
-    );
+    let dry = "POST /api/v1/namespaces/default/pods?dryRun=All";
+    let wet = "POST /api/v1/namespaces/default/pods";
     let (status, _, message) = client.ask(dry, [JSON, PROTOBUF], pod.to_string()).await;
     assert_eq!(status, 201, "{}", String::from_utf8_lossy(&message));
     let spec_of =
@@ -423,8 +425,12 @@ async fn what_cannot_be_read_is_refused() {
         )
         .await;
     assert_eq!(
-        (status, type_.as_str()),
-        (200, JSON),
+        status, 200,
+        "what has no protobuf form comes in the next form that is accepted"
+    );
+    assert_eq!(
+        type_.as_str(),
+        JSON,
         "what has no protobuf form comes in the next form that is accepted"
     );
     server.shutdown().await;

@@ -1,13 +1,15 @@
 //! Conversions between types.
-//! In: a value of one type. Out: the value of another that stands for the same, or that there is none.
-//! Holds: numbers that do not fit are errors; texts of numbers are those that Go writes and reads.
+//! In: a value of one type. Out: the value of another that stands for the same, or that there is
+//! none.
+//! Guarantees: numbers that do not fit are errors; texts of numbers are those that Go writes and
+//! reads.
 
 use std::sync::Arc;
 
 use crate::{
+    cost_model::CostModel,
     eval::{Failure, Meter},
     function::{Functions, Run},
-    price::Price,
     types::Type,
     value::Value,
 };
@@ -22,20 +24,20 @@ pub(super) fn declare(f: &mut Functions) {
         "type",
         &[a()],
         Type::Type(Some(Arc::new(a()))),
-        Price::Unit,
+        CostModel::Unit,
         |_, args| match args {
             [value] => Ok(Value::Type(value.type_of())),
             _ => Err(Failure::no_such_overload()),
         },
     );
-    f.global("dyn", "to_dyn", &[a()], Type::Dyn, Price::Unit, same);
-    f.global("bool", "bool_to_bool", &[Bool], Bool, Price::Unit, same);
+    f.global("dyn", "to_dyn", &[a()], Type::Dyn, CostModel::Unit, same);
+    f.global("bool", "bool_to_bool", &[Bool], Bool, CostModel::Unit, same);
     f.global(
         "bool",
         "string_to_bool",
         &[String],
         Bool,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| match &**text(args, 0)? {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
             "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
@@ -47,7 +49,7 @@ pub(super) fn declare(f: &mut Functions) {
         "bytes_to_bytes",
         &[Bytes],
         Bytes,
-        Price::Unit,
+        CostModel::Unit,
         same,
     );
     f.global(
@@ -55,7 +57,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_to_bytes",
         &[String],
         Bytes,
-        Price::ToBytes,
+        CostModel::ToBytes,
         |meter, args| {
             let text = text(args, 0)?;
             meter.allocate(text.len())?;
@@ -68,14 +70,14 @@ pub(super) fn declare(f: &mut Functions) {
         ("string_to_double", String),
         ("uint64_to_double", Uint),
     ] {
-        f.global("double", id, &[from], Double, Price::Unit, to_double);
+        f.global("double", id, &[from], Double, CostModel::Unit, to_double);
     }
     f.global(
         "duration",
         "duration_to_duration",
         &[Duration],
         Duration,
-        Price::Unit,
+        CostModel::Unit,
         same,
     );
     f.global(
@@ -83,7 +85,7 @@ pub(super) fn declare(f: &mut Functions) {
         "int64_to_duration",
         &[Int],
         Duration,
-        Price::Unit,
+        CostModel::Unit,
         |_, _| Err(wrong("int", "google.protobuf.Duration")),
     );
     f.global(
@@ -91,7 +93,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_to_duration",
         &[String],
         Duration,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| {
             time::parse_duration(text(args, 0)?)
                 .map(Value::Duration)
@@ -106,28 +108,28 @@ pub(super) fn declare(f: &mut Functions) {
         ("timestamp_to_int64", Timestamp),
         ("uint64_to_int64", Uint),
     ] {
-        f.global("int", id, &[from], Int, Price::Unit, to_int);
+        f.global("int", id, &[from], Int, CostModel::Unit, to_int);
     }
-    for (id, from, price) in [
-        ("string_to_string", String, Price::Unit),
-        ("bool_to_string", Bool, Price::Unit),
-        ("bytes_to_string", Bytes, Price::ToText),
-        ("double_to_string", Double, Price::Unit),
-        ("duration_to_string", Duration, Price::Unit),
-        ("int64_to_string", Int, Price::Unit),
-        ("timestamp_to_string", Timestamp, Price::Unit),
-        ("uint64_to_string", Uint, Price::Unit),
-        ("ip_to_string", net::ip_type(), Price::Unit),
-        ("cidr_to_string", net::cidr_type(), Price::Unit),
+    for (id, from, cost_model) in [
+        ("string_to_string", String, CostModel::Unit),
+        ("bool_to_string", Bool, CostModel::Unit),
+        ("bytes_to_string", Bytes, CostModel::ToText),
+        ("double_to_string", Double, CostModel::Unit),
+        ("duration_to_string", Duration, CostModel::Unit),
+        ("int64_to_string", Int, CostModel::Unit),
+        ("timestamp_to_string", Timestamp, CostModel::Unit),
+        ("uint64_to_string", Uint, CostModel::Unit),
+        ("ip_to_string", net::ip_type(), CostModel::Unit),
+        ("cidr_to_string", net::cidr_type(), CostModel::Unit),
     ] {
-        f.global("string", id, &[from], String, price, to_text);
+        f.global("string", id, &[from], String, cost_model, to_text);
     }
     f.global(
         "timestamp",
         "timestamp_to_timestamp",
         &[Timestamp],
         Timestamp,
-        Price::Unit,
+        CostModel::Unit,
         same,
     );
     f.global(
@@ -135,7 +137,7 @@ pub(super) fn declare(f: &mut Functions) {
         "int64_to_timestamp",
         &[Int],
         Timestamp,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| {
             let nanos = i128::from(super::int(args, 0)?) * 1_000_000_000;
             if time::is_moment(nanos) {
@@ -150,7 +152,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_to_timestamp",
         &[String],
         Timestamp,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| time::parse_timestamp(text(args, 0)?).map(Value::Timestamp),
     );
     for (id, from) in [
@@ -159,7 +161,7 @@ pub(super) fn declare(f: &mut Functions) {
         ("int64_to_uint64", Int),
         ("string_to_uint64", String),
     ] {
-        f.global("uint", id, &[from], Uint, Price::Unit, to_uint);
+        f.global("uint", id, &[from], Uint, CostModel::Unit, to_uint);
     }
 }
 
@@ -239,7 +241,8 @@ pub(super) fn written(value: &Value<'_>) -> Result<String, Failure> {
     })
 }
 
-/// A double as Go writes it: the shortest text that reads back, with an exponent below -4 and from 6 on.
+/// A double as Go writes it: the shortest text that reads back, with an exponent below -4 and from
+/// 6 on.
 pub(crate) fn go_double(d: f64) -> String {
     if d.is_nan() {
         return "NaN".into();

@@ -1,6 +1,7 @@
 //! `format`: texts with holes.
 //! In: a text with clauses such as `%s` and `%.2f`, and what goes into them. Out: the filled text.
-//! Holds: a literal text is checked against its arguments before it ever runs, in the same words.
+//! Guarantees: a literal text is checked against its arguments before it ever runs, in the same
+//! words.
 
 use crate::{
     ast::Id,
@@ -134,7 +135,8 @@ pub(crate) fn check(
     args: &[(Id, &Type)],
     report: &mut dyn FnMut(Id, String),
 ) {
-    let (mut rest, mut used) = (text, 0);
+    let mut rest = text;
+    let mut used = 0;
     while !rest.is_empty() {
         let (piece, after) = match next_piece(rest) {
             Ok(found) => found,
@@ -163,7 +165,9 @@ pub(crate) fn check(
 
 /// Fills a text.
 pub(crate) fn fill(text: &str, args: &List<'_>, meter: &mut Meter) -> Result<String, Failure> {
-    let (mut rest, mut used, mut filled) = (text, 0, String::new());
+    let mut rest = text;
+    let mut used = 0;
+    let mut filled = String::new();
     while !rest.is_empty() {
         let (piece, after) = next_piece(rest).map_err(Failure::new)?;
         rest = after;

@@ -1,14 +1,14 @@
 //! Lists.
 //! In: lists. Out: sums, bounds, places, and lists in another order or with other items.
-//! Holds: what a function makes is charged before it is made.
+//! Guarantees: what a function makes is charged before it is made.
 
 use std::cmp::Ordering;
 
 use crate::{
+    cost_model::{CostModel, LIST},
     equality::{compare, equal},
     eval::{Failure, Meter},
     function::Functions,
-    price::{LIST, Price},
     types::Type,
     value::Value,
 };
@@ -26,7 +26,7 @@ pub(super) fn declare(f: &mut Functions) {
             ids[0],
             std::slice::from_ref(&of),
             Bool,
-            Price::EveryItem,
+            CostModel::EveryItem,
             is_sorted,
         );
         f.member(
@@ -34,7 +34,7 @@ pub(super) fn declare(f: &mut Functions) {
             ids[1],
             std::slice::from_ref(&of),
             t.clone(),
-            Price::EveryItem,
+            CostModel::EveryItem,
             |_, a| best(a, Ordering::Greater, "max"),
         );
         f.member(
@@ -42,7 +42,7 @@ pub(super) fn declare(f: &mut Functions) {
             ids[2],
             std::slice::from_ref(&of),
             t.clone(),
-            Price::EveryItem,
+            CostModel::EveryItem,
             |_, a| best(a, Ordering::Less, "min"),
         );
         let texts = matches!(t, String | Bytes);
@@ -51,11 +51,11 @@ pub(super) fn declare(f: &mut Functions) {
             ids[3],
             std::slice::from_ref(&of),
             of.clone(),
-            Price::AllPairs { of: 0, texts },
+            CostModel::AllPairs { of: 0, texts },
             |m, a| sort(m, a, 0),
         );
         let any = Type::list(Type::param("T"));
-        let by_key = Price::AllPairs { of: 1, texts };
+        let by_key = CostModel::AllPairs { of: 1, texts };
         f.member(
             "@sortByAssociatedKeys",
             ids[4],
@@ -76,7 +76,7 @@ pub(super) fn declare(f: &mut Functions) {
             id,
             &[Type::list(t.clone())],
             t,
-            Price::EveryItem,
+            CostModel::EveryItem,
             zero,
         );
     }
@@ -86,7 +86,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_a_index_of_int",
         &[any(), a()],
         Int,
-        Price::EveryItem,
+        CostModel::EveryItem,
         |_, args| find(args, false),
     );
     f.member(
@@ -94,7 +94,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_a_last_index_of_int",
         &[any(), a()],
         Int,
-        Price::EveryItem,
+        CostModel::EveryItem,
         |_, args| find(args, true),
     );
     f.member(
@@ -102,7 +102,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_slice",
         &[any(), Int, Int],
         any(),
-        Price::Slice,
+        CostModel::Slice,
         slice,
     );
     f.member(
@@ -110,7 +110,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_flatten",
         &[Type::list(any())],
         any(),
-        Price::Flatten,
+        CostModel::Flatten,
         flatten,
     );
     f.member(
@@ -118,7 +118,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_flatten_int",
         &[Type::list(Type::Dyn), Int],
         Type::list(Type::Dyn),
-        Price::Flatten,
+        CostModel::Flatten,
         flatten,
     );
     f.member(
@@ -126,7 +126,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_reverse",
         &[any()],
         any(),
-        Price::Reorder,
+        CostModel::Reorder,
         |meter, args| {
             let reversed = items(args, 0)?.into_iter().rev().collect();
             made_list(meter, reversed)
@@ -137,7 +137,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_distinct",
         &[any()],
         any(),
-        Price::AllPairs {
+        CostModel::AllPairs {
             of: 0,
             texts: false,
         },
@@ -148,7 +148,7 @@ pub(super) fn declare(f: &mut Functions) {
         "lists_range",
         &[Int],
         Type::list(Int),
-        Price::Count,
+        CostModel::Count,
         range,
     );
 }
@@ -287,10 +287,8 @@ fn sum_duration<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Fail
 }
 
 fn find<'a>(args: &[Value<'a>], last: bool) -> Result<Value<'a>, Failure> {
-    let (list, wanted) = (
-        list(args, 0)?,
-        args.get(1).ok_or_else(Failure::no_such_overload)?,
-    );
+    let list = list(args, 0)?;
+    let wanted = args.get(1).ok_or_else(Failure::no_such_overload)?;
     let is_it = |i: &usize| {
         list.get(*i)
             .is_ok_and(|item| equal(&item, wanted).unwrap_or(false))
@@ -307,7 +305,8 @@ fn find<'a>(args: &[Value<'a>], last: bool) -> Result<Value<'a>, Failure> {
 
 /// The first list in the order of the list at `keys`.
 fn sort<'a>(meter: &mut Meter, args: &[Value<'a>], keys: usize) -> Result<Value<'a>, Failure> {
-    let (all, keys) = (items(args, 0)?, items(args, keys)?);
+    let all = items(args, 0)?;
+    let keys = items(args, keys)?;
     if all.len() != keys.len() {
         let detail =
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list";
@@ -333,7 +332,9 @@ fn sort<'a>(meter: &mut Meter, args: &[Value<'a>], keys: usize) -> Result<Value<
 }
 
 fn slice<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
-    let (list, begin, end) = (list(args, 0)?, int(args, 1)?, int(args, 2)?);
+    let list = list(args, 0)?;
+    let begin = int(args, 1)?;
+    let end = int(args, 2)?;
     let refuse = |why: String| Err(Failure::new(format!("cannot slice({begin}, {end}), {why}")));
     let (Ok(first), Ok(last)) = (usize::try_from(begin), usize::try_from(end)) else {
         return refuse("negative indexes not supported".into());

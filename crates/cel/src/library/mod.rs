@@ -1,6 +1,7 @@
 //! The functions of the language and those that Kubernetes adds.
 //! In: nothing. Out: declarations with what each function costs and does.
-//! Holds: a function gets arguments of the types it declares; it never panics, and asks before it makes something large.
+//! Guarantees: a function gets arguments of the types it declares; it never panics, and asks before
+//! it makes something large.
 
 mod convert; // from one type to another
 pub(crate) mod format; // texts with holes

@@ -1,6 +1,6 @@
 //! Addresses and networks.
 //! In: texts. Out: addresses and networks as Go reads them, and what can be asked of them.
-//! Holds: no zones, and no IPv4 address dressed up as IPv6.
+//! Guarantees: no zones, and no IPv4 address dressed up as IPv6.
 
 use std::{
     any::Any,
@@ -8,9 +8,9 @@ use std::{
 };
 
 use crate::{
+    cost_model::CostModel,
     eval::{Failure, Meter},
     function::{Functions, Run},
-    price::Price,
     types::Type,
     value::{Opaque, Value},
 };
@@ -32,18 +32,23 @@ pub(super) fn declare(f: &mut Functions) {
         "string_to_ip",
         &[String],
         ip_type(),
-        Price::Pass,
+        CostModel::Pass,
         |_, args| parse_ip(text(args, 0)?).map(|ip| Value::of(Ip(ip))),
     );
-    f.global("isIP", "is_ip", &[String], Bool, Price::Pass, |_, args| {
-        Ok(Value::Bool(parse_ip(text(args, 0)?).is_ok()))
-    });
+    f.global(
+        "isIP",
+        "is_ip",
+        &[String],
+        Bool,
+        CostModel::Pass,
+        |_, args| Ok(Value::Bool(parse_ip(text(args, 0)?).is_ok())),
+    );
     f.global(
         "ip.isCanonical",
         "ip_is_canonical",
         &[String],
         Bool,
-        Price::TwoPasses,
+        CostModel::TwoPasses,
         |_, args| {
             let text = text(args, 0)?;
             Ok(Value::Bool(parse_ip(text)?.to_string() == **text))
@@ -54,7 +59,7 @@ pub(super) fn declare(f: &mut Functions) {
         "ip_family",
         &[ip_type()],
         Int,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::Int(if ip(args)?.is_ipv4() { 4 } else { 6 })),
     );
     let questions: [(&'static str, &'static str, Run); 5] = [
@@ -79,14 +84,14 @@ pub(super) fn declare(f: &mut Functions) {
         }),
     ];
     for (name, id, run) in questions {
-        f.member(name, id, &[ip_type()], Bool, Price::Unit, run);
+        f.member(name, id, &[ip_type()], Bool, CostModel::Unit, run);
     }
     f.global(
         "cidr",
         "string_to_cidr",
         &[String],
         cidr_type(),
-        Price::Pass,
+        CostModel::Pass,
         |_, args| parse_cidr(text(args, 0)?).map(Value::of),
     );
     f.global(
@@ -94,10 +99,10 @@ pub(super) fn declare(f: &mut Functions) {
         "is_cidr",
         &[String],
         Bool,
-        Price::Pass,
+        CostModel::Pass,
         |_, args| Ok(Value::Bool(parse_cidr(text(args, 0)?).is_ok())),
     );
-    let holds_ip = |text| Price::HoldsAddress { text };
+    let holds_ip = |text| CostModel::HoldsAddress { text };
     f.member(
         "containsIP",
         "cidr_contains_ip_string",
@@ -105,7 +110,7 @@ pub(super) fn declare(f: &mut Functions) {
         Bool,
         holds_ip(true),
         |_, args| {
-            // Kubernetes does not tell what is wrong with the address.
+            // Kubernetes does not report the errors of the address.
             let ip = parse_ip(text(args, 1)?).map_err(|_| Failure::no_such_overload())?;
             Ok(Value::Bool(cidr(args, 0)?.contains(ip)))
         },
@@ -118,7 +123,7 @@ pub(super) fn declare(f: &mut Functions) {
         holds_ip(false),
         |_, args| Ok(Value::Bool(cidr(args, 0)?.contains(ip(&args[1..])?))),
     );
-    let holds_net = |text| Price::HoldsNetwork { text };
+    let holds_net = |text| CostModel::HoldsNetwork { text };
     f.member(
         "containsCIDR",
         "cidr_contains_cidr_string",
@@ -144,7 +149,7 @@ pub(super) fn declare(f: &mut Functions) {
         "cidr_ip",
         &[cidr_type()],
         ip_type(),
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::of(Ip(cidr(args, 0)?.address))),
     );
     f.member(
@@ -152,7 +157,7 @@ pub(super) fn declare(f: &mut Functions) {
         "cidr_prefix_length",
         &[cidr_type()],
         Int,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::Int(cidr(args, 0)?.bits.into())),
     );
     f.member(
@@ -160,7 +165,7 @@ pub(super) fn declare(f: &mut Functions) {
         "cidr_masked",
         &[cidr_type()],
         cidr_type(),
-        Price::Unit,
+        CostModel::Unit,
         masked,
     );
 }
@@ -334,7 +339,9 @@ fn go_problem(text: &str) -> String {
 }
 
 fn v4_problem(text: &str) -> String {
-    let (mut fields, mut digits, mut value) = (0, 0, 0u32);
+    let mut fields = 0;
+    let mut digits = 0;
+    let mut value = 0u32;
     for (at, c) in text.char_indices() {
         match c {
             '0'..='9' => {

@@ -1,6 +1,6 @@
 //! Arithmetic, order, membership and size.
 //! In: numbers, texts, lists and times. Out: what the operators of the language make of them.
-//! Holds: whole numbers never wrap around; what does not fit is an error.
+//! Guarantees: whole numbers never wrap around; what does not fit is an error.
 
 use std::cmp::Ordering;
 
@@ -9,10 +9,10 @@ use crate::{
         self, ADD, DIVIDE, GREATER, GREATER_EQUALS, IN, INDEX, LESS, LESS_EQUALS, MODULO, MULTIPLY,
         NEGATE, NOT, SUBTRACT,
     },
+    cost_model::CostModel,
     equality::{compare, equal},
     eval::{Failure, Meter},
     function::{Functions, Run},
-    price::Price,
     shape::ListOrder,
     types::Type,
     value::{List, Map, Value},
@@ -49,7 +49,7 @@ pub(super) fn declare(f: &mut Functions) {
         "conditional",
         &[Bool, a(), a()],
         a(),
-        Price::Unit,
+        CostModel::Unit,
         unplanned,
     );
     f.global(
@@ -57,7 +57,7 @@ pub(super) fn declare(f: &mut Functions) {
         "logical_and",
         &[Bool, Bool],
         Bool,
-        Price::Unit,
+        CostModel::Unit,
         unplanned,
     );
     f.global(
@@ -65,7 +65,7 @@ pub(super) fn declare(f: &mut Functions) {
         "logical_or",
         &[Bool, Bool],
         Bool,
-        Price::Unit,
+        CostModel::Unit,
         unplanned,
     );
     f.global(
@@ -73,7 +73,7 @@ pub(super) fn declare(f: &mut Functions) {
         "not_strictly_false",
         &[Bool],
         Bool,
-        Price::Unit,
+        CostModel::Unit,
         unplanned,
     );
     f.global(
@@ -81,7 +81,7 @@ pub(super) fn declare(f: &mut Functions) {
         "equals",
         &[a(), a()],
         Bool,
-        Price::Compare,
+        CostModel::Compare,
         unplanned,
     );
     f.global(
@@ -89,17 +89,18 @@ pub(super) fn declare(f: &mut Functions) {
         "not_equals",
         &[a(), a()],
         Bool,
-        Price::Compare,
+        CostModel::Compare,
         unplanned,
     );
-    let (key, value) = (|| Type::param("K"), || Type::param("V"));
+    let key = || Type::param("K");
+    let value = || Type::param("V");
     let map = || Type::map(key(), value());
     f.global(
         operator::MAP_INSERT,
         "@mapInsert_map_key_value",
         &[map(), key(), value()],
         map(),
-        Price::Unit,
+        CostModel::Unit,
         unplanned,
     );
     f.global(
@@ -107,46 +108,46 @@ pub(super) fn declare(f: &mut Functions) {
         "@mapInsert_map_map",
         &[map(), map()],
         map(),
-        Price::Unit,
+        CostModel::Unit,
         unplanned,
     );
-    f.global(NOT, "logical_not", &[Bool], Bool, Price::Unit, not);
-    for (id, l, r, out, price) in [
-        ("add_bytes", Bytes, Bytes, Bytes, Price::Concat),
-        ("add_double", Double, Double, Double, Price::Unit),
+    f.global(NOT, "logical_not", &[Bool], Bool, CostModel::Unit, not);
+    for (id, l, r, out, cost_model) in [
+        ("add_bytes", Bytes, Bytes, Bytes, CostModel::Concat),
+        ("add_double", Double, Double, Double, CostModel::Unit),
         (
             "add_duration_duration",
             Duration,
             Duration,
             Duration,
-            Price::Unit,
+            CostModel::Unit,
         ),
         (
             "add_duration_timestamp",
             Duration,
             Timestamp,
             Timestamp,
-            Price::Unit,
+            CostModel::Unit,
         ),
         (
             "add_timestamp_duration",
             Timestamp,
             Duration,
             Timestamp,
-            Price::Unit,
+            CostModel::Unit,
         ),
-        ("add_int64", Int, Int, Int, Price::Unit),
+        ("add_int64", Int, Int, Int, CostModel::Unit),
         (
             "add_list",
             Type::list(a()),
             Type::list(a()),
             Type::list(a()),
-            Price::Append,
+            CostModel::Append,
         ),
-        ("add_string", String, String, String, Price::Concat),
-        ("add_uint64", Uint, Uint, Uint, Price::Unit),
+        ("add_string", String, String, String, CostModel::Concat),
+        ("add_uint64", Uint, Uint, Uint, CostModel::Unit),
     ] {
-        f.global(ADD, id, &[l, r], out, price, add);
+        f.global(ADD, id, &[l, r], out, cost_model, add);
     }
     for (id, l, r, out) in [
         ("subtract_double", Double, Double, Double),
@@ -166,7 +167,7 @@ pub(super) fn declare(f: &mut Functions) {
         ),
         ("subtract_uint64", Uint, Uint, Uint),
     ] {
-        f.global(SUBTRACT, id, &[l, r], out, Price::Unit, subtract);
+        f.global(SUBTRACT, id, &[l, r], out, CostModel::Unit, subtract);
     }
     for (name, ids, run) in [
         (
@@ -181,7 +182,7 @@ pub(super) fn declare(f: &mut Functions) {
         ),
     ] {
         for (id, t) in ids.into_iter().zip([Double, Int, Uint]) {
-            f.global(name, id, &[t.clone(), t.clone()], t, Price::Unit, run);
+            f.global(name, id, &[t.clone(), t.clone()], t, CostModel::Unit, run);
         }
     }
     f.global(
@@ -189,7 +190,7 @@ pub(super) fn declare(f: &mut Functions) {
         "modulo_int64",
         &[Int, Int],
         Int,
-        Price::Unit,
+        CostModel::Unit,
         modulo,
     );
     f.global(
@@ -197,7 +198,7 @@ pub(super) fn declare(f: &mut Functions) {
         "modulo_uint64",
         &[Uint, Uint],
         Uint,
-        Price::Unit,
+        CostModel::Unit,
         modulo,
     );
     f.global(
@@ -205,17 +206,17 @@ pub(super) fn declare(f: &mut Functions) {
         "negate_double",
         &[Double],
         Double,
-        Price::Unit,
+        CostModel::Unit,
         negate,
     );
-    f.global(NEGATE, "negate_int64", &[Int], Int, Price::Unit, negate);
+    f.global(NEGATE, "negate_int64", &[Int], Int, CostModel::Unit, negate);
     declare_order(f);
     f.global(
         INDEX,
         "index_list",
         &[Type::list(a()), Int],
         a(),
-        Price::Unit,
+        CostModel::Unit,
         unplanned,
     );
     f.global(
@@ -223,7 +224,7 @@ pub(super) fn declare(f: &mut Functions) {
         "index_map",
         &[Type::map(a(), b()), a()],
         b(),
-        Price::Unit,
+        CostModel::Unit,
         unplanned,
     );
     f.global(
@@ -231,7 +232,7 @@ pub(super) fn declare(f: &mut Functions) {
         "in_list",
         &[a(), Type::list(a())],
         Bool,
-        Price::InList,
+        CostModel::InList,
         contains,
     );
     f.global(
@@ -239,7 +240,7 @@ pub(super) fn declare(f: &mut Functions) {
         "in_map",
         &[a(), Type::map(a(), b())],
         Bool,
-        Price::Unit,
+        CostModel::Unit,
         contains,
     );
     let sized = [
@@ -249,8 +250,15 @@ pub(super) fn declare(f: &mut Functions) {
         ("size_string", "string_size", String),
     ];
     for (id, member_id, t) in sized {
-        f.global("size", id, std::slice::from_ref(&t), Int, Price::Unit, size);
-        f.member("size", member_id, &[t], Int, Price::Unit, size);
+        f.global(
+            "size",
+            id,
+            std::slice::from_ref(&t),
+            Int,
+            CostModel::Unit,
+            size,
+        );
+        f.member("size", member_id, &[t], Int, CostModel::Unit, size);
     }
 }
 
@@ -296,12 +304,12 @@ fn declare_order(f: &mut Functions) {
             (Duration, Duration),
         ];
         for (id, (l, r)) in ids.into_iter().zip(pairs) {
-            let price = if matches!(l, String | Bytes) {
-                Price::Compare
+            let cost_model = if matches!(l, String | Bytes) {
+                CostModel::Compare
             } else {
-                Price::Unit
+                CostModel::Unit
             };
-            f.global(name, id, &[l, r], Bool, price, run);
+            f.global(name, id, &[l, r], Bool, cost_model, run);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Values that may be missing.
 //! In: values and optionals. Out: optionals, and what is in them.
-//! Holds: asking an empty optional for its value is an error.
+//! Guarantees: asking an empty optional for its value is an error.
 
 use crate::{
     ast::operator,
+    cost_model::CostModel,
     eval::{Failure, Meter},
     function::{Functions, Run},
-    price::Price,
     types::Type,
     value::Value,
 };
@@ -14,19 +14,18 @@ use crate::{
 use super::{items, list, made_list};
 
 pub(super) fn declare(f: &mut Functions) {
-    let (k, v) = (|| Type::param("K"), || Type::param("V"));
-    let (of_v, list_v, map_kv) = (
-        || Type::optional(v()),
-        || Type::list(v()),
-        || Type::map(k(), v()),
-    );
+    let k = || Type::param("K");
+    let v = || Type::param("V");
+    let of_v = || Type::optional(v());
+    let list_v = || Type::list(v());
+    let map_kv = || Type::map(k(), v());
     let planned: Run = |_, _| Err(Failure::no_such_overload());
     f.global(
         "optional.of",
         "optional_of",
         &[v()],
         of_v(),
-        Price::Unit,
+        CostModel::Unit,
         |_, args| one(args).cloned().map(Value::some),
     );
     f.global(
@@ -34,7 +33,7 @@ pub(super) fn declare(f: &mut Functions) {
         "optional_ofNonZeroValue",
         &[v()],
         of_v(),
-        Price::Unit,
+        CostModel::Unit,
         |_, args| {
             let value = one(args)?;
             Ok(if is_zero(value) {
@@ -49,7 +48,7 @@ pub(super) fn declare(f: &mut Functions) {
         "optional_none",
         &[],
         of_v(),
-        Price::Unit,
+        CostModel::Unit,
         |_, _| Ok(Value::Optional(None)),
     );
     f.member(
@@ -57,7 +56,7 @@ pub(super) fn declare(f: &mut Functions) {
         "optional_value",
         &[of_v()],
         v(),
-        Price::Unit,
+        CostModel::Unit,
         |_, args| match one(args)? {
             Value::Optional(Some(value)) => Ok((**value).clone()),
             Value::Optional(None) => Err(Failure::new("optional.none() dereference")),
@@ -69,7 +68,7 @@ pub(super) fn declare(f: &mut Functions) {
         "optional_hasValue",
         &[of_v()],
         Type::Bool,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| match one(args)? {
             Value::Optional(value) => Ok(Value::Bool(value.is_some())),
             _ => Err(Failure::no_such_overload()),
@@ -80,7 +79,7 @@ pub(super) fn declare(f: &mut Functions) {
         "optional_or_optional",
         &[of_v(), of_v()],
         of_v(),
-        Price::Unit,
+        CostModel::Unit,
         planned,
     );
     f.member(
@@ -88,7 +87,7 @@ pub(super) fn declare(f: &mut Functions) {
         "optional_orValue_value",
         &[of_v(), v()],
         v(),
-        Price::Unit,
+        CostModel::Unit,
         planned,
     );
     f.global(
@@ -96,7 +95,7 @@ pub(super) fn declare(f: &mut Functions) {
         "select_optional_field",
         &[Type::Dyn, Type::String],
         of_v(),
-        Price::Unit,
+        CostModel::Unit,
         planned,
     );
     for (name, [in_list, in_optional_list, in_map, in_optional_map]) in [
@@ -126,7 +125,14 @@ pub(super) fn declare(f: &mut Functions) {
             (in_optional_map, Type::optional(map_kv()), k()),
         ] {
             if let Some(id) = id {
-                f.global(name, id, &[container, key], of_v(), Price::Unit, planned);
+                f.global(
+                    name,
+                    id,
+                    &[container, key],
+                    of_v(),
+                    CostModel::Unit,
+                    planned,
+                );
             }
         }
     }
@@ -135,7 +141,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_first",
         &[list_v()],
         of_v(),
-        Price::Unit,
+        CostModel::Unit,
         |_, args| {
             let list = list(args, 0)?;
             if list.is_empty() {
@@ -150,7 +156,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_last",
         &[list_v()],
         of_v(),
-        Price::Unit,
+        CostModel::Unit,
         |_, args| {
             let list = list(args, 0)?;
             if list.is_empty() {
@@ -165,7 +171,7 @@ pub(super) fn declare(f: &mut Functions) {
         "optional_unwrap",
         &[Type::list(of_v())],
         list_v(),
-        Price::Unit,
+        CostModel::Unit,
         unwrap,
     );
     f.member(
@@ -173,7 +179,7 @@ pub(super) fn declare(f: &mut Functions) {
         "optional_unwrapOpt",
         &[Type::list(of_v())],
         list_v(),
-        Price::Unit,
+        CostModel::Unit,
         unwrap,
     );
 }

@@ -1,21 +1,23 @@
 //! Regular expressions.
 //! In: a text and a pattern as Go writes it. Out: whether and where it matches.
-//! Holds: matching takes time linear in the text; patterns that are not constants cost memory, so that not too many are compiled.
+//! Guarantees: matching takes time linear in the text; patterns that are not constants cost memory,
+//! so that not too many are compiled.
 
 use ::regex::Regex;
 
 use crate::{
+    cost_model::CostModel,
     eval::{Failure, Meter},
     function::Functions,
     pattern,
-    price::Price,
     types::Type,
     value::{Text, Value},
 };
 
 use super::{int, made, made_list, text};
 
-/// What a pattern that is no constant may take, and is taken to take: an evaluation can compile some hundred of them.
+/// What a pattern that is no constant may take, and is taken to take: an evaluation can compile
+/// some hundred of them.
 const DYNAMIC_BYTES: usize = 128 << 10;
 
 pub(super) fn declare(f: &mut Functions) {
@@ -25,7 +27,7 @@ pub(super) fn declare(f: &mut Functions) {
         "matches",
         &[String, String],
         Bool,
-        Price::Unit,
+        CostModel::Unit,
         |meter, args| dynamic("matches", args, meter),
     );
     f.member(
@@ -33,7 +35,7 @@ pub(super) fn declare(f: &mut Functions) {
         "matches_string",
         &[String, String],
         Bool,
-        Price::Match,
+        CostModel::Match,
         |meter, args| dynamic("matches", args, meter),
     );
     f.member(
@@ -41,7 +43,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_find_string",
         &[String, String],
         String,
-        Price::Find,
+        CostModel::Find,
         |meter, args| dynamic("find", args, meter),
     );
     let texts = || Type::list(String);
@@ -50,7 +52,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_find_all_string",
         &[String, String],
         texts(),
-        Price::Find,
+        CostModel::Find,
         |meter, args| dynamic("findAll", args, meter),
     );
     f.member(
@@ -58,7 +60,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_find_all_string_int",
         &[String, String, Int],
         texts(),
-        Price::Find,
+        CostModel::Find,
         |meter, args| dynamic("findAll", args, meter),
     );
 }
@@ -66,7 +68,7 @@ pub(super) fn declare(f: &mut Functions) {
 /// Compiles a pattern.
 ///
 /// # Errors
-/// What is wrong with it, in Go's words.
+/// Its errors, with the messages of Go.
 pub(crate) fn compile(source: &str) -> Result<Regex, String> {
     pattern::compile(source)
 }

@@ -1,13 +1,13 @@
 //! Semantic versions.
 //! In: texts. Out: versions that can be compared, and their numbers.
-//! Holds: build metadata does not count when versions are compared.
+//! Guarantees: build metadata does not count when versions are compared.
 
 use std::{any::Any, cmp::Ordering};
 
 use crate::{
+    cost_model::CostModel,
     eval::{Failure, Meter},
     function::{Functions, Run},
-    price::Price,
     types::Type,
     value::{Opaque, Value},
 };
@@ -25,7 +25,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_to_semver",
         &[String],
         semver_type(),
-        Price::Pass,
+        CostModel::Pass,
         |_, args| read(args).map(Value::of),
     );
     f.global(
@@ -33,7 +33,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_bool_to_semver",
         &[String, Bool],
         semver_type(),
-        Price::Pass,
+        CostModel::Pass,
         |_, args| read(args).map(Value::of),
     );
     f.global(
@@ -41,7 +41,7 @@ pub(super) fn declare(f: &mut Functions) {
         "is_semver_string",
         &[String],
         Bool,
-        Price::Pass,
+        CostModel::Pass,
         |_, args| Ok(Value::Bool(read(args).is_ok())),
     );
     f.global(
@@ -49,7 +49,7 @@ pub(super) fn declare(f: &mut Functions) {
         "is_semver_string_bool",
         &[String, Bool],
         Bool,
-        Price::Pass,
+        CostModel::Pass,
         |_, args| Ok(Value::Bool(read(args).is_ok())),
     );
     let pair = [semver_type(), semver_type()];
@@ -58,7 +58,7 @@ pub(super) fn declare(f: &mut Functions) {
         "semver_is_greater_than",
         &pair,
         Bool,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::Bool(order(args)?.is_gt())),
     );
     f.member(
@@ -66,7 +66,7 @@ pub(super) fn declare(f: &mut Functions) {
         "semver_is_less_than",
         &pair,
         Bool,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::Bool(order(args)?.is_lt())),
     );
     f.member(
@@ -74,7 +74,7 @@ pub(super) fn declare(f: &mut Functions) {
         "semver_compare_to",
         &pair,
         Int,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::Int(order(args)? as i64)),
     );
     let numbers: [(&'static str, &'static str, Run); 3] = [
@@ -83,7 +83,7 @@ pub(super) fn declare(f: &mut Functions) {
         ("patch", "semver_patch", |m, args| number(m, args, 2)),
     ];
     for (name, id, run) in numbers {
-        f.member(name, id, &[semver_type()], Int, Price::Unit, run);
+        f.member(name, id, &[semver_type()], Int, CostModel::Unit, run);
     }
 }
 
@@ -109,7 +109,8 @@ fn read(args: &[Value<'_>]) -> Result<Semver, Failure> {
     }
 }
 
-/// A version with what people leave out filled in and what they write too much dropped: `v1.02` is `1.2.0`.
+/// A version with what people leave out filled in and what they write too much dropped: `v1.02` is
+/// `1.2.0`.
 fn normal(text: &str) -> Result<String, Failure> {
     let mut parts: Vec<String> = text
         .strip_prefix('v')

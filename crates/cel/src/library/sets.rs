@@ -1,12 +1,12 @@
 //! Lists as sets.
 //! In: two lists. Out: whether one holds the other, or something of it.
-//! Holds: no pair is compared unless all of them can be paid for.
+//! Guarantees: no pair is compared unless all of them can be paid for.
 
 use crate::{
+    cost_model::CostModel,
     equality::equal,
     eval::{Failure, Meter},
     function::Functions,
-    price::Price,
     types::Type,
     value::Value,
 };
@@ -20,7 +20,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_sets_contains_list",
         &[of(), of()],
         Type::Bool,
-        Price::Sets(1),
+        CostModel::Sets(1),
         |meter, args| {
             let (all, part) = lists(meter, args)?;
             Ok(Value::Bool(part.iter().all(|item| holds(&all, item))))
@@ -31,7 +31,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_sets_equivalent_list",
         &[of(), of()],
         Type::Bool,
-        Price::Sets(2),
+        CostModel::Sets(2),
         |meter, args| {
             let (a, b) = lists(meter, args)?;
             Ok(Value::Bool(
@@ -44,7 +44,7 @@ pub(super) fn declare(f: &mut Functions) {
         "list_sets_intersects_list",
         &[of(), of()],
         Type::Bool,
-        Price::Sets(1),
+        CostModel::Sets(1),
         |meter, args| {
             let (a, b) = lists(meter, args)?;
             Ok(Value::Bool(a.iter().any(|item| holds(&b, item))))
@@ -56,7 +56,8 @@ fn lists<'a>(
     meter: &mut Meter,
     args: &[Value<'a>],
 ) -> Result<(Vec<Value<'a>>, Vec<Value<'a>>), Failure> {
-    let (a, b) = (items(args, 0)?, items(args, 1)?);
+    let a = items(args, 0)?;
+    let b = items(args, 1)?;
     meter.afford((a.len() as u64).saturating_mul(b.len() as u64))?;
     Ok((a, b))
 }

@@ -1,11 +1,11 @@
 //! Texts.
 //! In: texts, counted in code points. Out: their parts, places and changed copies.
-//! Holds: what could become larger than an evaluation may hold is measured before it is made.
+//! Guarantees: what could become larger than an evaluation may hold is measured before it is made.
 
 use crate::{
+    cost_model::CostModel,
     eval::{Failure, Meter},
     function::Functions,
-    price::Price,
     types::Type,
     value::{Text, Value},
 };
@@ -20,7 +20,7 @@ pub(super) fn declare(f: &mut Functions) {
         "contains_string",
         &[String, String],
         Bool,
-        Price::Contains,
+        CostModel::Contains,
         |_, a| test(a, |s, t| s.contains(t)),
     );
     f.member(
@@ -28,7 +28,7 @@ pub(super) fn declare(f: &mut Functions) {
         "ends_with_string",
         &[String, String],
         Bool,
-        Price::Affix,
+        CostModel::Affix,
         |_, a| test(a, |s, t| s.ends_with(t)),
     );
     f.member(
@@ -36,7 +36,7 @@ pub(super) fn declare(f: &mut Functions) {
         "starts_with_string",
         &[String, String],
         Bool,
-        Price::Affix,
+        CostModel::Affix,
         |_, a| test(a, |s, t| s.starts_with(t)),
     );
     f.member(
@@ -44,7 +44,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_char_at_int",
         &[String, Int],
         String,
-        Price::Unit,
+        CostModel::Unit,
         char_at,
     );
     f.member(
@@ -52,7 +52,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_index_of_string",
         &[String, String],
         Int,
-        Price::EveryItem,
+        CostModel::EveryItem,
         index_of,
     );
     f.member(
@@ -60,7 +60,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_index_of_string_int",
         &[String, String, Int],
         Int,
-        Price::EveryItem,
+        CostModel::EveryItem,
         index_of,
     );
     f.member(
@@ -68,7 +68,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_last_index_of_string",
         &[String, String],
         Int,
-        Price::EveryItem,
+        CostModel::EveryItem,
         last_index_of,
     );
     f.member(
@@ -76,7 +76,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_last_index_of_string_int",
         &[String, String, Int],
         Int,
-        Price::EveryItem,
+        CostModel::EveryItem,
         last_index_of,
     );
     f.member(
@@ -84,7 +84,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_lower_ascii",
         &[String],
         String,
-        Price::PassAlong,
+        CostModel::PassAlong,
         |m, a| made(m, text(a, 0)?.to_ascii_lowercase()),
     );
     f.member(
@@ -92,7 +92,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_upper_ascii",
         &[String],
         String,
-        Price::PassAlong,
+        CostModel::PassAlong,
         |m, a| made(m, text(a, 0)?.to_ascii_uppercase()),
     );
     f.member(
@@ -100,7 +100,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_trim",
         &[String],
         String,
-        Price::PassAlong,
+        CostModel::PassAlong,
         |m, a| made(m, text(a, 0)?.trim_matches(is_space)),
     );
     f.member(
@@ -108,7 +108,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_replace_string_string",
         &[String, String, String],
         String,
-        Price::Replace,
+        CostModel::Replace,
         replace,
     );
     f.member(
@@ -116,7 +116,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_replace_string_string_int",
         &[String, String, String, Int],
         String,
-        Price::Replace,
+        CostModel::Replace,
         replace,
     );
     f.member(
@@ -124,7 +124,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_split_string",
         &[String, String],
         texts(),
-        Price::Split,
+        CostModel::Split,
         split,
     );
     f.member(
@@ -132,7 +132,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_split_string_int",
         &[String, String, Int],
         texts(),
-        Price::Split,
+        CostModel::Split,
         split,
     );
     f.member(
@@ -140,7 +140,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_substring_int",
         &[String, Int],
         String,
-        Price::PassAlong,
+        CostModel::PassAlong,
         substring,
     );
     f.member(
@@ -148,16 +148,23 @@ pub(super) fn declare(f: &mut Functions) {
         "string_substring_int_int",
         &[String, Int, Int],
         String,
-        Price::PassAlong,
+        CostModel::PassAlong,
         substring,
     );
-    f.member("join", "list_join", &[texts()], String, Price::Join, join);
+    f.member(
+        "join",
+        "list_join",
+        &[texts()],
+        String,
+        CostModel::Join,
+        join,
+    );
     f.member(
         "join",
         "list_join_string",
         &[texts(), String],
         String,
-        Price::Join,
+        CostModel::Join,
         join,
     );
     f.member(
@@ -165,7 +172,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_format",
         &[String, Type::list(Type::Dyn)],
         String,
-        Price::Pass,
+        CostModel::Pass,
         |meter, args| {
             let text = format::fill(text(args, 0)?, list(args, 1)?, meter)?;
             made(meter, text)
@@ -176,7 +183,7 @@ pub(super) fn declare(f: &mut Functions) {
         "strings_quote",
         &[String],
         String,
-        Price::Quote,
+        CostModel::Quote,
         |meter, args| made(meter, quote(text(args, 0)?)),
     );
 }
@@ -205,7 +212,8 @@ fn byte_at(text: &str, at: i64) -> Result<usize, Failure> {
 }
 
 fn char_at<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
-    let (text, at) = (text(args, 0)?, int(args, 1)?);
+    let text = text(args, 0)?;
+    let at = int(args, 1)?;
     let byte = byte_at(text, at)?;
     let found: String = text[byte..].chars().take(1).collect();
     made(meter, found)
@@ -216,7 +224,8 @@ fn place<'a>(at: usize) -> Result<Value<'a>, Failure> {
 }
 
 fn index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
-    let (text, part) = (text(args, 0)?, text(args, 1)?);
+    let part = text(args, 1)?;
+    let text = text(args, 0)?;
     let from = if args.len() > 2 { int(args, 2)? } else { 0 };
     if part.is_empty() {
         return Ok(Value::Int(from));
@@ -234,7 +243,8 @@ fn index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure>
 }
 
 fn last_index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
-    let (text, part) = (text(args, 0)?, text(args, 1)?);
+    let part = text(args, 1)?;
+    let text = text(args, 0)?;
     let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
     if part.is_empty() {
         return Ok(Value::Int(if args.len() > 2 {
@@ -269,7 +279,8 @@ fn last_index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Fai
     }
 }
 
-/// How often something may be done: not more than `limit` says, and as often as it goes if that is negative.
+/// How often something may be done: not more than `limit` says, and as often as it goes if that is
+/// negative.
 fn times(args: &[Value<'_>], at: usize) -> Result<usize, Failure> {
     if args.len() <= at {
         return Ok(usize::MAX);
@@ -278,7 +289,9 @@ fn times(args: &[Value<'_>], at: usize) -> Result<usize, Failure> {
 }
 
 fn replace<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
-    let (text, old, new) = (text(args, 0)?, text(args, 1)?, text(args, 2)?);
+    let old = text(args, 1)?;
+    let new = text(args, 2)?;
+    let text = text(args, 0)?;
     let limit = times(args, 3)?;
     let count = text.matches(&**old).take(limit).count();
     meter.allocate(count.saturating_mul(new.len()).saturating_add(text.len()))?;
@@ -286,7 +299,8 @@ fn replace<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failu
 }
 
 fn split<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
-    let (text, separator) = (text(args, 0)?, text(args, 1)?);
+    let separator = text(args, 1)?;
+    let text = text(args, 0)?;
     let limit = times(args, 2)?;
     if limit == 0 {
         return made_list(meter, Vec::new());
@@ -311,7 +325,8 @@ fn split<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure
 }
 
 fn substring<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
-    let (text, begin) = (text(args, 0)?, int(args, 1)?);
+    let text = text(args, 0)?;
+    let begin = int(args, 1)?;
     if args.len() == 2 {
         return made(meter, &text[byte_at(text, begin)?..]);
     }

@@ -1,13 +1,14 @@
 //! Moments and spans of time.
-//! In: texts as Go and RFC 3339 write them. Out: nanoseconds, and the parts of a date in any time zone.
-//! Holds: moments lie in the years 1 to 9999; nothing reads a clock.
+//! In: texts as Go and RFC 3339 write them. Out: nanoseconds, and the parts of a date in any time
+//! zone.
+//! Guarantees: moments lie in the years 1 to 9999; nothing reads a clock.
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
 use crate::{
+    cost_model::CostModel,
     eval::Failure,
     function::{Functions, Run},
-    price::Price,
     types::Type,
     value::Value,
 };
@@ -19,7 +20,7 @@ const SECOND: i128 = 1_000_000_000;
 const FIRST: i128 = -62_135_596_800 * SECOND;
 const LAST: i128 = 253_402_300_799 * SECOND + 999_999_999;
 
-/// Whether so many nanoseconds since 1970 are a moment that expressions may hold.
+/// Whether this many nanoseconds since 1970 are a moment that expressions may hold.
 pub(crate) fn is_moment(nanos: i128) -> bool {
     (FIRST..=LAST).contains(&nanos)
 }
@@ -89,15 +90,22 @@ pub(super) fn declare(f: &mut Functions) {
         ),
     ];
     for (name, id, zoned_id, run) in parts {
-        f.member(name, id, &[Timestamp], Int, Price::Unit, run);
-        f.member(name, zoned_id, &[Timestamp, String], Int, Price::Unit, run);
+        f.member(name, id, &[Timestamp], Int, CostModel::Unit, run);
+        f.member(
+            name,
+            zoned_id,
+            &[Timestamp, String],
+            Int,
+            CostModel::Unit,
+            run,
+        );
     }
     f.member(
         "getHours",
         "duration_to_hours",
         &[Duration],
         Int,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| whole(args, 3600 * SECOND),
     );
     f.member(
@@ -105,7 +113,7 @@ pub(super) fn declare(f: &mut Functions) {
         "duration_to_minutes",
         &[Duration],
         Int,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| whole(args, 60 * SECOND),
     );
     f.member(
@@ -113,7 +121,7 @@ pub(super) fn declare(f: &mut Functions) {
         "duration_to_seconds",
         &[Duration],
         Int,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| whole(args, SECOND),
     );
     f.member(
@@ -121,7 +129,7 @@ pub(super) fn declare(f: &mut Functions) {
         "duration_to_milliseconds",
         &[Duration],
         Int,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| whole(args, SECOND / 1000),
     );
 }
@@ -149,7 +157,7 @@ fn part<'a>(args: &[Value<'a>], read: fn(DateTime) -> i64) -> Result<Value<'a>, 
     Ok(Value::Int(read(zone.to_datetime(at))))
 }
 
-/// The zone of that name; a distance from UTC is added at once, whatever its size.
+/// The zone of that name; a distance from UTC is added directly, whatever its size.
 fn in_zone(nanos: i128, name: &str) -> Result<(i128, TimeZone), Failure> {
     let Some((hours, minutes)) = name.split_once(':') else {
         let zone = match name {
@@ -167,7 +175,8 @@ fn in_zone(nanos: i128, name: &str) -> Result<(i128, TimeZone), Failure> {
             ))
         })
     };
-    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    let hours = number(hours)?;
+    let minutes = number(minutes)?;
     let offset = if name.starts_with('-') {
         hours * 60 - minutes
     } else {
@@ -220,7 +229,8 @@ fn rfc3339(text: &str) -> Option<i128> {
             if [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()) =>
         {
             let number = |a: &u8, b: &u8| i128::from(a - b'0') * 10 + i128::from(b - b'0');
-            let (hours, minutes) = (number(h1, h2), number(m1, m2));
+            let hours = number(h1, h2);
+            let minutes = number(m1, m2);
             if hours > 24 || minutes > 60 {
                 return None;
             }

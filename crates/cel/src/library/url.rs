@@ -1,13 +1,13 @@
 //! Addresses of the web.
 //! In: texts. Out: URLs as Go reads them, and their parts.
-//! Holds: a URL here is one that could be asked for: absolute, or a path from the root.
+//! Guarantees: a URL here is one that could be asked for: absolute, or a path from the root.
 
 use std::{any::Any, collections::BTreeMap, sync::Arc};
 
 use crate::{
+    cost_model::CostModel,
     eval::{Failure, Meter},
     function::{Functions, Run},
-    price::Price,
     types::Type,
     value::{Key, Map, Opaque, Text, Value},
 };
@@ -24,7 +24,7 @@ pub(super) fn declare(f: &mut Functions) {
         "string_to_url",
         &[Type::String],
         url_type(),
-        Price::PassAlong,
+        CostModel::PassAlong,
         |_, args| {
             let text = text(args, 0)?;
             let wrong = |problem: &str| {
@@ -43,7 +43,7 @@ pub(super) fn declare(f: &mut Functions) {
         "is_url_string",
         &[Type::String],
         Type::Bool,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::Bool(Url::parse(text(args, 0)?).is_ok())),
     );
     let parts: [(&'static str, &'static str, Run); 5] = [
@@ -64,7 +64,7 @@ pub(super) fn declare(f: &mut Functions) {
         }),
     ];
     for (name, id, run) in parts {
-        f.member(name, id, &[url_type()], Type::String, Price::Unit, run);
+        f.member(name, id, &[url_type()], Type::String, CostModel::Unit, run);
     }
     let query = Type::map(Type::String, Type::list(Type::String));
     f.member(
@@ -72,7 +72,7 @@ pub(super) fn declare(f: &mut Functions) {
         "url_get_query",
         &[url_type()],
         query,
-        Price::Unit,
+        CostModel::Unit,
         |meter, args| {
             let url = url(args)?;
             meter.allocate(url.query.len() * 2)?;
@@ -298,7 +298,8 @@ fn escaped_path(path: &str) -> String {
 fn unescape(text: &str) -> Option<String> {
     check_escapes(text).ok()?;
     let bytes = text.as_bytes();
-    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
     while at < bytes.len() {
         if bytes[at] == b'%' {
             out.push(u8::from_str_radix(&text[at + 1..at + 3], 16).ok()?);

@@ -1,12 +1,14 @@
 //! From tokens to a tree.
-//! In: the text of an expression. Out: its tree without macros, and where each node stands; or what is wrong with the text.
-//! Holds: text, nesting and number of nodes are bounded, whatever macros multiply; no tree is deeper than [`TREE_MAX`].
+//! In: the text of an expression. Out: its tree without macros, and where each node stands; or the
+//! errors of the text.
+//! Guarantees: text, nesting and number of nodes are bounded, whatever macros multiply; no tree is
+//! deeper than [`TREE_MAX`].
 
-mod maker; // nodes of macros
+mod ast_builder; // nodes of macros
 mod operands; // what operators join
 mod operators; // what joins operands
 
-pub(crate) use maker::Maker;
+pub(crate) use ast_builder::AstBuilder;
 
 use crate::{
     ast::{Call, Expr, Id, Kind},
@@ -23,7 +25,8 @@ const LENGTH_MAX: usize = 100_000;
 pub(crate) const DEPTH_MAX: usize = 250;
 /// How deep the tree may be once macros are expanded.
 pub(crate) const TREE_MAX: usize = 1000;
-/// How many nodes a tree may have: more than the longest expression needs, unless macros multiply it.
+/// How many nodes a tree may have: more than the longest expression needs, unless macros multiply
+/// it.
 const NODES_MAX: usize = 200_000;
 
 /// The tree of an expression.
@@ -54,7 +57,7 @@ impl Parsed {
 /// Parses an expression.
 ///
 /// # Errors
-/// What is wrong with its syntax.
+/// The errors of its syntax.
 pub(crate) fn parse(text: &str) -> Result<Parsed, Issues> {
     let source = Source::new(text);
     let mut issues = Issues::new(source.clone());
@@ -102,7 +105,8 @@ struct Nesting {
 
 #[derive(Clone, Copy, Default)]
 struct Depth {
-    /// As Kubernetes counts it: conditions, comparisons, sums, selections, calls of methods and indexes.
+    /// As Kubernetes counts it: conditions, comparisons, sums, selections, calls of methods and
+    /// indexes.
     syntax: usize,
     /// All nodes.
     tree: usize,
@@ -134,7 +138,7 @@ impl Parser<'_> {
         matches!(self.peek().token, Token::Sign(s) if s == sign)
     }
 
-    /// Moves on if the next token is `sign`, and tells where it stood.
+    /// Moves on if the next token is `sign`, and returns its position.
     fn take(&mut self, sign: &str) -> Option<Offset> {
         let at = self.peek().at;
         self.is(sign).then(|| {
@@ -154,7 +158,7 @@ impl Parser<'_> {
         Stop
     }
 
-    /// Demands `sign`. One token too many or too few is told as such.
+    /// Demands `sign`. One token too many or too few is reported as such.
     fn expect(&mut self, sign: &'static str) -> Result<Offset, Stop> {
         if let Some(at) = self.take(sign) {
             return Ok(at);
@@ -212,7 +216,7 @@ impl Parser<'_> {
                 add(&entry.key);
                 add(&entry.value);
             }),
-            Kind::Fold(fold) => {
+            Kind::Comprehension(fold) => {
                 [
                     &fold.range,
                     &fold.init,
@@ -231,7 +235,7 @@ impl Parser<'_> {
                 tree: below.tree + 1,
             },
         )?;
-        self.room_for(0)?;
+        self.reserve(0)?;
         Ok(expr)
     }
 
@@ -258,7 +262,7 @@ impl Parser<'_> {
     }
 
     /// Refuses to make more nodes than a tree may have.
-    fn room_for(&mut self, nodes: usize) -> Result<(), Stop> {
+    fn reserve(&mut self, nodes: usize) -> Result<(), Stop> {
         if self.places.len() + nodes < NODES_MAX {
             return Ok(());
         }
@@ -315,7 +319,7 @@ impl Parser<'_> {
         args: Vec<Expr>,
     ) -> Result<Expr, Stop> {
         match macros::find(&function, target.is_some(), args.len()) {
-            Some(expand) => expand(&mut Maker::new(self, id), target, args),
+            Some(expand) => expand(&mut AstBuilder::new(self, id), target, args),
             None => self.node(
                 id,
                 Kind::Call(Call {

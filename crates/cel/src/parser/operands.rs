@@ -155,14 +155,15 @@ impl Parser<'_> {
             _ if is_operand(self.peek_at(1)) && lexeme.token != Token::End => {
                 let stop = self.operand_missing(&[]);
                 self.at += 1;
-                // One token too many is told and skipped, as Kubernetes does, but nothing comes of the expression.
+                // One token too many is reported and skipped, as Kubernetes does, but nothing comes
+                // of the expression.
                 self.primary().and(Err(stop))
             }
             _ => Err(self.operand_missing(&[])),
         }
     }
 
-    /// Tells what could have stood here: the beginnings of operands and `more`.
+    /// Reports the expected tokens: the beginnings of operands and `more`.
     fn operand_missing(&mut self, more: &[&'static str]) -> Stop {
         let order = ["'['", "'{'", "'('", "')'", "'.'", "'-'", "'!'", "'?'"];
         let mut expected: Vec<&str> = order

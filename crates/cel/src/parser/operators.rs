@@ -1,6 +1,7 @@
 //! Operators: conditions, logic, comparisons, sums, signs.
 //! In: tokens. Out: calls named after the operators, nested by how strongly these bind.
-//! Holds: terms of the same strength join from the left; long chains of `&&` and `||` become flat trees.
+//! Guarantees: terms of the same strength join from the left; long chains of `&&` and `||` become
+//! flat trees.
 
 use crate::{
     ast::{Call, Expr, Id, Kind, operator},
@@ -53,7 +54,8 @@ impl Parser<'_> {
     }
 
     fn binary(&mut self, weakest: u8) -> Result<Expr, Stop> {
-        let (relations, sums) = (self.nesting.relations, self.nesting.sums);
+        let relations = self.nesting.relations;
+        let sums = self.nesting.sums;
         // The right side of a sum is no relation.
         if weakest <= 4 {
             self.deeper(|n| &mut n.relations)?;
@@ -80,7 +82,8 @@ impl Parser<'_> {
 
     /// Many terms joined by `&&` or `||` become a tree that is as flat as it can be.
     fn logic(&mut self, name: &'static str, strength: u8, first: Expr) -> Result<Expr, Stop> {
-        let (mut terms, mut ids) = (vec![Some(first)], Vec::new());
+        let mut terms = vec![Some(first)];
+        let mut ids = Vec::new();
         while binary_operator(self.peek().token).is_some_and(|(next, _)| next == name) {
             let at = self.peek().at;
             self.at += 1;

@@ -1,9 +1,11 @@
 //! Running a plan.
-//! In: a plan and the values of its variables. Out: its value or why it has none, and what that cost.
-//! Holds: the depth of the stack is that of the plan; every round of a loop is charged before the next begins.
+//! In: a plan and the values of its variables. Out: its value or why it has none, and what that
+//! cost.
+//! Guarantees: the depth of the stack is that of the plan; every iteration of a comprehension is
+//! charged before the next begins.
 
+mod comprehension; // loops
 mod overload; // which overload fits
-mod rounds; // loops
 mod select; // parts of values
 
 pub(crate) use overload::{accepts, no_such_overload};
@@ -17,7 +19,7 @@ use crate::{
     function::Overload,
     library::regex,
     plan::{Invocation, Node},
-    room,
+    stack,
     value::{Map, Value},
 };
 
@@ -36,7 +38,8 @@ pub struct Evaluation<'a> {
 }
 
 impl Program {
-    /// Evaluates the expression. `variables` are in the order in which the environment declared them.
+    /// Evaluates the expression. `variables` are in the order in which the environment declared
+    /// them.
     #[must_use]
     pub fn evaluate<'a>(&self, variables: &[Value<'a>], limit: u64) -> Evaluation<'a> {
         let evaluate = || {
@@ -51,11 +54,11 @@ impl Program {
                 cost: run.meter.cost(),
             }
         };
-        let no_room = || Evaluation {
+        let no_stack = || Evaluation {
             value: Err(Failure::new("no stack for an expression so deep")),
             cost: 0,
         };
-        room::with_room(self.depth, evaluate).unwrap_or_else(no_room)
+        stack::with_stack(self.depth, evaluate).unwrap_or_else(no_stack)
     }
 }
 
@@ -115,7 +118,7 @@ impl<'a> Run<'_, 'a> {
             Node::Call(call) => self.call(call),
             Node::List(items) => self.list(items),
             Node::Map(entries) => self.map(entries),
-            Node::Fold(fold) => self.fold(fold),
+            Node::Comprehension(fold) => self.fold(fold),
             Node::Bind(parts) => {
                 let value = self.eval(&parts[0]);
                 if let Err(failure) = &value
@@ -131,7 +134,8 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    /// A part of a variable or value. Kubernetes does not charge for the variable where it is a branch of a conditional.
+    /// A part of a variable or value. Kubernetes does not charge for the variable where it is a
+    /// branch of a conditional.
     fn attribute(&mut self, node: &Node, root_cost: u64) -> Outcome<'a> {
         match node {
             Node::Variable(at) => {
@@ -224,14 +228,16 @@ impl<'a> Run<'_, 'a> {
     }
 
     fn equality(&mut self, sides: &[Node; 2], negated: bool) -> Outcome<'a> {
-        let (left, right) = (self.eval(&sides[0]), self.eval(&sides[1]));
+        let left = self.eval(&sides[0]);
+        let right = self.eval(&sides[1]);
         let size = |side: &Outcome<'a>| side.as_ref().map_or(1, Value::size);
         let cost = match &left {
             Ok(Value::Opaque(_)) => 1,
             left => (size(left).min(size(&right)) as f64 * 0.1).ceil() as u64,
         };
         self.meter.charge(cost)?;
-        let (left, right) = (left?, right?);
+        let left = left?;
+        let right = right?;
         match equality::equal(&left, &right) {
             Ok(equal) => Ok(Value::Bool(equal != negated)),
             // Values that cannot be compared are different.
@@ -248,8 +254,9 @@ impl<'a> Run<'_, 'a> {
                 Ok(value) => args.push(value),
                 Err(failure) if failure.is_limit() => return Err(failure),
                 Err(failure) => {
-                    // Of two arguments Kubernetes looks at the second even if the first failed, and charges for the call;
-                    // not so where the arguments decide on the overload, unless it is an operator's.
+                    // Of two arguments Kubernetes looks at the second even if the first failed, and
+                    // charges for the call; not so where the arguments decide on the overload,
+                    // unless it is an operator's.
                     let decided = call.overloads.len() == 1 || is_operator(call.name);
                     if call.args.len() > 2 || !decided {
                         return Err(failure);
@@ -261,7 +268,7 @@ impl<'a> Run<'_, 'a> {
         }
         if let Some(failure) = failed {
             self.meter
-                .charge(call.price().actual(&args, &Value::Null))?;
+                .charge(call.cost_model().actual(&args, &Value::Null))?;
             return Err(failure);
         }
         let fits = |overload: &&Overload| {
@@ -273,7 +280,7 @@ impl<'a> Run<'_, 'a> {
         };
         let Some(overload) = call.overloads.iter().find(fits) else {
             self.meter
-                .charge(call.price().actual(&args, &Value::Null))?;
+                .charge(call.cost_model().actual(&args, &Value::Null))?;
             return Err(no_such_overload(call.name, &args));
         };
         let value = match &call.pattern {
@@ -284,7 +291,7 @@ impl<'a> Run<'_, 'a> {
             return value;
         }
         self.meter.charge(
-            call.price()
+            call.cost_model()
                 .actual(&args, value.as_ref().unwrap_or(&Value::Null)),
         )?;
         value
@@ -304,7 +311,7 @@ impl<'a> Run<'_, 'a> {
             }
         }
         self.meter.allocate_values(made.len())?;
-        self.meter.charge(crate::price::LIST)?;
+        self.meter.charge(crate::cost_model::LIST)?;
         Ok(Value::list(made))
     }
 
@@ -333,7 +340,7 @@ impl<'a> Run<'_, 'a> {
             }
         }
         self.meter.allocate_values(2 * made.len())?;
-        self.meter.charge(crate::price::MAP)?;
+        self.meter.charge(crate::cost_model::MAP)?;
         Ok(Value::Map(Map::Made(Arc::new(made))))
     }
 }

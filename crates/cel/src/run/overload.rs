@@ -3,7 +3,8 @@
 
 use crate::{ast::operator, eval::Failure, types::Type, value::Value};
 
-/// Whether a value may be an argument of a type. Lists and maps are taken for what they claim to hold.
+/// Whether a value may be an argument of a type. Lists and maps are taken for what they claim to
+/// hold.
 pub(crate) fn accepts(param: &Type, value: &Value<'_>) -> bool {
     match param {
         Type::Dyn | Type::Param(_) => true,
@@ -33,7 +34,8 @@ pub(crate) fn accepts(param: &Type, value: &Value<'_>) -> bool {
     }
 }
 
-/// What fits no overload. Most functions say what they were given; operators do not, and those that the first operand knows say nothing.
+/// What fits no overload. Most functions say what they were given; operators do not, and those that
+/// the first operand knows say nothing.
 pub(crate) fn no_such_overload(name: &str, args: &[Value<'_>]) -> Failure {
     let first = args.first().map(Value::type_of);
     let knows = match name {

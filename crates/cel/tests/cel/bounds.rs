@@ -72,7 +72,8 @@ fn text_nesting_and_nodes_are_bounded() {
             nested("l.all(x, ", ")", 250),
             "expression recursion limit exceeded: 250",
         ),
-        // Every step of this copies the one before it: thirty of them would be a thousand million nodes.
+        // Every step of this copies the one before it: thirty of them would be a thousand million
+        // nodes.
         (
             format!("optional.of(1){}.hasValue()", ".optMap(x, x)".repeat(30)),
             "expression size exceeds limit: 200000 nodes",
@@ -89,7 +90,8 @@ fn text_nesting_and_nodes_are_bounded() {
 
 #[test]
 fn deepest_expressions_need_little_stack() {
-    // Threads of tests and of the server have two MiB; half of that must do, even in a build without optimisation.
+    // Threads of tests and of the server have two MiB; half of that must do, even in a build
+    // without optimisation.
     let run = || {
         for text in [
             format!("{}l.size(){}", "(1 + ".repeat(124), ")".repeat(124)),

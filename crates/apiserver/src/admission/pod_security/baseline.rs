@@ -1,13 +1,14 @@
-//! The baseline level: what nobody should need, because it breaks the walls between pods and their node.
+//! The baseline level: what nobody should need, because it breaks the walls between pods and their
+//! node.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::subject::{Check, Subject, Violation, named, plural, quoted, set_of, uses};
-use crate::kinds::Look;
+use crate::json_ext::JsonExt;
 
-/// In the order in which violations are told.
+/// In the order in which violations are reported.
 pub(super) const CHECKS: [Check; 12] = [
     Check::new("appArmorProfile", app_armor),
     Check::new("capabilities", capabilities),
@@ -73,7 +74,7 @@ const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/
 
 /// The security context of a container.
 fn context(container: &Value) -> &Value {
-    container.part("securityContext")
+    container.field("securityContext")
 }
 
 fn app_armor(subject: &Subject<'_>, _: u32) -> Option<Violation> {
@@ -87,7 +88,7 @@ fn app_armor(subject: &Subject<'_>, _: u32) -> Option<Violation> {
     let contexts = std::iter::once(subject.context())
         .chain(subject.containers().map(context))
         .filter(|c| bad(c));
-    let mut values: Vec<String> = set_of(contexts.map(|c| c.part("appArmorProfile").text("type")))
+    let mut values: Vec<String> = set_of(contexts.map(|c| c.field("appArmorProfile").text("type")))
         .into_iter()
         .collect();
     let fine = |profile: &str| {
@@ -120,7 +121,7 @@ fn app_armor(subject: &Subject<'_>, _: u32) -> Option<Violation> {
 fn capabilities(subject: &Subject<'_>, _: u32) -> Option<Violation> {
     fn added(container: &Value) -> impl Iterator<Item = &str> {
         context(container)
-            .part("capabilities")
+            .field("capabilities")
             .texts("add")
             .filter(|c| !CAPABILITIES.contains(c))
     }
@@ -179,7 +180,8 @@ fn host_ports(subject: &Subject<'_>, _: u32) -> Option<Violation> {
         return None;
     }
     let list = all.iter().cloned().collect::<Vec<_>>().join(", ");
-    let (who, how) = (named("container", &containers), uses(containers.len()));
+    let who = named("container", &containers);
+    let how = uses(containers.len());
     Violation::new(
         "hostPort",
         format!("{who} {how} {} {list}", plural("hostPort", all.len())),
@@ -190,13 +192,13 @@ fn probe_hosts(subject: &Subject<'_>) -> Option<Violation> {
     fn hosts(container: &Value) -> impl Iterator<Item = &str> {
         let probes = ["livenessProbe", "readinessProbe", "startupProbe"]
             .into_iter()
-            .map(|probe| container.part(probe));
+            .map(|probe| container.field(probe));
         let hooks = ["postStart", "preStop"]
             .into_iter()
-            .map(|hook| container.part("lifecycle").part(hook));
+            .map(|hook| container.field("lifecycle").field(hook));
         let actions = probes
             .chain(hooks)
-            .flat_map(|handler| [handler.part("httpGet"), handler.part("tcpSocket")]);
+            .flat_map(|handler| [handler.field("httpGet"), handler.field("tcpSocket")]);
         actions
             .map(|action| action.text("host"))
             .filter(|host| !host.is_empty())
@@ -209,7 +211,8 @@ fn probe_hosts(subject: &Subject<'_>) -> Option<Violation> {
     if containers.is_empty() {
         return None;
     }
-    let (who, how) = (named("container", &containers), uses(containers.len()));
+    let who = named("container", &containers);
+    let how = uses(containers.len());
     Violation::new(
         "probe or lifecycle host",
         format!(
@@ -238,7 +241,7 @@ fn privileged(subject: &Subject<'_>, _: u32) -> Option<Violation> {
 pub(super) fn proc_mount(subject: &Subject<'_>) -> Option<Violation> {
     let kind = |c: &Value| {
         context(c)
-            .part("procMount")
+            .field("procMount")
             .as_str()
             .filter(|kind| *kind != "Default")
             .map(str::to_owned)
@@ -273,7 +276,7 @@ fn se_linux(subject: &Subject<'_>, minor: u32) -> Option<Violation> {
     ];
     let bad_type = |o: &Value| !allowed.contains(&o.text("type"));
     let bad = |c: &Value| {
-        let options = c.part("seLinuxOptions");
+        let options = c.field("seLinuxOptions");
         bad_type(options) || !options.text("user").is_empty() || !options.text("role").is_empty()
     };
     let setters = subject.setters(
@@ -286,7 +289,7 @@ fn se_linux(subject: &Subject<'_>, minor: u32) -> Option<Violation> {
     let options = || {
         std::iter::once(subject.context())
             .chain(subject.containers().map(context))
-            .map(|c| c.part("seLinuxOptions"))
+            .map(|c| c.field("seLinuxOptions"))
     };
     let types = set_of(options().filter(|o| bad_type(o)).map(|o| o.text("type")));
     let mut data = Vec::new();
@@ -366,7 +369,7 @@ pub(super) fn bad_seccomp(subject: &Subject<'_>) -> Option<Violation> {
     let contexts = std::iter::once(subject.context())
         .chain(subject.containers().map(context))
         .filter(|c| sets_bad_seccomp(c));
-    let values = set_of(contexts.map(|c| c.part("seccompProfile").text("type")));
+    let values = set_of(contexts.map(|c| c.field("seccompProfile").text("type")));
     Violation::new(
         "seccompProfile",
         format!(
@@ -397,7 +400,7 @@ fn sysctls(subject: &Subject<'_>, minor: u32) -> Option<Violation> {
 }
 
 fn host_process(subject: &Subject<'_>, _: u32) -> Option<Violation> {
-    let bad = |c: &Value| c.part("windowsOptions").is_true("hostProcess");
+    let bad = |c: &Value| c.field("windowsOptions").is_true("hostProcess");
     let setters = subject.setters(
         bad(subject.context()),
         &subject.containers_that(|c| bad(context(c))),

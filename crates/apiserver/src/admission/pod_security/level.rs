@@ -29,7 +29,7 @@ pub(super) struct Policy {
 }
 
 impl Level {
-    /// The minor version to judge by.
+    /// The minor version of the policy.
     pub(super) fn minor(self) -> u32 {
         self.version.unwrap_or(u32::MAX)
     }
@@ -50,18 +50,19 @@ impl fmt::Display for Level {
 }
 
 impl Policy {
-    /// The levels that labels ask for, and what is wrong with the labels. What cannot be read is enforced as strictly as possible, and not
-    /// warned of.
+    /// The levels that labels ask for, and the errors of the labels. What cannot be read is
+    /// enforced as strictly as possible, and not warned of.
     pub(super) fn of(labels: &BTreeMap<String, String>) -> (Self, Vec<FieldError>) {
         let mut read = Reader {
             labels,
-            wrong: Vec::new(),
+            errs: Vec::new(),
         };
-        let (enforced, enforce_version) =
-            (read.standard("enforce"), read.version("enforce-version"));
+        let enforced = read.standard("enforce");
+        let enforce_version = read.version("enforce-version");
         read.standard("audit");
         read.version("audit-version");
-        let (warned, warn_version) = (read.standard("warn"), read.version("warn-version"));
+        let warned = read.standard("warn");
+        let warn_version = read.version("warn-version");
         let enforce = Level {
             standard: enforced.map_or(Standard::Privileged, |s| s.unwrap_or(Standard::Restricted)),
             version: enforce_version.flatten(),
@@ -80,13 +81,13 @@ impl Policy {
                 warn.version = enforce.version;
             }
         }
-        (Self { enforce, warn }, read.wrong)
+        (Self { enforce, warn }, read.errs)
     }
 }
 
 struct Reader<'a> {
     labels: &'a BTreeMap<String, String>,
-    wrong: Vec<FieldError>,
+    errs: Vec<FieldError>,
 }
 
 impl Reader<'_> {
@@ -123,7 +124,7 @@ impl Reader<'_> {
         let text = self.labels.get(&key)?;
         let value = parse(text);
         if value.is_none() {
-            self.wrong.push(FieldError::invalid(
+            self.errs.push(FieldError::invalid(
                 Path::field("metadata.labels").key(&key),
                 text,
                 detail,
@@ -180,20 +181,18 @@ mod tests {
                 3,
             ),
         ];
-        for (labels, want, wrong) in cases {
+        for (labels, want, errs) in cases {
             let labels = labels
                 .iter()
                 .map(|(k, v)| (format!("pod-security.kubernetes.io/{k}"), (*v).to_owned()))
                 .collect();
             let (policy, errors) = Policy::of(&labels);
             assert_eq!(
-                (
-                    format!("{} {}", policy.enforce, policy.warn).as_str(),
-                    errors.len()
-                ),
-                (want, wrong),
+                format!("{} {}", policy.enforce, policy.warn).as_str(),
+                want,
                 "{labels:?}"
             );
+            assert_eq!(errors.len(), errs, "{labels:?}");
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Pod security: labels of a namespace say what its pods may do to their node.
 //! In: a namespace, a pod, or something that makes pods. Out: a refusal, or warnings.
-//! Holds: only pods are refused; what makes pods is warned about, so that its author learns in time.
+//! Guarantees: only pods are refused; what makes pods is warned about, so that its author learns in
+//! time.
+//! Mirrors the plugin PodSecurity.
 
 mod baseline; // what nobody should need
 mod level; // what the labels of a namespace ask for
 mod restricted; // what hardened pods do without
-mod subject; // the pod under judgement
+mod subject; // the pod or template that is evaluated
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +18,7 @@ use self::{
 use super::Admission;
 use crate::{
     error::{ApiError, GroupKind},
-    kinds::Look,
+    json_ext::JsonExt,
     object::{Object, ObjectMeta},
     store::Scope,
 };
@@ -36,21 +38,21 @@ const TEMPLATES: [(&str, &str, &str); 8] = [
     ("batch", "jobs", "spec.template"),
 ];
 
-/// Judges by the levels of the namespace.
+/// Evaluates the levels of the namespace.
 ///
 /// # Errors
 /// 403 for a pod that violates the enforced level, 422 for labels that name no level.
-pub(super) fn confirm(request: &Admission<'_>, object: &Object) -> Result<Vec<String>, ApiError> {
+pub(super) fn validate(request: &Admission<'_>, object: &Object) -> Result<Vec<String>, ApiError> {
     if request.writes("", "namespaces") {
-        return judge_namespace(request, object);
+        return validate_namespace(request, object);
     }
     if ["", "ephemeralcontainers", "resize"]
         .iter()
-        .any(|part| request.writes_part("", "pods", part))
+        .any(|subresource| request.writes_subresource("", "pods", subresource))
     {
         let significant = request.old.is_none_or(|old| changes_images(object, old));
         return if significant {
-            judge_pod(request, object)
+            validate_pod(request, object)
         } else {
             Ok(Vec::new())
         };
@@ -71,7 +73,7 @@ pub(super) fn confirm(request: &Admission<'_>, object: &Object) -> Result<Vec<St
         policy.warn,
         &Subject {
             meta: &meta,
-            spec: template.part("spec"),
+            spec: template.field("spec"),
         },
     )
     .into_iter()
@@ -85,11 +87,11 @@ fn policy_of(request: &Admission<'_>) -> Policy {
         .unwrap_or_default()
 }
 
-fn judge_pod(request: &Admission<'_>, pod: &Object) -> Result<Vec<String>, ApiError> {
+fn validate_pod(request: &Admission<'_>, pod: &Object) -> Result<Vec<String>, ApiError> {
     let policy = policy_of(request);
     let subject = Subject {
         meta: &pod.meta,
-        spec: pod.body.part("spec"),
+        spec: pod.body.field("spec"),
     };
     let violations = violations(policy.enforce, &subject);
     if !violations.is_empty() {
@@ -152,11 +154,14 @@ fn violations(level: Level, subject: &Subject<'_>) -> Vec<Violation> {
     }
 }
 
-/// Whether an update brings in other programs; anything else was judged when the pod was made.
+/// Whether an update brings in other programs; anything else was evaluated when the pod was
+/// created.
 fn changes_images(new: &Object, old: &Object) -> bool {
-    let (new, old) = (new.body.part("spec"), old.body.part("spec"));
+    let new = new.body.field("spec");
+    let old = old.body.field("spec");
     let differs = |list: &str| {
-        let (new, old) = (new.list(list), old.list(list));
+        let new = new.list(list);
+        let old = old.list(list);
         new.len() != old.len()
             || new
                 .iter()
@@ -176,20 +181,24 @@ fn changes_images(new: &Object, old: &Object) -> bool {
 }
 
 /// Labels must name levels; a stricter level warns of pods that are there already and violate it.
-fn judge_namespace(request: &Admission<'_>, namespace: &Object) -> Result<Vec<String>, ApiError> {
-    let (policy, wrong) = Policy::of(&namespace.meta.labels);
+fn validate_namespace(
+    request: &Admission<'_>,
+    namespace: &Object,
+) -> Result<Vec<String>, ApiError> {
+    let (policy, errs) = Policy::of(&namespace.meta.labels);
     let before = request.old.map(|old| Policy::of(&old.meta.labels));
-    if !wrong.is_empty() && before.as_ref().is_none_or(|(_, known)| *known != wrong) {
+    if !errs.is_empty() && before.as_ref().is_none_or(|(_, known)| *known != errs) {
         return Err(ApiError::Invalid {
             kind: GroupKind::new("", "Namespace"),
             name: namespace.meta.name.clone(),
-            errors: wrong,
+            errors: errs,
         });
     }
     let Some((before, _)) = before else {
         return Ok(Vec::new());
     };
-    let (new, old) = (policy.enforce, before.enforce);
+    let new = policy.enforce;
+    let old = before.enforce;
     if new == old
         || new.standard == Standard::Privileged
         || (new.version == old.version && new.standard <= old.standard)
@@ -217,13 +226,14 @@ fn by_importance(pods: Vec<Object>) -> Vec<Object> {
 }
 
 fn warn_of_pods(namespace: &str, level: Level, pods: Vec<Object>) -> Vec<String> {
-    let (total, mut found) = (pods.len(), BTreeMap::<String, Vec<String>>::new());
+    let total = pods.len();
+    let mut found = BTreeMap::<String, Vec<String>>::new();
     for pod in pods.iter().take(NAMESPACE_PODS_MAX) {
         let violations = violations(
             level,
             &Subject {
                 meta: &pod.meta,
-                spec: pod.body.part("spec"),
+                spec: pod.body.field("spec"),
             },
         );
         if !violations.is_empty() {
@@ -268,7 +278,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::kinds::trial::object;
+    use crate::kinds::test_support::object;
 
     fn said(level: &str, spec: Value) -> String {
         let pod = object(json!({ "spec": spec }));

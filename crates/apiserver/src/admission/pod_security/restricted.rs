@@ -1,4 +1,5 @@
-//! The restricted level: what hardened pods do without, besides everything that the baseline forbids.
+//! The restricted level: what hardened pods do without, besides everything that the baseline
+//! forbids.
 
 use serde_json::Value;
 
@@ -6,9 +7,9 @@ use super::{
     baseline::{bad_seccomp, proc_mount},
     subject::{Check, Subject, Violation, named, plural, quoted, set_of, uses},
 };
-use crate::kinds::Look;
+use crate::json_ext::JsonExt;
 
-/// In the order in which violations are told.
+/// In the order in which violations are reported.
 pub(super) const CHECKS: [Check; 7] = [
     Check {
         since: 8,
@@ -68,7 +69,7 @@ const VOLUMES: [&str; 9] = [
 const WINDOWS_SPARED: u32 = 25;
 
 fn context(container: &Value) -> &Value {
-    container.part("securityContext")
+    container.field("securityContext")
 }
 
 fn is_spared(subject: &Subject<'_>, minor: u32) -> bool {
@@ -92,7 +93,7 @@ fn escalation(subject: &Subject<'_>, minor: u32) -> Option<Violation> {
 fn capabilities(subject: &Subject<'_>, minor: u32) -> Option<Violation> {
     fn added(container: &Value) -> impl Iterator<Item = &str> {
         context(container)
-            .part("capabilities")
+            .field("capabilities")
             .texts("add")
             .filter(|c| *c != "NET_BIND_SERVICE")
     }
@@ -101,7 +102,7 @@ fn capabilities(subject: &Subject<'_>, minor: u32) -> Option<Violation> {
     }
     let keeping = subject.containers_that(|c| {
         !context(c)
-            .part("capabilities")
+            .field("capabilities")
             .texts("drop")
             .any(|c| c == "ALL")
     });
@@ -147,7 +148,8 @@ fn volumes(subject: &Subject<'_>, _: u32) -> Option<Violation> {
             .map_or("unknown".into(), |(k, _)| k.clone())
     };
     let types: std::collections::BTreeSet<String> = bad.iter().map(source).collect();
-    let (who, how) = (named("volume", &names), uses(names.len()));
+    let who = named("volume", &names);
+    let how = uses(names.len());
     Violation::new(
         "restricted volume types",
         format!(

@@ -1,12 +1,12 @@
-//! The pod under judgement, or the template of pods to come.
+//! The pod that is evaluated, or the pod template of a workload.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::{kinds::Look, object::ObjectMeta};
+use crate::{json_ext::JsonExt, object::ObjectMeta};
 
-/// What is judged.
+/// What is evaluated.
 pub(super) struct Subject<'a> {
     pub(super) meta: &'a ObjectMeta,
     pub(super) spec: &'a Value,
@@ -28,7 +28,7 @@ pub(super) struct Check {
     pub(super) since: u32,
     /// The demand of the level below that it takes the place of.
     pub(super) instead_of: Option<&'static str>,
-    /// What is wrong, judged as in a minor version.
+    /// The violations in a minor version of the policy.
     pub(super) run: fn(&Subject<'_>, u32) -> Option<Violation>,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Subject<'a> {
 
     /// The security context of the pod.
     pub(super) fn context(&self) -> &'a Value {
-        self.spec.part("securityContext")
+        self.spec.field("securityContext")
     }
 
     /// The names of containers for which something holds.
@@ -84,7 +84,7 @@ impl<'a> Subject<'a> {
     }
 
     pub(super) fn is_windows(&self) -> bool {
-        self.spec.part("os").text("name") == "windows"
+        self.spec.field("os").text("name") == "windows"
     }
 
     /// `pod and container "a"`, for whichever of them set something to a bad value.
@@ -112,7 +112,7 @@ pub(super) fn quoted<'a>(names: impl IntoIterator<Item = &'a String>) -> String 
         .join(", ")
 }
 
-/// The noun for so many.
+/// The noun for this number.
 pub(super) fn plural(noun: &str, count: usize) -> String {
     if count == 1 {
         noun.to_owned()

@@ -5,7 +5,7 @@ use std::{borrow::Cow, cmp::Ordering};
 use serde_json::Value;
 
 use super::{Filter, Slice, Step};
-use crate::crd::number::Num;
+use crate::{crd::number::Num, field::go_type};
 
 /// How deep `..` looks.
 const DESCENT_DEPTH_MAX: usize = 128;
@@ -84,7 +84,10 @@ fn descend<'a>(value: &Cow<'a, Value>, depth: usize) -> Values<'a> {
 
 fn items<'a>(value: &Cow<'a, Value>, slice: &Slice) -> Result<Values<'a>, String> {
     let Value::Array(list) = &**value else {
-        return Err(format!("{} is not array or slice", go_type(value)));
+        return Err(format!(
+            "{} is not array or slice",
+            go_type(value).unwrap_or("nil")
+        ));
     };
     let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
     let from_end = |i: i64| if i < 0 { i.saturating_add(length) } else { i };
@@ -144,7 +147,8 @@ fn satisfies(item: &Value, filter: &Filter) -> Result<bool, String> {
         // What cannot be evaluated counts as being there.
         return Ok(side(&filter.left).map_or(true, |found| !found.is_empty()));
     };
-    let (left, right) = (side(&filter.left)?, side(right)?);
+    let left = side(&filter.left)?;
+    let right = side(right)?;
     match (left.as_slice(), right.as_slice()) {
         ([], _) | (_, []) => Ok(false),
         ([left], [right]) => compare(left, operator, right),
@@ -190,17 +194,5 @@ fn order(left: &Value, right: &Value) -> Result<Ordering, String> {
             _ => Err("incompatible types for comparison".into()),
         },
         _ => Err("incompatible types for comparison".into()),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "nil",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_i64() => "int64",
-        Value::Number(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }

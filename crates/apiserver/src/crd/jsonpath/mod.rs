@@ -1,6 +1,7 @@
-//! JSON paths as Kubernetes writes them in columns, selectable fields and scale: `.spec.ports[?(@.name=='http')].port`.
+//! JSON paths as Kubernetes writes them in columns, selectable fields and scale:
+//! `.spec.ports[?(@.name=='http')].port`.
 //! In: a path and a value. Out: the values the path leads to.
-//! Holds: a missing field leads nowhere without being an error; paths are parsed once.
+//! Guarantees: a missing field leads nowhere without being an error; paths are parsed once.
 
 mod find;
 mod parse;
@@ -58,7 +59,7 @@ impl JsonPath {
     /// Parses the path of a column or of a selectable field.
     ///
     /// # Errors
-    /// Kubernetes' words for what is wrong with the path.
+    /// Kubernetes' words for the errors of the path.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         parse::steps(text).map(|steps| Self { steps })
     }

@@ -15,7 +15,8 @@ fn constant(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the pattern is a constant of this file")
 }
 
-/// The steps of a path. Parsing of unions, keys and filters starts anew on a part of the text, which is always shorter.
+/// The steps of a path. Parsing of unions, keys and filters starts again on a part of the text,
+/// which is always shorter.
 pub(super) fn steps(text: &str) -> Result<Vec<Step>, String> {
     let mut parser = Parser {
         text,
@@ -156,7 +157,9 @@ impl<'a> Parser<'a> {
     /// Everything up to the closing parenthesis that stands in no quotes.
     fn filter_text(&mut self) -> Result<&'a str, String> {
         let begin = self.at;
-        let (mut quote, mut closed, mut before) = (None, false, '\0');
+        let mut quote = None;
+        let mut closed = false;
+        let mut before = '\0';
         loop {
             match (self.next(), quote) {
                 (None | Some('\n'), _) => return Err("unterminated filter".into()),
@@ -221,7 +224,9 @@ fn slice(text: &str) -> Result<Slice, String> {
             .map(Some)
             .map_err(|_| format!("array index {digits} is not a number")),
     };
-    let (start, end, step) = (number(1)?, number(2)?, number(3)?);
+    let start = number(1)?;
+    let end = number(2)?;
+    let step = number(3)?;
     let single = parts.get(2).is_none();
     let end = if single {
         Some(start.unwrap_or(0).saturating_add(1))

@@ -1,6 +1,8 @@
 //! A rule, ready to run.
-//! In: a rule and the shape of the data it stands at. Out: its programs, or why it cannot be compiled.
-//! Holds: an empty rule compiles to nothing, and to no error: its absence is told elsewhere.
+//! In: a rule and the shape of the data it stands at. Out: its programs, or why it cannot be
+//! compiled.
+//! Guarantees: an empty rule compiles to nothing, and to no error: its absence is reported
+//! elsewhere.
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! What the rules of a definition may cost.
-//! In: estimates of single expressions, and how often each may run. Out: what is too much, by how much.
-//! Holds: numbers saturate; a definition is refused for the sum of its rules even if each of them is cheap.
+//! In: estimates of single expressions, and how often each may run. Out: what is too much, by how
+//! much.
+//! Guarantees: numbers saturate; a definition is refused for the sum of its rules even if each of
+//! them is cheap.
 
 use bellerophon_cel::Program;
 
@@ -22,7 +24,7 @@ pub(super) enum Times {
 }
 
 impl Times {
-    /// Inside of something that holds so many.
+    /// Inside of something that holds this many.
     pub(super) fn by(self, more: Self) -> Self {
         match (self, more) {
             (Self::AtMost(a), Self::AtMost(b)) => Self::AtMost(a.saturating_mul(b)),
@@ -30,7 +32,7 @@ impl Times {
         }
     }
 
-    /// What a rule may cost that stands at data of at least so many bytes.
+    /// What a rule may cost that stands at data of at least this many bytes.
     pub(super) fn cost_of(self, program: Option<&Program>, bytes_min: u64) -> u64 {
         let times = match self {
             Self::AtMost(times) => times,
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn excess_is_told_by_its_factor() {
+    fn excess_is_reported_by_its_factor() {
         for (cost, factor) in [
             (10_000_001, "1.000000x"),
             (14_000_000, "1.400000x"),

@@ -1,12 +1,14 @@
 //! The field a rule blames: `.spec.ports['http'].name`.
-//! In: `fieldPath` of a rule, and the schema it stands at. Out: the path as errors print it, if the schema has it.
+//! In: `fieldPath` of a rule, and the schema it stands at. Out: the path as errors print it, if the
+//! schema has it.
 
 use crate::{crd::schema::Schema, field::Path};
 
 /// The path as errors print it; none when it is no path or leads nowhere.
 pub(super) fn resolve(text: &str, schema: &Schema) -> Option<String> {
     let mut tokens = tokens(text).into_iter();
-    let (mut schema, mut path) = (schema, String::new());
+    let mut schema = schema;
+    let mut path = String::new();
     while let Some(token) = tokens.next() {
         let name = match token {
             "." => tokens.next()?.to_owned(),
@@ -37,7 +39,8 @@ pub(super) fn resolve(text: &str, schema: &Schema) -> Option<String> {
 
 /// Delimiters by themselves, quoted texts whole, and what lies between.
 fn tokens(text: &str) -> Vec<&str> {
-    let (mut found, mut rest) = (Vec::new(), text);
+    let mut found = Vec::new();
+    let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let end = match first {
             '.' | '[' | ']' => 1,

@@ -1,6 +1,6 @@
 //! Functions that only the server can offer: amounts of resources, and the formats of names.
-//! In: texts. Out: what the same code says of them that judges objects.
-//! Holds: an amount or name is sound in an expression exactly if it is sound in an object.
+//! In: texts. Out: the result of the code that validates objects.
+//! Guarantees: an amount or name is sound in an expression exactly if it is sound in an object.
 
 use std::{
     any::Any,
@@ -8,7 +8,7 @@ use std::{
 };
 
 use bellerophon_cel::{
-    Environment, Failure, Functions, Meter, Opaque, Price, Run, Text, Type, Value,
+    CostModel, Environment, Failure, Functions, Meter, Opaque, Run, Text, Type, Value,
 };
 
 use crate::{crd::formats, names, types};
@@ -67,13 +67,14 @@ fn quantity(args: &[Value<'_>], at: usize) -> Result<Quantity, Failure> {
 
 fn declare_quantities(f: &mut Functions) {
     use Type::{Bool, Double, Int, String};
-    let (one, two) = ([quantity_type()], [quantity_type(), quantity_type()]);
+    let one = [quantity_type()];
+    let two = [quantity_type(), quantity_type()];
     f.global(
         "quantity",
         "string_to_quantity",
         &[String],
         quantity_type(),
-        Price::Pass,
+        CostModel::Pass,
         |_, args| {
             types::Quantity::parse(text(args, 0)?)
                 .map(|amount| Value::of(Quantity(amount.amount().nanos)))
@@ -85,7 +86,7 @@ fn declare_quantities(f: &mut Functions) {
         "is_quantity_string",
         &[String],
         Bool,
-        Price::Pass,
+        CostModel::Pass,
         |_, args| Ok(Value::Bool(types::Quantity::parse(text(args, 0)?).is_ok())),
     );
     f.global(
@@ -93,7 +94,7 @@ fn declare_quantities(f: &mut Functions) {
         "quantity_sign",
         &one,
         Int,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::Int(quantity(args, 0)?.0.signum() as i64)),
     );
     f.member(
@@ -101,7 +102,7 @@ fn declare_quantities(f: &mut Functions) {
         "quantity_is_greater_than",
         &two,
         Bool,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::Bool(quantity(args, 0)? > quantity(args, 1)?)),
     );
     f.member(
@@ -109,7 +110,7 @@ fn declare_quantities(f: &mut Functions) {
         "quantity_is_less_than",
         &two,
         Bool,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::Bool(quantity(args, 0)? < quantity(args, 1)?)),
     );
     f.member(
@@ -117,7 +118,7 @@ fn declare_quantities(f: &mut Functions) {
         "quantity_compare_to",
         &two,
         Int,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| {
             Ok(Value::Int(
                 quantity(args, 0)?.cmp(&quantity(args, 1)?) as i64
@@ -129,7 +130,7 @@ fn declare_quantities(f: &mut Functions) {
         "quantity_get_float",
         &one,
         Double,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::Double(quantity(args, 0)?.0 as f64 / NANOS as f64)),
     );
     f.member(
@@ -137,7 +138,7 @@ fn declare_quantities(f: &mut Functions) {
         "quantity_is_integer",
         &one,
         Bool,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| Ok(Value::Bool(whole(quantity(args, 0)?).is_some())),
     );
     f.member(
@@ -145,7 +146,7 @@ fn declare_quantities(f: &mut Functions) {
         "quantity_get_int",
         &one,
         Int,
-        Price::Unit,
+        CostModel::Unit,
         |_, args| {
             whole(quantity(args, 0)?)
                 .map(Value::Int)
@@ -168,7 +169,7 @@ fn declare_quantities(f: &mut Functions) {
             id,
             &[quantity_type(), other],
             quantity_type(),
-            Price::Unit,
+            CostModel::Unit,
             run,
         );
     }
@@ -197,8 +198,8 @@ fn sum<'a>(args: &[Value<'a>], sign: i128) -> Result<Value<'a>, Failure> {
 #[derive(Clone, Copy)]
 struct Format {
     name: &'static str,
-    /// What is wrong with a text.
-    judge: fn(&str) -> Vec<String>,
+    /// The errors of a text.
+    validate: fn(&str) -> Vec<String>,
     /// How long the pattern behind it is, for what it costs.
     regex_size: u64,
 }
@@ -235,9 +236,9 @@ fn format_type() -> Type {
 }
 
 /// A name that more is written behind: a dash or dot at its end is fine.
-fn as_prefix(judge: fn(&str) -> Vec<String>, text: &str) -> Vec<String> {
+fn as_prefix(validate: fn(&str) -> Vec<String>, text: &str) -> Vec<String> {
     let unended = text.strip_suffix('-').map(|start| format!("{start}a"));
-    judge(unended.as_deref().unwrap_or(text))
+    validate(unended.as_deref().unwrap_or(text))
 }
 
 fn must_have(format: &str, text: &str, problem: &str) -> Vec<String> {
@@ -284,7 +285,7 @@ const FORMATS: [(&str, &str, Run); 13] = [
 ];
 
 fn find(name: &str) -> Option<Format> {
-    let (judge, regex_size): (fn(&str) -> Vec<String>, u64) = match name {
+    let (validate, regex_size): (fn(&str) -> Vec<String>, u64) = match name {
         "dns1123Label" => (names::dns_label, 30),
         "dns1123Subdomain" => (names::dns_subdomain, 60),
         "dns1035Label" => (names::dns_1035_label, 30),
@@ -315,7 +316,7 @@ fn find(name: &str) -> Option<Format> {
     let name = FORMATS.iter().find(|(known, ..)| *known == name)?.0;
     Some(Format {
         name,
-        judge,
+        validate,
         regex_size,
     })
 }
@@ -329,14 +330,14 @@ fn named<'a>(name: &str) -> Result<Value<'a>, Failure> {
 fn declare_formats(f: &mut Functions) {
     use Type::String;
     for (_, function, run) in FORMATS {
-        f.global(function, function, &[], format_type(), Price::Unit, run);
+        f.global(function, function, &[], format_type(), CostModel::Unit, run);
     }
     f.global(
         "format.named",
         "format-named",
         &[String],
         Type::optional(format_type()),
-        Price::Unit,
+        CostModel::Unit,
         |_, args| {
             Ok(Value::Optional(
                 find(text(args, 0)?).map(|format| Arc::new(Value::of(format))),
@@ -349,18 +350,18 @@ fn declare_formats(f: &mut Functions) {
         "format-validate",
         &[format_type(), String],
         problems,
-        Price::Validate,
+        CostModel::Validate,
         validate,
     );
 }
 
-/// What is wrong with a text, or nothing.
+/// The errors of a text, or nothing.
 fn validate<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let format = args
         .first()
         .and_then(Value::downcast::<Format>)
         .ok_or_else(|| Failure::new("no such overload"))?;
-    let problems = (format.judge)(text(args, 1)?);
+    let problems = (format.validate)(text(args, 1)?);
     if problems.is_empty() {
         return Ok(Value::Optional(None));
     }

@@ -1,11 +1,12 @@
-//! Definitions with rules, and objects under them, with what Kubernetes 1.36.4 says of each.
-//! The answers in `recorded.json` come from its own validation; the order of errors is left out, because it is random there.
+//! Definitions with rules, and objects under them, with what Kubernetes 1.36.4 says of each. The
+//! answers in `recorded.json` come from its own validation; the order of errors is left out,
+//! because it is random there.
 
 use serde_json::{Value, json};
 
 use super::{
-    judge::{self, Suppress},
     run::{RULE_BUDGET, Ratchet, RuleTree},
+    validate_rules::{self, Suppress},
 };
 use crate::{
     crd::{openapi, schema::Schema, structural},
@@ -27,27 +28,29 @@ fn sorted(errors: &[FieldError]) -> Vec<String> {
     texts
 }
 
-/// What is wrong with a schema, as far as rules are concerned.
+/// The errors of a schema, as far as rules are concerned.
 fn refused(schema: &Schema) -> Vec<String> {
     let path = Path::field("spec.validation.openAPIV3Schema");
-    let mut errors = structural::check(schema, &path);
+    let mut errors = structural::validate(schema, &path);
     let is_sound = errors.is_empty();
-    openapi::check(schema, &path, &mut errors);
+    openapi::validate(schema, &path, &mut errors);
     if is_sound {
-        let (single, together) = judge::check(schema, &path, &errors, Suppress::Nothing);
+        let (single, together) =
+            validate_rules::validate(schema, &path, &errors, Suppress::Nothing);
         errors.extend(single.into_iter().chain(together));
     }
     sorted(&errors)
 }
 
 /// The errors and warnings about an object.
-fn judged(
+fn validated(
     tree: Option<&RuleTree>,
     schema: &Schema,
     new: &Value,
     old: Option<&Value>,
 ) -> (Vec<String>, Vec<String>) {
-    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    let mut errors = Vec::new();
+    let mut warnings = Vec::new();
     if let Some(tree) = tree {
         warnings = tree
             .validate(
@@ -64,16 +67,16 @@ fn judged(
 }
 
 #[test]
-fn definitions_and_objects_are_judged_as_kubernetes_judges_them() {
+fn definitions_and_objects_are_validated_as_in_kubernetes() {
     let recorded: Vec<Value> =
         serde_json::from_str(include_str!("recorded.json")).expect("the record is JSON");
     assert!(recorded.len() > 50, "the record is there");
-    let mut wrong = Vec::new();
+    let mut errs = Vec::new();
     for case in &recorded {
         let schema = Schema::parse(&case["schema"]).expect("it is well typed");
         let found = refused(&schema);
         if found != texts(&case["refused"]) {
-            wrong.push(format!(
+            errs.push(format!(
                 "{}\n  want {}\n  got  {}",
                 case["name"],
                 case["refused"],
@@ -84,10 +87,10 @@ fn definitions_and_objects_are_judged_as_kubernetes_judges_them() {
         let tree = RuleTree::of(&schema);
         for object in case["objects"].as_array().expect("a list") {
             let (errors, warnings) =
-                judged(tree.as_ref(), &schema, &object["new"], object.get("old"));
+                validated(tree.as_ref(), &schema, &object["new"], object.get("old"));
             if errors != texts(&object["errors"]) || warnings != texts(&object["warnings"]) {
                 let want = json!([object["errors"], object["warnings"]]);
-                wrong.push(format!(
+                errs.push(format!(
                     "{} of {}\n  want {want}\n  got  {}",
                     case["name"],
                     object["new"],
@@ -97,9 +100,9 @@ fn definitions_and_objects_are_judged_as_kubernetes_judges_them() {
         }
     }
     assert!(
-        wrong.is_empty(),
+        errs.is_empty(),
         "{} differ:\n{}",
-        wrong.len(),
-        wrong.join("\n")
+        errs.len(),
+        errs.join("\n")
     );
 }

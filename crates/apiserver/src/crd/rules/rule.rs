@@ -1,5 +1,6 @@
 //! A validation rule as it is written.
-//! In: an entry of `x-kubernetes-validations`. Out: its parts, and the form in which errors show it.
+//! In: an entry of `x-kubernetes-validations`. Out: its parts, and the form in which errors show
+//! it.
 
 use serde_json::{Value, json};
 
@@ -65,7 +66,7 @@ impl Rule {
         text.trim()
     }
 
-    /// What an object is told that breaks the rule.
+    /// The message for an object that breaks the rule.
     pub(super) fn complaint(&self) -> String {
         if self.message.is_empty() {
             format!("failed rule: {}", self.title())

@@ -1,6 +1,8 @@
 //! Rules at work.
-//! In: an object, and on update the one it replaces. Out: what breaks a rule; warnings about what broke it before as well.
-//! Holds: a rule about what changed runs only where the old value is known; the cost of all rules together is bounded.
+//! In: an object, and on update the one it replaces. Out: what breaks a rule; warnings about what
+//! broke it before as well.
+//! Guarantees: a rule about what changed runs only where the old value is known; the cost of all
+//! rules together is bounded.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -45,7 +47,7 @@ pub(in crate::crd) struct RuleTree {
     additional: Option<Box<RuleTree>>,
 }
 
-/// How the items of a list are told apart: the schema that says so.
+/// The schema that declares how the items of a list are identified.
 #[derive(Debug)]
 struct KeyedBy(Option<Schema>);
 
@@ -174,8 +176,9 @@ impl RuleTree {
         (!empty).then_some(tree)
     }
 
-    /// Runs all rules on an object. What breaks one is told in `errors`; what broke it before as well is returned as warnings.
-    /// Also returns what is left of the budget; below zero when it did not suffice.
+    /// Runs all rules on an object. What breaks one is added to `errors`; what broke it before as
+    /// well is returned as warnings. Also returns what is left of the budget; below zero when it
+    /// did not suffice.
     pub(in crate::crd) fn validate(
         &self,
         object: &Value,
@@ -391,7 +394,7 @@ impl Run<'_> {
         }
     }
 
-    /// Tells that a rule is broken, or warns about it if nothing changed here.
+    /// Reports that a rule is broken, or warns about it if nothing changed here.
     fn broken(
         &mut self,
         rule: &Rule,
@@ -420,7 +423,8 @@ impl Run<'_> {
         }
     }
 
-    /// The message that an expression makes; none when it makes none that can be shown, and the rule speaks for itself.
+    /// The message that an expression makes; none when it makes none that can be shown, and the
+    /// rule speaks for itself.
     ///
     /// # Errors
     /// It used up what the rules of an object may cost.

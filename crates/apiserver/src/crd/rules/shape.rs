@@ -1,6 +1,8 @@
 //! What expressions know of data: the shape of a schema.
-//! In: a structural schema. Out: types, sizes and the least room data takes, by which rules are checked, priced and run.
-//! Holds: sizes are Kubernetes' guesses to the number, because they decide which rules are too expensive.
+//! In: a structural schema. Out: types, sizes and the least room data takes, by which rules are
+//! checked, priced and run.
+//! Guarantees: sizes are Kubernetes' guesses to the number, because they decide which rules are too
+//! expensive.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +23,8 @@ pub(super) struct Declared {
 /// Where a schema stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stands {
-    /// At the root of a resource, embedded ones included: kind, version and names are there whether declared or not.
+    /// At the root of a resource, embedded ones included: kind, version and names are there whether
+    /// declared or not.
     AtRoot,
     Inside,
 }

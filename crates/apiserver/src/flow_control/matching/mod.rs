@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     auth::{Attributes, Target, User, service_account_name},
-    kinds::Look as _,
+    json_ext::JsonExt as _,
 };
 
 /// Stands for every name where it is the only entry of a list.
@@ -14,7 +14,7 @@ const ALL: &str = "*";
 
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// How the flows of a FlowSchema are told apart.
+/// The flow distinguisher of a FlowSchema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Distinguisher {
     /// There is one flow.
@@ -25,14 +25,14 @@ pub(super) enum Distinguisher {
 
 impl Distinguisher {
     pub(super) fn read(spec: &Value) -> Self {
-        match spec.part("distinguisherMethod").text("type") {
+        match spec.field("distinguisherMethod").text("type") {
             "ByUser" => Self::ByUser,
             "ByNamespace" => Self::ByNamespace,
             _ => Self::None,
         }
     }
 
-    /// What tells the flow of a request apart.
+    /// The flow distinguisher of a request.
     pub(super) fn of<'a>(self, request: &Attributes<'a>) -> &'a str {
         match (self, request.target) {
             (Self::ByUser, _) => &request.user.name,

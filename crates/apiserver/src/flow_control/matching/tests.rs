@@ -219,7 +219,7 @@ fn rules_match_as_documented_on_generated_requests() {
 }
 
 #[test]
-fn flows_are_told_apart_by_user_or_namespace() {
+fn flows_are_distinguished_by_user_or_namespace() {
     let entropy = Entropy::seeded(1);
     let request = Sample {
         namespace: "a",

@@ -1,4 +1,5 @@
-//! Flow control as a whole: seats, borrowing, rejections and changes of the configuration, with paused time.
+//! Flow control as a whole: seats, borrowing, rejections and changes of the configuration, with
+//! paused time.
 
 use std::{
     collections::BTreeMap,
@@ -47,7 +48,7 @@ pub(super) fn request(flow_hash: u64, work: Work, now: Instant) -> Request {
         metrics: Arc::new(FlowSchemaMetrics::new("level", "schema")),
         details: Arc::new(RequestDetails {
             user: String::new(),
-            question: Arc::new(Question::of_path(&Method::GET, "/")),
+            request_info: Arc::new(RequestInfo::of_path(&Method::GET, "/")),
             flow_distinguisher: Box::default(),
         }),
     }
@@ -69,12 +70,14 @@ fn account(name: &str) -> User {
     User::service_account("team", name, "").authenticated()
 }
 
-fn question(request: &str) -> Arc<Question> {
+fn request_info(request: &str) -> Arc<RequestInfo> {
     let (method, path) = request.split_once(' ').expect("method and path");
     let method: Method = method.parse().expect("a method");
     Arc::new(match Route::parse(path) {
-        Route::Resource(resource) => Question::of_resource(&method, &resource, &Query::default()),
-        _ => Question::of_path(&method, path),
+        Route::Resource(resource) => {
+            RequestInfo::of_resource(&method, &resource, &Query::default())
+        }
+        _ => RequestInfo::of_path(&method, path),
     })
 }
 
@@ -96,7 +99,7 @@ fn send(
     let user = user.clone();
     tokio::spawn(async move {
         let classified = flow_control
-            .classify(&question("GET /api/v1/namespaces/team/pods/a"), &user)
+            .classify(&request_info("GET /api/v1/namespaces/team/pods/a"), &user)
             .expect("it is subject to flow control");
         let wait_max = Duration::from_secs(15);
         let permit = flow_control
@@ -213,7 +216,7 @@ async fn requests_are_classified_by_the_default_schemas() {
         (&nobody, "GET /api/v1/pods".to_owned(), "catch-all", ""),
     ] {
         let classified = flow_control
-            .classify(&question(&request), user)
+            .classify(&request_info(&request), user)
             .expect("it is subject to flow control");
         assert_eq!(classified.schema.name, schema, "{} {request}", user.name);
         assert_eq!(
@@ -226,7 +229,7 @@ async fn requests_are_classified_by_the_default_schemas() {
         "GET /api/v1/namespaces/a/pods/b/log",
         "POST /api/v1/namespaces/a/pods/b/exec",
     ] {
-        let classified = flow_control.classify(&question(request), &ordinary("alice"));
+        let classified = flow_control.classify(&request_info(request), &ordinary("alice"));
         assert!(classified.is_none(), "{request}");
     }
 }
@@ -419,7 +422,8 @@ async fn request_waits_for_a_quarter_of_its_time_limit() {
     let waits = send(&flow_control, &ordinary("alice"), Duration::ZERO);
     settle().await;
     let (read_only, _) = flow_control.load();
-    assert_eq!((read_only.running, read_only.waiting), (49, 1));
+    assert_eq!(read_only.running, 49);
+    assert_eq!(read_only.waiting, 1);
     let outcome = waits.await.expect("it does not panic");
     assert!(outcome.is_err());
     assert_eq!(start.elapsed(), Duration::from_secs(15));
@@ -436,7 +440,8 @@ async fn dropped_requests_give_back_seats_and_places() {
         .collect();
     settle().await;
     let (read_only, _) = flow_control.load();
-    assert_eq!((read_only.running, read_only.waiting), (56, 144));
+    assert_eq!(read_only.running, 56);
+    assert_eq!(read_only.waiting, 144);
     tasks.into_iter().for_each(|task| task.abort());
     settle().await;
     assert_idle(&flow_control);

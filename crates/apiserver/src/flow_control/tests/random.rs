@@ -1,4 +1,5 @@
-//! Random requests at all levels: limits are kept, nothing leaks, and the order depends on the seed alone.
+//! Random requests at all levels: limits are kept, nothing leaks, and the order depends on the seed
+//! alone.
 
 use std::time::Duration;
 

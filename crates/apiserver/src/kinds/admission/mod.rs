@@ -1,5 +1,6 @@
-//! Webhook configurations and admission policies: which requests they see, and what they are completed to.
-//! Holds: expressions are only checked to be there; compiling them is another stage.
+//! Webhook configurations and admission policies: which requests they see, and what they are
+//! completed to.
+//! Guarantees: expressions are only checked to be there; compiling them is another stage.
 
 mod policy; // policies and their bindings
 mod rules; // which requests are matched

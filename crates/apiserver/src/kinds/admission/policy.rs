@@ -1,4 +1,6 @@
-//! Admission policies and their bindings.
+//! Admission policies and their bindings. Mirrors `ValidateValidatingAdmissionPolicy`,
+//! `ValidateMutatingAdmissionPolicy` and their bindings in
+//! `pkg/apis/admissionregistration/validation`.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +11,16 @@ use super::rules;
 use crate::{
     field::{FieldError, Path},
     kinds::{
-        Generation, Strategy, checks, conditions,
-        look::{Fill, Look},
+        Generation, STATUS_RESETS_METADATA, Strategy, conditions,
+        json_ext::{JsonDefaults, JsonExt},
+        validation,
     },
     names,
     object::Object,
 };
 
 pub(crate) const VALIDATING_POLICY: Strategy = Strategy {
+    reset_fields: STATUS_RESETS_METADATA,
     default: |policy| {
         default_policy(policy);
         policy.section("status");
@@ -29,9 +33,9 @@ pub(crate) const VALIDATING_POLICY: Strategy = Strategy {
         validations(policy, out);
     },
     validate_status: |new, _, out| {
-        conditions::check(
+        conditions::validate(
             &Path::field("status.conditions"),
-            new.body.part("status").list("conditions"),
+            new.body.field("status").list("conditions"),
             out,
         )
     },
@@ -55,7 +59,7 @@ pub(crate) const VALIDATING_POLICY_BINDING: Strategy = Strategy {
     default: default_binding,
     validate: |binding, out| {
         bound(binding, out);
-        actions(binding.body.part("spec").part("validationActions"), out);
+        actions(binding.body.field("spec").field("validationActions"), out);
     },
     ..MUTATING_POLICY
 };
@@ -90,8 +94,9 @@ fn complete(matched: &mut serde_json::Map<String, Value>) {
 
 /// What both kinds of policy have in common.
 fn head(policy: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), policy.body.part("spec"));
-    checks::one_of(
+    let at = Path::field("spec");
+    let spec = policy.body.field("spec");
+    validation::one_of(
         &at.child("failurePolicy"),
         spec.text("failurePolicy"),
         &["Fail", "Ignore"],
@@ -170,11 +175,11 @@ fn param_kind(at: &Path, kind: &Value, out: &mut Vec<FieldError>) {
     match kind.text("kind") {
         "" => out.push(FieldError::required(at.child("kind"), "")),
         name => {
-            let wrong = names::dns_1035_label(&name.to_lowercase());
+            let errors = names::dns_1035_label(&name.to_lowercase());
             joined(
                 &at.child("kind"),
                 name,
-                wrong,
+                errors,
                 "may have mixed case, but should otherwise match: ",
                 out,
             );
@@ -183,18 +188,19 @@ fn param_kind(at: &Path, kind: &Value, out: &mut Vec<FieldError>) {
 }
 
 /// All reasons in one message.
-fn joined(at: &Path, value: &str, wrong: Vec<String>, head: &str, out: &mut Vec<FieldError>) {
-    if !wrong.is_empty() {
+fn joined(at: &Path, value: &str, errors: Vec<String>, head: &str, out: &mut Vec<FieldError>) {
+    if !errors.is_empty() {
         out.push(FieldError::invalid(
             at,
             value,
-            &format!("{head}{}", wrong.join(",")),
+            &format!("{head}{}", errors.join(",")),
         ));
     }
 }
 
 fn validations(policy: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), policy.body.part("spec"));
+    let at = Path::field("spec");
+    let spec = policy.body.field("spec");
     if spec.is_empty_at("validations") && spec.is_empty_at("auditAnnotations") {
         let why = "validations or auditAnnotations must contain at least one item";
         out.push(FieldError::required(at.child("validations"), why));
@@ -203,14 +209,15 @@ fn validations(policy: &Object, out: &mut Vec<FieldError>) {
     }
     let all = at.child("validations");
     for (i, validation) in spec.list("validations").iter().enumerate() {
-        check_validation(&all.index(i), validation, out);
+        validate_validation(&all.index(i), validation, out);
     }
-    let (all, annotations) = (at.child("auditAnnotations"), spec.list("auditAnnotations"));
+    let all = at.child("auditAnnotations");
+    let annotations = spec.list("auditAnnotations");
     if annotations.len() > AUDIT_MAX {
         let why = format!("must not have more than {AUDIT_MAX} auditAnnotations");
         out.push(FieldError::invalid(
             all,
-            spec.part("auditAnnotations"),
+            spec.field("auditAnnotations"),
             &why,
         ));
     }
@@ -219,7 +226,7 @@ fn validations(policy: &Object, out: &mut Vec<FieldError>) {
         let at = all.index(i);
         let key = annotation.text("key");
         let full = format!("{}/{key}", policy.meta.name);
-        checks::named(&at.child("key"), &full, names::qualified_name(&full), out);
+        validation::named(&at.child("key"), &full, names::qualified_name(&full), out);
         match annotation.text("valueExpression").trim() {
             "" => out.push(FieldError::required(
                 at.child("valueExpression"),
@@ -239,7 +246,7 @@ fn validations(policy: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_validation(at: &Path, validation: &Value, out: &mut Vec<FieldError>) {
+fn validate_validation(at: &Path, validation: &Value, out: &mut Vec<FieldError>) {
     rules::expression(
         &at.child("expression"),
         validation.text("expression"),
@@ -264,8 +271,8 @@ fn check_validation(at: &Path, validation: &Value, out: &mut Vec<FieldError>) {
             ));
         }
     }
-    if let Some(reason) = validation.part("reason").as_str() {
-        checks::one_of(
+    if let Some(reason) = validation.field("reason").as_str() {
+        validation::one_of(
             &at.child("reason"),
             reason,
             &["Forbidden", "Invalid", "RequestEntityTooLarge"],
@@ -275,7 +282,8 @@ fn check_validation(at: &Path, validation: &Value, out: &mut Vec<FieldError>) {
 }
 
 fn mutations(policy: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), policy.body.part("spec"));
+    let at = Path::field("spec");
+    let spec = policy.body.field("spec");
     let all = at.child("mutations");
     if spec.is_empty_at("mutations") {
         out.push(FieldError::required(
@@ -284,11 +292,11 @@ fn mutations(policy: &Object, out: &mut Vec<FieldError>) {
         ));
     }
     for (i, mutation) in spec.list("mutations").iter().enumerate() {
-        check_mutation(&all.index(i), mutation, out);
+        validate_mutation(&all.index(i), mutation, out);
     }
     match spec.text("reinvocationPolicy") {
         "" => out.push(FieldError::required(at.child("reinvocationPolicy"), "")),
-        policy => checks::one_of(
+        policy => validation::one_of(
             &at.child("reinvocationPolicy"),
             policy,
             &["IfNeeded", "Never"],
@@ -297,7 +305,7 @@ fn mutations(policy: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_mutation(at: &Path, mutation: &Value, out: &mut Vec<FieldError>) {
+fn validate_mutation(at: &Path, mutation: &Value, out: &mut Vec<FieldError>) {
     let (own, other, kind) = match mutation.text("patchType") {
         "" => return out.push(FieldError::required(at.child("patchType"), "")),
         "JSONPatch" => ("jsonPatch", "applyConfiguration", "JSONPatch"),
@@ -333,10 +341,11 @@ fn check_mutation(at: &Path, mutation: &Value, out: &mut Vec<FieldError>) {
 }
 
 fn bound(binding: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), binding.body.part("spec"));
+    let at = Path::field("spec");
+    let spec = binding.body.field("spec");
     match spec.text("policyName") {
         "" => out.push(FieldError::required(at.child("policyName"), "")),
-        name => checks::named(
+        name => validation::named(
             &at.child("policyName"),
             name,
             names::dns_subdomain(name),
@@ -352,16 +361,17 @@ fn bound(binding: &Object, out: &mut Vec<FieldError>) {
 }
 
 fn param_ref(at: &Path, reference: &Value, out: &mut Vec<FieldError>) {
-    let (name, selector) = (reference.text("name"), reference.get_set("selector"));
+    let name = reference.text("name");
+    let selector = reference.get_set("selector");
     let both = !name.is_empty() && selector.is_some();
-    checks::named(&at.child("name"), name, names::path_segment(name), out);
+    validation::named(&at.child("name"), name, names::path_segment(name), out);
     if both {
         out.push(FieldError::forbidden(
             at.child("name"),
             "name and selector are mutually exclusive",
         ));
     }
-    checks::label_selector(&at.child("selector"), reference.part("selector"), out);
+    validation::label_selector(&at.child("selector"), reference.field("selector"), out);
     if both {
         out.push(FieldError::forbidden(
             at.child("selector"),
@@ -379,7 +389,7 @@ fn param_ref(at: &Path, reference: &Value, out: &mut Vec<FieldError>) {
             at.child("parameterNotFoundAction"),
             "",
         )),
-        action => checks::one_of(
+        action => validation::one_of(
             &at.child("parameterNotFoundAction"),
             action,
             &["Deny", "Allow"],
@@ -398,7 +408,7 @@ fn actions(actions: &Value, out: &mut Vec<FieldError>) {
         .filter_map(Value::as_str)
         .enumerate()
     {
-        checks::one_of(&at.index(i), action, &["Audit", "Deny", "Warn"], out);
+        validation::one_of(&at.index(i), action, &["Audit", "Deny", "Warn"], out);
         if !seen.insert(action) {
             out.push(FieldError::duplicate(at.index(i), action));
         }
@@ -420,30 +430,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::{create, refused};
+    use crate::kinds::test_support::{create, refused};
 
     #[test]
     fn policies_are_completed() {
         let rule = json!({"apiGroups": ["x.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["widgets"]});
-        let (policy, wrong) = create(
+        let (policy, errors) = create(
             &VALIDATING_POLICY,
             json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]}}),
         );
-        assert_eq!(wrong, [""; 0]);
+        assert_eq!(errors, [""; 0]);
+        assert_eq!(policy.str_at("spec.failurePolicy"), "Fail");
         assert_eq!(
-            (
-                policy.str_at("spec.failurePolicy"),
-                policy.str_at("spec.matchConstraints.matchPolicy")
-            ),
-            ("Fail", "Equivalent")
+            policy.str_at("spec.matchConstraints.matchPolicy"),
+            "Equivalent"
         );
         assert_eq!(
-            (
-                &policy.body["spec"]["matchConstraints"]["resourceRules"][0]["scope"],
-                &policy.body["status"]
-            ),
-            (&json!("*"), &json!({}))
+            &policy.body["spec"]["matchConstraints"]["resourceRules"][0]["scope"],
+            &json!("*")
         );
+        assert_eq!(&policy.body["status"], &json!({}));
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! Which requests a webhook or a policy matches.
+//! Which requests a webhook or a policy matches. Mirrors `validateRuleWithOperations`,
+//! `validateMatchResources` and `validateMatchConditions` in
+//! `pkg/apis/admissionregistration/validation`.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +10,8 @@ use serde_json::{Map, Value, json};
 use crate::{
     field::{FieldError, Path},
     kinds::{
-        checks,
-        look::{Fill, Look},
+        json_ext::{JsonDefaults, JsonExt},
+        validation,
     },
     names,
 };
@@ -33,20 +35,20 @@ pub(super) fn default_rules(owner: &mut Map<String, Value>, list: &str) {
 
 /// Match policy and selectors of a policy or binding, with its rules.
 pub(super) fn match_resources(at: &Path, matched: &Value, out: &mut Vec<FieldError>) {
-    checks::one_of(
+    validation::one_of(
         &at.child("matchPolicy"),
         matched.text("matchPolicy"),
         &["Equivalent", "Exact"],
         out,
     );
     for selector in ["namespaceSelector", "objectSelector"] {
-        checks::label_selector(&at.child(selector), matched.part(selector), out);
+        validation::label_selector(&at.child(selector), matched.field(selector), out);
     }
     for list in ["resourceRules", "excludeResourceRules"] {
         let all = at.child(list);
         for (i, rule) in matched.list(list).iter().enumerate() {
             resource_names(&all.index(i), rule, out);
-            check_rule(&all.index(i), rule, out);
+            validate_rule(&all.index(i), rule, out);
         }
     }
 }
@@ -60,7 +62,7 @@ fn resource_names(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
         .filter_map(Value::as_str)
         .enumerate()
     {
-        checks::named(&all.index(i), name, names::path_segment(name), out);
+        validation::named(&all.index(i), name, names::path_segment(name), out);
         if !seen.insert(name) {
             out.push(FieldError::duplicate(all.index(i), name));
         }
@@ -68,10 +70,10 @@ fn resource_names(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
 }
 
 /// One rule: operations, groups, versions, resources, scope.
-pub(super) fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
+pub(super) fn validate_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
     non_empty_or_all(
         &at.child("operations"),
-        rule.part("operations"),
+        rule.field("operations"),
         "operations",
         out,
     );
@@ -82,27 +84,27 @@ pub(super) fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
         .filter_map(Value::as_str)
         .enumerate()
     {
-        checks::one_of(&all.index(i), operation, OPERATIONS, out);
+        validation::one_of(&all.index(i), operation, OPERATIONS, out);
     }
     non_empty_or_all(
         &at.child("apiGroups"),
-        rule.part("apiGroups"),
+        rule.field("apiGroups"),
         "API groups",
         out,
     );
     let all = at.child("apiVersions");
-    non_empty_or_all(&all, rule.part("apiVersions"), "API versions", out);
+    non_empty_or_all(&all, rule.field("apiVersions"), "API versions", out);
     for (i, version) in rule
         .list("apiVersions")
         .iter()
         .filter_map(Value::as_str)
         .enumerate()
     {
-        checks::required(&all.index(i), version, out);
+        validation::required(&all.index(i), version, out);
     }
-    resources(&at.child("resources"), rule.part("resources"), out);
-    if let Some(scope) = rule.part("scope").as_str() {
-        checks::one_of(
+    resources(&at.child("resources"), rule.field("resources"), out);
+    if let Some(scope) = rule.field("scope").as_str() {
+        validation::one_of(
             &at.child("scope"),
             scope,
             &["*", "Cluster", "Namespaced"],
@@ -141,9 +143,10 @@ fn resources(at: &Path, list: &Value, out: &mut Vec<FieldError>) {
     if items.is_empty() {
         out.push(FieldError::required(at, ""));
     }
-    let (mut all_of, mut of_all) = (BTreeSet::new(), BTreeSet::new());
+    let mut all_of = BTreeSet::new();
+    let mut of_all = BTreeSet::new();
     for (i, item) in items.iter().enumerate() {
-        checks::required(&at.index(i), item, out);
+        validation::required(&at.index(i), item, out);
         let Some((resource, sub)) = item.split_once('/') else {
             continue;
         };
@@ -188,7 +191,8 @@ fn resources(at: &Path, list: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-/// An expression, which must be there and well formed. What it refers to is looked at when it is used.
+/// An expression, which must be there and well formed. What it refers to is looked at when it is
+/// used.
 pub(super) fn expression(at: &Path, text: &str, missing: &str, out: &mut Vec<FieldError>) {
     if text.trim().is_empty() {
         out.push(FieldError::required(at, missing));
@@ -218,7 +222,7 @@ pub(super) fn match_conditions(at: &Path, conditions: &[Value], out: &mut Vec<Fi
         match condition.text("name") {
             "" => out.push(FieldError::required(at.child("name"), "")),
             name => {
-                checks::named(&at.child("name"), name, names::qualified_name(name), out);
+                validation::named(&at.child("name"), name, names::qualified_name(name), out);
                 if !seen.insert(name) {
                     out.push(FieldError::duplicate(at.child("name"), name));
                 }

@@ -1,4 +1,5 @@
-//! Webhook configurations.
+//! Webhook configurations. Mirrors `ValidateValidatingWebhookConfiguration`,
+//! `ValidateMutatingWebhookConfiguration` and the defaults of `pkg/apis/admissionregistration/v1`.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +9,9 @@ use super::rules;
 use crate::{
     field::{FieldError, Path},
     kinds::{
-        Generation, Strategy, checks,
-        look::{Fill, Look},
+        Generation, Strategy,
+        json_ext::{JsonDefaults, JsonExt},
+        validation,
     },
     names,
     object::Object,
@@ -58,10 +60,10 @@ fn validate(configuration: &Object, kind: Kind, out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for (i, hook) in configuration.body.list("webhooks").iter().enumerate() {
         let at = all.index(i);
-        check_hook(&at, hook, kind, out);
+        validate_hook(&at, hook, kind, out);
         review_versions(
             &at.child("admissionReviewVersions"),
-            hook.part("admissionReviewVersions"),
+            hook.field("admissionReviewVersions"),
             out,
         );
         let name = hook.text("name");
@@ -71,30 +73,30 @@ fn validate(configuration: &Object, kind: Kind, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_hook(at: &Path, hook: &Value, kind: Kind, out: &mut Vec<FieldError>) {
+fn validate_hook(at: &Path, hook: &Value, kind: Kind, out: &mut Vec<FieldError>) {
     domain_of_three(&at.child("name"), hook.text("name"), out);
     let rules = at.child("rules");
     for (i, rule) in hook.list("rules").iter().enumerate() {
-        rules::check_rule(&rules.index(i), rule, out);
+        rules::validate_rule(&rules.index(i), rule, out);
     }
-    checks::one_of(
+    validation::one_of(
         &at.child("failurePolicy"),
         hook.text("failurePolicy"),
         &["Fail", "Ignore"],
         out,
     );
-    checks::one_of(
+    validation::one_of(
         &at.child("matchPolicy"),
         hook.text("matchPolicy"),
         &["Equivalent", "Exact"],
         out,
     );
-    match hook.part("sideEffects").as_str() {
+    match hook.field("sideEffects").as_str() {
         None => out.push(FieldError::required(
             at.child("sideEffects"),
             "must specify one of None, NoneOnDryRun",
         )),
-        Some(effects) => checks::one_of(
+        Some(effects) => validation::one_of(
             &at.child("sideEffects"),
             effects,
             &["None", "NoneOnDryRun"],
@@ -112,17 +114,17 @@ fn check_hook(at: &Path, hook: &Value, kind: Kind, out: &mut Vec<FieldError>) {
         ));
     }
     for selector in ["namespaceSelector", "objectSelector"] {
-        checks::label_selector(&at.child(selector), hook.part(selector), out);
+        validation::label_selector(&at.child(selector), hook.field(selector), out);
     }
     if kind == Kind::Mutating {
-        checks::one_of(
+        validation::one_of(
             &at.child("reinvocationPolicy"),
             hook.text("reinvocationPolicy"),
             &["IfNeeded", "Never"],
             out,
         );
     }
-    client(&at.child("clientConfig"), hook.part("clientConfig"), out);
+    client(&at.child("clientConfig"), hook.field("clientConfig"), out);
     rules::match_conditions(
         &at.child("matchConditions"),
         hook.list("matchConditions"),
@@ -131,11 +133,11 @@ fn check_hook(at: &Path, hook: &Value, kind: Kind, out: &mut Vec<FieldError>) {
 }
 
 fn domain_of_three(at: &Path, name: &str, out: &mut Vec<FieldError>) {
-    let wrong = names::dns_subdomain(name);
+    let errors = names::dns_subdomain(name);
     if name.is_empty() {
         out.push(FieldError::required(at, ""));
-    } else if !wrong.is_empty() {
-        out.push(FieldError::invalid(at, name, &wrong.join(",")));
+    } else if !errors.is_empty() {
+        out.push(FieldError::invalid(at, name, &errors.join(",")));
     } else if name.split('.').count() < 3 {
         out.push(FieldError::invalid(
             at,
@@ -146,9 +148,9 @@ fn domain_of_three(at: &Path, name: &str, out: &mut Vec<FieldError>) {
 }
 
 fn client(at: &Path, config: &Value, out: &mut Vec<FieldError>) {
-    match (config.part("url").as_str(), config.get_set("service")) {
-        (Some(url), None) => check_url(&at.child("url"), url, out),
-        (None, Some(service)) => check_service(&at.child("service"), service, out),
+    match (config.field("url").as_str(), config.get_set("service")) {
+        (Some(url), None) => validate_url(&at.child("url"), url, out),
+        (None, Some(service)) => validate_service(&at.child("service"), service, out),
         _ => out.push(FieldError::required(
             at,
             "exactly one of url or service is required",
@@ -156,7 +158,7 @@ fn client(at: &Path, config: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_url(at: &Path, url: &str, out: &mut Vec<FieldError>) {
+fn validate_url(at: &Path, url: &str, out: &mut Vec<FieldError>) {
     const FORM: &str = "; desired format: https://host[/path]";
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
@@ -192,10 +194,10 @@ fn check_url(at: &Path, url: &str, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_service(at: &Path, service: &Value, out: &mut Vec<FieldError>) {
+fn validate_service(at: &Path, service: &Value, out: &mut Vec<FieldError>) {
     // Kubernetes mixes the two up here, and clients see it.
-    checks::required(&at.child("name"), service.text("namespace"), out);
-    checks::required(&at.child("namespace"), service.text("name"), out);
+    validation::required(&at.child("name"), service.text("namespace"), out);
+    validation::required(&at.child("namespace"), service.text("name"), out);
     let port = service.int("port").unwrap_or_default();
     if !(1..=65535).contains(&port) {
         out.push(FieldError::invalid(
@@ -226,9 +228,9 @@ fn check_service(at: &Path, service: &Value, out: &mut Vec<FieldError>) {
             ));
             continue;
         }
-        let wrong = names::dns_subdomain(step);
+        let errors = names::dns_subdomain(step);
         out.extend(
-            wrong
+            errors
                 .iter()
                 .map(|why| FieldError::invalid(at, path, &format!("segment[{i}]: {why}"))),
         );
@@ -248,7 +250,7 @@ fn review_versions(at: &Path, versions: &Value, out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for (i, version) in items.iter().enumerate() {
         if seen.insert(version) {
-            checks::named(&at.index(i), version, names::dns_1035_label(version), out);
+            validation::named(&at.index(i), version, names::dns_1035_label(version), out);
         } else {
             out.push(FieldError::invalid(
                 at.index(i),
@@ -274,30 +276,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::{create, refused};
+    use crate::kinds::test_support::{create, refused};
 
     #[test]
     fn webhooks_are_completed() {
         let hook = json!({"name": "check.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": {"service": {"name": "hook", "namespace": "n"}},
             "rules": [{"apiGroups": ["x.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["widgets"]}]});
-        let (stored, wrong) = create(&MUTATING_WEBHOOKS, json!({"webhooks": [hook]}));
-        assert_eq!(wrong, [""; 0]);
+        let (stored, errors) = create(&MUTATING_WEBHOOKS, json!({"webhooks": [hook]}));
+        assert_eq!(errors, [""; 0]);
         let hook = &stored.body["webhooks"][0];
-        assert_eq!(
-            (
-                &hook["failurePolicy"],
-                &hook["timeoutSeconds"],
-                &hook["reinvocationPolicy"]
-            ),
-            (&json!("Fail"), &json!(10), &json!("Never"))
-        );
-        assert_eq!(
-            (
-                &hook["rules"][0]["scope"],
-                &hook["clientConfig"]["service"]["port"]
-            ),
-            (&json!("*"), &json!(443))
-        );
+        assert_eq!(&hook["failurePolicy"], &json!("Fail"));
+        assert_eq!(&hook["timeoutSeconds"], &json!(10));
+        assert_eq!(&hook["reinvocationPolicy"], &json!("Never"));
+        assert_eq!(&hook["rules"][0]["scope"], &json!("*"));
+        assert_eq!(&hook["clientConfig"]["service"]["port"], &json!(443));
     }
 
     #[test]

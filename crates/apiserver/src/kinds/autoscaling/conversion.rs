@@ -1,6 +1,8 @@
 //! autoscaling/v1 and back: what version 1 has no field for travels in annotations.
 //! In: an autoscaler of version 1. Out: the stored version 2, and the reverse.
-//! Holds: an object written in one version and read in the other loses nothing; the annotations are never stored.
+//! Guarantees: an object written in one version and read in the other loses nothing; the
+//! annotations are never stored.
+//! Mirrors the conversion of annotations in `pkg/apis/autoscaling/v1/conversion.go`.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +10,7 @@ use super::{complete_status, default_metrics};
 use crate::{
     kinds::{
         StoredAs,
-        look::{Fill, Look},
+        json_ext::{JsonDefaults, JsonExt},
     },
     object::Object,
 };
@@ -29,7 +31,8 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 /// What version 1 keeps as annotations.
 pub(super) const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 
-/// One field of a metric: its name in version 1, its path in version 2, and what version 1 writes when it is not set.
+/// One field of a metric: its name in version 1, its path in version 2, and what version 1 writes
+/// when it is not set.
 type Column = (&'static str, &'static [&'static str], Option<&'static str>);
 
 /// The sources of a metric's target, by the name of the source.
@@ -251,11 +254,9 @@ fn to_storage(autoscaler: &mut Object) {
             .and_then(|text| serde_json::from_str::<Value>(text).ok())
     };
     let list = |name: &str| read(name).and_then(|value| value.as_array().cloned());
-    let (others, current, conditions) = (
-        list(METRICS).unwrap_or_default(),
-        list(CURRENT_METRICS),
-        list(CONDITIONS),
-    );
+    let others = list(METRICS).unwrap_or_default();
+    let current = list(CURRENT_METRICS);
+    let conditions = list(CONDITIONS);
     let behavior = read(BEHAVIOR)
         .map(|value| uncapitalised(&value))
         .filter(|value| value.as_object().is_some_and(|b| !b.is_empty()));
@@ -303,14 +304,14 @@ fn drop_annotations(autoscaler: &mut Object) {
 
 /// Whether version 1 has a field of its own for the metric.
 fn is_cpu_utilization(metric: &Value, side: &str) -> bool {
-    let resource = metric.part("resource");
+    let resource = metric.field("resource");
     let cpu = metric.text("type") == "Resource" && resource.text("name") == "cpu";
-    cpu && resource.part(side).get_set("averageUtilization").is_some()
+    cpu && resource.field(side).get_set("averageUtilization").is_some()
 }
 
 fn to_v1(metric: &Value, side: Side) -> Value {
     let mut converted = Map::new();
-    converted.insert("type".into(), metric.part("type").clone());
+    converted.insert("type".into(), metric.field("type").clone());
     for (source, columns) in side.sources() {
         let Some(from) = metric.get_set(source) else {
             continue;
@@ -331,7 +332,7 @@ fn to_v1(metric: &Value, side: Side) -> Value {
 
 fn from_v1(metric: &Value, side: Side) -> Value {
     let mut converted = Map::new();
-    converted.insert("type".into(), metric.part("type").clone());
+    converted.insert("type".into(), metric.field("type").clone());
     for (source, columns) in side.sources() {
         let Some(from) = metric.get_set(source) else {
             continue;
@@ -365,7 +366,7 @@ fn settle_target(source: &str, target: &mut Map<String, Value>) {
         "external" if target.contains_key("value") => "Value",
         _ => "AverageValue",
     };
-    if source == "object" && kind == "AverageValue" && target.part("value") == "0" {
+    if source == "object" && kind == "AverageValue" && target.field("value") == "0" {
         target.remove("value");
     }
     target.insert("type".into(), kind.into());
@@ -431,12 +432,12 @@ fn encode(value: &Value) -> String {
     }
 }
 
-/// Behaviour is written in the words of Kubernetes' own code, with every field.
+/// Behaviour is written with the messages of Kubernetes' own code, with every field.
 fn encode_behavior(behavior: &Value) -> String {
     let policy = |p: &Value| {
         format!(
             r#"{{"Type":{},"Value":{},"PeriodSeconds":{}}}"#,
-            p.part("type"),
+            p.field("type"),
             p.number("value"),
             p.number("periodSeconds")
         )
@@ -457,9 +458,9 @@ fn encode_behavior(behavior: &Value) -> String {
             });
             format!(
                 r#"{{"StabilizationWindowSeconds":{},"SelectPolicy":{},"Policies":{policies},"Tolerance":{}}}"#,
-                rules.part("stabilizationWindowSeconds"),
-                rules.part("selectPolicy"),
-                rules.part("tolerance")
+                rules.field("stabilizationWindowSeconds"),
+                rules.field("selectPolicy"),
+                rules.field("tolerance")
             )
         }
     };
@@ -495,7 +496,7 @@ fn uncapitalised(value: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::object;
+    use crate::kinds::test_support::object;
 
     fn stored() -> Value {
         json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "b"}, "spec": {

@@ -1,7 +1,9 @@
-//! Autoscalers: bounds, metrics and behaviour, kept in the form of autoscaling/v2.
+//! Autoscalers: bounds, metrics and behaviour, kept in the form of autoscaling/v2. Mirrors the
+//! strategy in `pkg/registry/autoscaling/horizontalpodautoscaler` and
+//! `SetDefaults_HorizontalPodAutoscaler`.
 
 mod conversion; // autoscaling/v1 and back
-mod validate; // what is wrong with an autoscaler
+mod validate; // the errors of an autoscaler
 
 pub(crate) use conversion::STORED_AS_V2;
 
@@ -9,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Generation, Strategy,
-    look::{Fill, Look},
+    json_ext::{JsonDefaults, JsonExt},
 };
 use crate::object::Object;
 
@@ -86,23 +88,18 @@ fn complete_status(status: &mut Map<String, Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::create;
+    use crate::kinds::test_support::create;
 
     #[test]
     fn bounds_metrics_and_behaviour_are_filled_in() {
         let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-        let (autoscaler, wrong) = create(
+        let (autoscaler, errors) = create(
             &AUTOSCALER,
             json!({"spec": {"scaleTargetRef": target, "maxReplicas": 5, "behavior": {"scaleDown": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}}}),
         );
-        assert_eq!(wrong, [""; 0]);
-        assert_eq!(
-            (
-                autoscaler.at("spec.minReplicas"),
-                autoscaler.at("spec.metrics")
-            ),
-            (Some(&json!(1)), Some(&default_metrics()))
-        );
+        assert_eq!(errors, [""; 0]);
+        assert_eq!(autoscaler.at("spec.minReplicas"), Some(&json!(1)));
+        assert_eq!(autoscaler.at("spec.metrics"), Some(&default_metrics()));
         assert_eq!(
             autoscaler.at("spec.behavior.scaleDown"),
             Some(

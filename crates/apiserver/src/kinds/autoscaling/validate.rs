@@ -1,10 +1,11 @@
-//! What is wrong with an autoscaler.
+//! The errors of an autoscaler.
+//! Mirrors `ValidateHorizontalPodAutoscaler` in `pkg/apis/autoscaling/validation`.
 
 use serde_json::Value;
 
 use crate::{
     field::{FieldError, Path},
-    kinds::{Quantity, checks, look::Look},
+    kinds::{Quantity, json_ext::JsonExt, validation},
     names,
     object::Object,
 };
@@ -20,11 +21,10 @@ const METRIC_TYPES: &[&str] = &[
 ];
 
 pub(super) fn autoscaler(autoscaler: &Object, out: &mut Vec<FieldError>) {
-    let (at, spec) = (Path::field("spec"), autoscaler.body.part("spec"));
-    let (min, max) = (
-        spec.int("minReplicas"),
-        spec.int("maxReplicas").unwrap_or_default(),
-    );
+    let at = Path::field("spec");
+    let spec = autoscaler.body.field("spec");
+    let min = spec.int("minReplicas");
+    let max = spec.int("maxReplicas").unwrap_or_default();
     if let Some(min) = min.filter(|min| *min < 1) {
         out.push(FieldError::invalid(
             at.child("minReplicas"),
@@ -51,13 +51,13 @@ pub(super) fn autoscaler(autoscaler: &Object, out: &mut Vec<FieldError>) {
             "must be greater than or equal to `minReplicas`",
         ));
     }
-    let target = spec.part("scaleTargetRef");
+    let target = spec.field("scaleTargetRef");
     let core_is_fine = target.text("kind") == "ReplicationController";
     reference(&at.child("scaleTargetRef"), target, core_is_fine, out);
     metrics(&at.child("metrics"), spec.list("metrics"), min, out);
     let behavior = at.child("behavior");
     for side in ["scaleUp", "scaleDown"] {
-        if let Some(rules) = spec.part("behavior").get_set(side) {
+        if let Some(rules) = spec.field("behavior").get_set(side) {
             scaling_rules(&behavior.child(side), rules, out);
         }
     }
@@ -66,9 +66,9 @@ pub(super) fn autoscaler(autoscaler: &Object, out: &mut Vec<FieldError>) {
 pub(super) fn status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let at = Path::field("status");
     for name in ["currentReplicas", "desiredReplicas"] {
-        checks::not_negative(
+        validation::not_negative(
             &at.child(name),
-            new.body.part("status").int(name).unwrap_or_default(),
+            new.body.field("status").int(name).unwrap_or_default(),
             out,
         );
     }
@@ -78,7 +78,7 @@ fn reference(at: &Path, reference: &Value, core_is_fine: bool, out: &mut Vec<Fie
     for name in ["kind", "name"] {
         match reference.text(name) {
             "" => out.push(FieldError::required(at.child(name), "")),
-            text => checks::named(&at.child(name), text, names::path_segment(text), out),
+            text => validation::named(&at.child(name), text, names::path_segment(text), out),
         }
     }
     let version = reference.text("apiVersion");
@@ -100,7 +100,7 @@ fn reference(at: &Path, reference: &Value, core_is_fine: bool, out: &mut Vec<Fie
 
 fn metrics(at: &Path, metrics: &[Value], min: Option<i64>, out: &mut Vec<FieldError>) {
     for (i, metric) in metrics.iter().enumerate() {
-        check_metric(&at.index(i), metric, out);
+        validate_metric(&at.index(i), metric, out);
     }
     let from_outside = metrics
         .iter()
@@ -110,7 +110,7 @@ fn metrics(at: &Path, metrics: &[Value], min: Option<i64>, out: &mut Vec<FieldEr
     }
 }
 
-fn check_metric(at: &Path, metric: &Value, out: &mut Vec<FieldError>) {
+fn validate_metric(at: &Path, metric: &Value, out: &mut Vec<FieldError>) {
     let kind = metric.text("type");
     if kind.is_empty() {
         out.push(FieldError::required(
@@ -118,7 +118,7 @@ fn check_metric(at: &Path, metric: &Value, out: &mut Vec<FieldError>) {
             "must specify a metric source type",
         ));
     }
-    checks::one_of(&at.child("type"), kind, METRIC_TYPES, out);
+    validation::one_of(&at.child("type"), kind, METRIC_TYPES, out);
     const SOURCES: [&str; 5] = [
         "object",
         "external",
@@ -131,7 +131,7 @@ fn check_metric(at: &Path, metric: &Value, out: &mut Vec<FieldError>) {
         .filter(|s| metric.get_set(s).is_some())
         .collect();
     if let Some(first) = present.first() {
-        check_source(&at.child(first), first, metric.part(first), out);
+        validate_source(&at.child(first), first, metric.field(first), out);
     }
     let expected = SOURCES
         .into_iter()
@@ -161,11 +161,11 @@ fn check_metric(at: &Path, metric: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_source(at: &Path, kind: &str, source: &Value, out: &mut Vec<FieldError>) {
+fn validate_source(at: &Path, kind: &str, source: &Value, out: &mut Vec<FieldError>) {
     match kind {
         "object" => reference(
             &at.child("describedObject"),
-            source.part("describedObject"),
+            source.field("describedObject"),
             true,
             out,
         ),
@@ -183,26 +183,26 @@ fn check_source(at: &Path, kind: &str, source: &Value, out: &mut Vec<FieldError>
                 at.child("container"),
                 "must specify a container",
             )),
-            name => checks::named(&at.child("container"), name, names::dns_label(name), out),
+            name => validation::named(&at.child("container"), name, names::dns_label(name), out),
         }
     }
     if ["object", "external", "pods"].contains(&kind) {
         let at = at.child("metric");
-        match source.part("metric").text("name") {
+        match source.field("metric").text("name") {
             "" => out.push(FieldError::required(
                 at.child("name"),
                 "must specify a metric name",
             )),
-            name => checks::named(&at.child("name"), name, names::path_segment(name), out),
+            name => validation::named(&at.child("name"), name, names::path_segment(name), out),
         }
     }
     let at = at.child("target");
-    let target = source.part("target");
-    check_target(&at, target, out);
+    let target = source.field("target");
+    validate_target(&at, target, out);
     needed_values(&at, kind, target, out);
 }
 
-fn check_target(at: &Path, target: &Value, out: &mut Vec<FieldError>) {
+fn validate_target(at: &Path, target: &Value, out: &mut Vec<FieldError>) {
     let kind = target.text("type");
     if kind.is_empty() {
         out.push(FieldError::required(
@@ -308,8 +308,8 @@ fn scaling_rules(at: &Path, rules: &Value, out: &mut Vec<FieldError>) {
             ));
         }
     }
-    if let Some(policy) = rules.part("selectPolicy").as_str() {
-        checks::one_of(
+    if let Some(policy) = rules.field("selectPolicy").as_str() {
+        validation::one_of(
             &at.child("selectPolicy"),
             policy,
             &["Disabled", "Max", "Min"],
@@ -325,16 +325,14 @@ fn scaling_rules(at: &Path, rules: &Value, out: &mut Vec<FieldError>) {
     }
     for (i, policy) in rules.list("policies").iter().enumerate() {
         let at = all.index(i);
-        checks::one_of(
+        validation::one_of(
             &at.child("type"),
             policy.text("type"),
             &["Percent", "Pods"],
             out,
         );
-        let (value, period) = (
-            policy.int("value").unwrap_or_default(),
-            policy.int("periodSeconds").unwrap_or_default(),
-        );
+        let value = policy.int("value").unwrap_or_default();
+        let period = policy.int("periodSeconds").unwrap_or_default();
         if value <= 0 {
             out.push(FieldError::invalid(
                 at.child("value"),
@@ -364,7 +362,7 @@ fn scaling_rules(at: &Path, rules: &Value, out: &mut Vec<FieldError>) {
         out.push(FieldError::invalid(
             at.child("tolerance"),
             &tolerance,
-            checks::NOT_NEGATIVE,
+            validation::NOT_NEGATIVE,
         ));
     }
 }
@@ -373,7 +371,7 @@ fn scaling_rules(at: &Path, rules: &Value, out: &mut Vec<FieldError>) {
 mod tests {
     use serde_json::json;
 
-    use crate::kinds::{autoscaling::AUTOSCALER, trial::refused};
+    use crate::kinds::{autoscaling::AUTOSCALER, test_support::refused};
 
     #[test]
     fn limits_are_checked() {

@@ -1,11 +1,12 @@
 //! Affinity: which nodes and which neighbours a pod wants.
-//! In: the affinity of a pod spec. Out: what is wrong with it.
+//! In: the affinity of a pod spec. Out: its errors.
+//! Mirrors `validateAffinity` in `pkg/apis/core/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::super::{checks, look::Look};
+use super::super::{json_ext::JsonExt, validation};
 use crate::{
     field::{FieldError, Path},
     names,
@@ -14,29 +15,29 @@ use crate::{
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// What is wrong with an affinity, which may be null.
-pub(super) fn check(affinity: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors of an affinity, which may be null.
+pub(super) fn validate(affinity: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(nodes) = affinity.get_set("nodeAffinity") {
-        check_nodes(nodes, &at.child("nodeAffinity"), out);
+        validate_nodes(nodes, &at.child("nodeAffinity"), out);
     }
     for name in ["podAffinity", "podAntiAffinity"] {
         if let Some(pods) = affinity.get_set(name) {
-            check_pods(pods, &at.child(name), out);
+            validate_pods(pods, &at.child(name), out);
         }
     }
 }
 
-fn check_nodes(affinity: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_nodes(affinity: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(required) = affinity.get_set(REQUIRED) {
-        check_node_selector(required, &at.child(REQUIRED), out);
+        validate_node_selector(required, &at.child(REQUIRED), out);
     }
     let preferred_at = at.child(PREFERRED);
     for (i, term) in affinity.list(PREFERRED).iter().enumerate() {
         let at = preferred_at.index(i);
-        check_weight(term, &at, out);
+        validate_weight(term, &at, out);
         // Preferences were never checked for label values and cannot be now.
-        check_term(
-            term.part("preference"),
+        validate_term(
+            term.field("preference"),
             Values::Unchecked,
             &at.child("preference"),
             out,
@@ -44,8 +45,8 @@ fn check_nodes(affinity: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-/// What is wrong with a selector of nodes.
-pub(crate) fn check_node_selector(selector: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors of a selector of nodes.
+pub(crate) fn validate_node_selector(selector: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let terms_at = at.child("nodeSelectorTerms");
     let terms = selector.list("nodeSelectorTerms");
     if terms.is_empty() {
@@ -56,7 +57,7 @@ pub(crate) fn check_node_selector(selector: &Value, at: &Path<'_>, out: &mut Vec
         return;
     }
     for (i, term) in terms.iter().enumerate() {
-        check_term(term, Values::Checked, &terms_at.index(i), out);
+        validate_term(term, Values::Checked, &terms_at.index(i), out);
     }
 }
 
@@ -67,18 +68,18 @@ enum Values {
     Unchecked,
 }
 
-fn check_term(term: &Value, values: Values, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_term(term: &Value, values: Values, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let expressions = at.child("matchExpressions");
     for (i, requirement) in term.list("matchExpressions").iter().enumerate() {
-        check_requirement(requirement, values, &expressions.index(i), out);
+        validate_requirement(requirement, values, &expressions.index(i), out);
     }
     let fields = at.child("matchFields");
     for (i, requirement) in term.list("matchFields").iter().enumerate() {
-        check_field(requirement, &fields.index(i), out);
+        validate_field(requirement, &fields.index(i), out);
     }
 }
 
-fn check_requirement(
+fn validate_requirement(
     requirement: &Value,
     values: Values,
     at: &Path<'_>,
@@ -113,15 +114,15 @@ fn check_requirement(
         )),
     }
     let key = requirement.text("key");
-    checks::named(&at.child("key"), key, names::qualified_name(key), out);
+    validation::named(&at.child("key"), key, names::qualified_name(key), out);
     if values == Values::Checked {
         for (i, value) in requirement.texts("values").enumerate() {
-            checks::named(&values_at.index(i), value, names::label_value(value), out);
+            validation::named(&values_at.index(i), value, names::label_value(value), out);
         }
     }
 }
 
-fn check_field(requirement: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_field(requirement: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let values_at = at.child("values");
     match requirement.text("operator") {
         "In" | "NotIn" => {
@@ -138,7 +139,7 @@ fn check_field(requirement: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
     if requirement.text("key") == "metadata.name" {
         for (i, value) in requirement.texts("values").enumerate() {
-            checks::named(&values_at.index(i), value, names::dns_subdomain(value), out);
+            validation::named(&values_at.index(i), value, names::dns_subdomain(value), out);
         }
     } else {
         out.push(FieldError::invalid(
@@ -149,24 +150,24 @@ fn check_field(requirement: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_pods(affinity: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_pods(affinity: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let required_at = at.child(REQUIRED);
     for (i, term) in affinity.list(REQUIRED).iter().enumerate() {
-        check_pod_term(term, &required_at.index(i), out);
+        validate_pod_term(term, &required_at.index(i), out);
     }
     let preferred_at = at.child(PREFERRED);
     for (i, weighted) in affinity.list(PREFERRED).iter().enumerate() {
         let at = preferred_at.index(i);
-        check_weight(weighted, &at, out);
-        check_pod_term(
-            weighted.part("podAffinityTerm"),
+        validate_weight(weighted, &at, out);
+        validate_pod_term(
+            weighted.field("podAffinityTerm"),
             &at.child("podAffinityTerm"),
             out,
         );
     }
 }
 
-fn check_weight(term: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_weight(term: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let weight = term.number("weight");
     if !(1..=100).contains(&weight) {
         out.push(FieldError::invalid(
@@ -177,19 +178,19 @@ fn check_weight(term: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_pod_term(term: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_pod_term(term: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for name in ["labelSelector", "namespaceSelector"] {
-        checks::label_selector(&at.child(name), term.part(name), out);
+        validation::label_selector(&at.child(name), term.field(name), out);
     }
     for namespace in term.texts("namespaces") {
-        checks::named(
+        validation::named(
             &at.child("namespace"),
             namespace,
             names::dns_label(namespace),
             out,
         );
     }
-    check_label_keys(term, at, out);
+    validate_label_keys(term, at, out);
     let key = term.text("topologyKey");
     if key.is_empty() {
         out.push(FieldError::required(
@@ -197,7 +198,7 @@ fn check_pod_term(term: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             "can not be empty",
         ));
     }
-    checks::named(
+    validation::named(
         &at.child("topologyKey"),
         key,
         names::qualified_name(key),
@@ -206,7 +207,7 @@ fn check_pod_term(term: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 }
 
 /// Keys whose values are taken from the pod's own labels.
-pub(super) fn check_label_keys(holder: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn validate_label_keys(holder: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let selector = holder.get_set("labelSelector");
     for name in ["matchLabelKeys", "mismatchLabelKeys"] {
         let keys_at = at.child(name);
@@ -218,7 +219,7 @@ pub(super) fn check_label_keys(holder: &Value, at: &Path<'_>, out: &mut Vec<Fiel
             continue;
         }
         for (i, key) in holder.texts(name).enumerate() {
-            checks::named(&keys_at.index(i), key, names::qualified_name(key), out);
+            validation::named(&keys_at.index(i), key, names::qualified_name(key), out);
         }
     }
     let keys: Vec<&str> = holder.texts("matchLabelKeys").collect();

@@ -1,13 +1,14 @@
 //! Annotations that mean something to a pod.
-//! In: annotations of a pod or template and its spec. Out: what is wrong with them.
+//! In: annotations of a pod or template and its spec. Out: their errors.
+//! Mirrors `ValidatePodSpecificAnnotations` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::{
-    super::look::Look,
-    mount::check_descending,
+    super::json_ext::JsonExt,
+    mount::validate_descending,
     spec::{MIRROR, visit},
 };
 use crate::field::{FieldError, Path};
@@ -19,8 +20,8 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// What is wrong with the annotations of a pod or template.
-pub(super) fn check(
+/// The errors of the annotations of a pod or template.
+pub(super) fn validate(
     annotations: &Annotations<'_>,
     spec: &Value,
     at: &Path<'_>,
@@ -46,12 +47,12 @@ pub(super) fn check(
     }
     for (key, profile) in annotations {
         if *key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
-            check_seccomp(profile, &at.child(key), out);
+            validate_seccomp(profile, &at.child(key), out);
         }
     }
     for (key, profile) in annotations {
         if let Some(container) = key.strip_prefix(APPARMOR) {
-            check_apparmor(container, profile, spec, &at.key(key), out);
+            validate_apparmor(container, profile, spec, &at.key(key), out);
         }
     }
 }
@@ -62,9 +63,9 @@ fn is_cost(text: &str) -> bool {
     plain && text.parse::<i32>().is_ok()
 }
 
-fn check_seccomp(profile: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_seccomp(profile: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(file) = profile.strip_prefix("localhost/") {
-        check_descending(file, at, out);
+        validate_descending(file, at, out);
     } else if !matches!(profile, "runtime/default" | "docker/default" | "unconfined") {
         out.push(FieldError::invalid(
             at,
@@ -74,7 +75,7 @@ fn check_seccomp(profile: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_apparmor(
+fn validate_apparmor(
     container: &str,
     profile: &str,
     spec: &Value,
@@ -99,8 +100,8 @@ fn check_apparmor(
     }
 }
 
-/// What is wrong with a change of annotations: what a node or kernel acted on must stay.
-pub(super) fn check_update(
+/// The errors of a change of annotations: what a node or kernel acted on must stay.
+pub(super) fn validate_update(
     new: &BTreeMap<String, String>,
     old: &BTreeMap<String, String>,
     at: &Path<'_>,
@@ -129,12 +130,12 @@ pub(super) fn check_update(
     }
 }
 
-/// What is wrong with the annotations of a template.
-pub(crate) fn check_template(template: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors of the annotations of a template.
+pub(crate) fn validate_template(template: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let annotations = template
-        .part("metadata")
+        .field("metadata")
         .entries("annotations")
         .map(|(k, v)| (k.as_str(), v.as_str().unwrap_or_default()))
         .collect();
-    check(&annotations, template.part("spec"), at, out);
+    validate(&annotations, template.field("spec"), at, out);
 }

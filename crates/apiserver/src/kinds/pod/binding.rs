@@ -1,15 +1,26 @@
 //! A pod gets its node: the `binding` subresource.
 //! In: the Binding, the Pod, the labels of the node. Out: the bound Pod, or why it cannot be bound.
+//! Mirrors `ValidatePodBinding` in `pkg/apis/core/validation` and `BindingREST` of the pod
+//! registry.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{super::look::Look, condition, spec_value};
+use super::{
+    super::{Creation, Strategy, json_ext::JsonExt},
+    condition, spec_value,
+};
 use crate::{
     error::{ApiError, GroupResource},
     field::{FieldError, Path},
     object::{Object, Time},
+};
+
+/// A Binding: binds a pod and is not stored.
+pub(crate) const BINDING: Strategy = Strategy {
+    creation: Creation::Binding,
+    ..Strategy::PLAIN
 };
 
 /// Labels of a node that its pods take over when they are bound.
@@ -18,25 +29,25 @@ const TOPOLOGY: [&str; 2] = [
     "topology.kubernetes.io/region",
 ];
 
-/// What is wrong with a Binding; Kubernetes answers it as one sentence without causes.
+/// The errors of a Binding; Kubernetes answers it as one sentence without causes.
 ///
 /// # Errors
 /// A target that is no node, or has no name.
-pub(crate) fn check(binding: &Object) -> Result<(), ApiError> {
-    let target = binding.body.part("target");
+pub(crate) fn validate(binding: &Object) -> Result<(), ApiError> {
+    let target = binding.body.field("target");
     let at = Path::field("target");
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     if !matches!(target.text("kind"), "" | "Node") {
-        wrong.push(FieldError::not_supported(
+        errors.push(FieldError::not_supported(
             at.child("kind"),
             target.text("kind"),
             &["Node", "<empty>"],
         ));
     }
     if target.text("name").is_empty() {
-        wrong.push(FieldError::required(at.child("name"), ""));
+        errors.push(FieldError::required(at.child("name"), ""));
     }
-    let sentences: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    let sentences: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match sentences.as_slice() {
         [] => Ok(()),
         [one] => Err(ApiError::Unnamed(one.clone())),
@@ -55,9 +66,10 @@ pub(crate) fn topology_labels(node_labels: &BTreeMap<String, String>) -> BTreeMa
 /// Binds the pod to the target of a checked Binding; its labels and annotations go over to the pod.
 ///
 /// # Errors
-/// A pod that is going, has a node already, or still waits at a gate.
+/// A pod that is terminating, has a node already, or still waits at a gate.
 pub(crate) fn bind(pod: &mut Object, binding: &Object, now: Time) -> Result<(), ApiError> {
-    let (name, spec) = (pod.meta.name.clone(), spec_value(pod));
+    let name = pod.meta.name.clone();
+    let spec = spec_value(pod);
     let why = if pod.meta.deletion_timestamp.is_some() {
         format!("pod {name} is being deleted, cannot be assigned to a host")
     } else if !spec.text("nodeName").is_empty() {
@@ -68,7 +80,7 @@ pub(crate) fn bind(pod: &mut Object, binding: &Object, now: Time) -> Result<(), 
     } else if !spec.list("schedulingGates").is_empty() {
         format!("pod {name} has non-empty .spec.schedulingGates")
     } else {
-        let node = binding.body.part("target").text("name").to_owned();
+        let node = binding.body.field("target").text("name").to_owned();
         pod.section("spec").insert("nodeName".into(), node.into());
         pod.meta
             .annotations

@@ -1,9 +1,10 @@
 //! Claims that are made from a template: by a pod for itself, by a StatefulSet for its pods.
-//! In: the template of a claim. Out: what is wrong with it.
+//! In: the template of a claim. Out: its errors.
+//! Mirrors `ValidatePersistentVolumeClaimSpec` in `pkg/apis/core/validation`.
 
 use serde_json::Value;
 
-use super::super::{checks, look::Look, quantity::Quantity};
+use super::super::{json_ext::JsonExt, quantity::Quantity, validation};
 use crate::{
     field::{FieldError, Path, Verbatim},
     names,
@@ -16,11 +17,17 @@ const ACCESS_MODES: [&str; 4] = [
     "ReadWriteOncePod",
 ];
 
-/// What is wrong with the template of a pod's own claim: of its metadata only labels and annotations may be given.
-pub(super) fn check_template(template: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (meta, meta_at) = (template.part("metadata"), at.child("metadata"));
-    check_annotations(&meta_at.child("annotations"), meta.part("annotations"), out);
-    checks::labels(&meta_at.child("labels"), meta.part("labels"), out);
+/// The errors of the template of a pod's own claim: of its metadata only labels and annotations may
+/// be given.
+pub(super) fn validate_template(template: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let meta = template.field("metadata");
+    let meta_at = at.child("metadata");
+    validate_annotations(
+        &meta_at.child("annotations"),
+        meta.field("annotations"),
+        out,
+    );
+    validation::labels(&meta_at.child("labels"), meta.field("labels"), out);
     for field in [
         "name",
         "generateName",
@@ -32,21 +39,21 @@ pub(super) fn check_template(template: &Value, at: &Path<'_>, out: &mut Vec<Fiel
             out.push(FieldError::forbidden(meta_at.child(field), "cannot be set"));
         }
     }
-    check_spec(template.part("spec"), &at.child("spec"), out);
+    validate_spec(template.field("spec"), &at.child("spec"), out);
 }
 
-/// What is wrong with annotations of a template.
-pub(crate) fn check_annotations(at: &Path<'_>, annotations: &Value, out: &mut Vec<FieldError>) {
+/// The errors with annotations of a template.
+pub(crate) fn validate_annotations(at: &Path<'_>, annotations: &Value, out: &mut Vec<FieldError>) {
     for key in annotations.as_object().into_iter().flat_map(|a| a.keys()) {
-        checks::named(at, key, names::qualified_name(&key.to_lowercase()), out);
+        validation::named(at, key, names::qualified_name(&key.to_lowercase()), out);
     }
 }
 
-/// What is wrong with the spec of a claim.
-pub(crate) fn check_spec(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    check_access(spec, at, out);
+/// The errors of the spec of a claim.
+pub(crate) fn validate_spec(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    validate_access(spec, at, out);
     let storage_at = at.child("resources").key("storage").to_string();
-    match Quantity::of(spec.part("resources").part("requests").part("storage")) {
+    match Quantity::of(spec.field("resources").field("requests").field("storage")) {
         None => out.push(FieldError::required(&storage_at, "")),
         Some(amount) if amount <= Quantity::ZERO => out.push(FieldError::invalid(
             &storage_at,
@@ -57,17 +64,17 @@ pub(crate) fn check_spec(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
     }
     for field in ["storageClassName", "volumeAttributesClassName"] {
         if field == "volumeAttributesClassName" {
-            check_volume_mode(spec, at, out);
-            check_sources(spec, at, out);
+            validate_volume_mode(spec, at, out);
+            validate_sources(spec, at, out);
         }
         let name = spec.text(field);
         if !name.is_empty() {
-            checks::named(&at.child(field), name, names::dns_subdomain(name), out);
+            validation::named(&at.child(field), name, names::dns_subdomain(name), out);
         }
     }
 }
 
-fn check_access(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_access(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let modes_at = at.child("accessModes");
     let modes: Vec<&str> = spec.texts("accessModes").collect();
     if modes.is_empty() {
@@ -76,9 +83,9 @@ fn check_access(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             "at least 1 access mode is required",
         ));
     }
-    checks::label_selector(&at.child("selector"), spec.part("selector"), out);
+    validation::label_selector(&at.child("selector"), spec.field("selector"), out);
     for mode in &modes {
-        checks::one_of(&modes_at, mode, &ACCESS_MODES, out);
+        validation::one_of(&modes_at, mode, &ACCESS_MODES, out);
     }
     let single = modes.contains(&"ReadWriteOncePod");
     if single
@@ -93,39 +100,41 @@ fn check_access(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_volume_mode(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    if let Some(mode) = spec.part("volumeMode").as_str() {
-        checks::one_of(&at.child("volumeMode"), mode, &["Block", "Filesystem"], out);
+fn validate_volume_mode(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if let Some(mode) = spec.field("volumeMode").as_str() {
+        validation::one_of(&at.child("volumeMode"), mode, &["Block", "Filesystem"], out);
     }
 }
 
-fn check_sources(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (source, reference) = (spec.get_set("dataSource"), spec.get_set("dataSourceRef"));
+fn validate_sources(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let source = spec.get_set("dataSource");
+    let reference = spec.get_set("dataSourceRef");
     for (name, value) in [("dataSource", source), ("dataSourceRef", reference)] {
         if let Some(value) = value {
-            check_source(value, &at.child(name), out);
+            validate_source(value, &at.child(name), out);
         }
     }
     let (Some(source), Some(reference)) = (source, reference) else {
         return;
     };
-    // Kubernetes shows a path here, of which JSON has nothing to tell.
+    // Kubernetes shows a path here, which is not in the JSON.
     let shown = || Verbatim("{}");
     if !reference.text("namespace").is_empty() {
         let detail = "may not be specified when dataSourceRef.namespace is specified";
         out.push(FieldError::invalid(at, shown(), detail));
     } else if ["apiGroup", "kind", "name"]
         .iter()
-        .any(|f| source.part(f) != reference.part(f))
+        .any(|f| source.field(f) != reference.field(f))
     {
         out.push(FieldError::invalid(at, shown(), "must match dataSourceRef"));
     }
 }
 
-fn check_source(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (kind, group) = (source.text("kind"), source.text("apiGroup"));
-    checks::required(&at.child("name"), source.text("name"), out);
-    checks::required(&at.child("kind"), kind, out);
+fn validate_source(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let kind = source.text("kind");
+    let group = source.text("apiGroup");
+    validation::required(&at.child("name"), source.text("name"), out);
+    validation::required(&at.child("kind"), kind, out);
     if group.is_empty() {
         if kind != "PersistentVolumeClaim" {
             out.push(FieldError::invalid(
@@ -135,7 +144,7 @@ fn check_source(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             ));
         }
     } else {
-        checks::named(
+        validation::named(
             &at.child("apiGroup"),
             group,
             names::dns_subdomain(group),
@@ -144,7 +153,7 @@ fn check_source(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
     let namespace = source.text("namespace");
     if !namespace.is_empty() {
-        checks::named(
+        validation::named(
             &at.child("namespace"),
             namespace,
             names::dns_label(namespace),

@@ -1,9 +1,11 @@
 //! Conditions that the server itself sets in the status of a pod.
-//! Holds: a condition tells since when its status is what it is; setting the same status again keeps that time.
+//! Guarantees: lastTransitionTime is the time since which a condition has its status; setting the
+//! same status again keeps that time.
+//! Mirrors `UpdatePodCondition` in `pkg/api/v1/pod`.
 
 use serde_json::{Value, json};
 
-use super::super::look::Look;
+use super::super::json_ext::JsonExt;
 use crate::object::{Object, Time};
 
 /// Sets a condition, given without times.
@@ -31,7 +33,7 @@ pub(super) fn set(pod: &mut Object, mut condition: Value, now: Time) {
     }
 }
 
-/// Tells that the pod goes because it is evicted.
+/// Sets the condition of an evicted pod.
 pub(crate) fn mark_evicted(pod: &mut Object, now: Time) {
     let evicted = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
@@ -42,7 +44,7 @@ pub(crate) fn mark_evicted(pod: &mut Object, now: Time) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::object;
+    use crate::kinds::test_support::object;
 
     #[test]
     fn condition_keeps_the_time_of_its_status() {

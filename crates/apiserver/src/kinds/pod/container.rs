@@ -1,28 +1,40 @@
 //! Containers of a pod: main, init and ephemeral ones.
-//! In: the lists of a pod spec. Out: what is wrong with each container and among them.
+//! In: the lists of a pod spec. Out: the errors of each container and among them. Mirrors
+//! `validateContainers`, `validateInitContainers` and `validateContainerPorts` in
+//! `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{
-    super::{checks, look::Look},
+    super::{json_ext::JsonExt, validation},
     env, mount, probe, resources, security,
-    spec::{Scene, check_choice},
+    spec::{Scene, validate_choice},
 };
 use crate::{
     field::{FieldError, Path},
     names,
 };
 
-/// What is wrong with the containers of a spec.
-pub(super) fn check_all(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    check_main(spec.list("containers"), scene, &at.child("containers"), out);
-    check_init(spec, scene, &at.child("initContainers"), out);
-    check_ephemeral(spec, scene, &at.child("ephemeralContainers"), out);
+/// The errors of the containers of a spec.
+pub(super) fn validate_all(
+    spec: &Value,
+    scene: &Scene<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
+    validate_main(spec.list("containers"), scene, &at.child("containers"), out);
+    validate_init(spec, scene, &at.child("initContainers"), out);
+    validate_ephemeral(spec, scene, &at.child("ephemeralContainers"), out);
 }
 
-fn check_main(containers: &[Value], scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_main(
+    containers: &[Value],
+    scene: &Scene<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     if containers.is_empty() {
         out.push(FieldError::required(at, ""));
         return;
@@ -30,19 +42,19 @@ fn check_main(containers: &[Value], scene: &Scene<'_>, at: &Path<'_>, out: &mut 
     let mut seen = BTreeSet::new();
     for (i, container) in containers.iter().enumerate() {
         let at = at.index(i);
-        check_common(container, scene, &at, out);
+        validate_common(container, scene, &at, out);
         let name = container.text("name");
         if !seen.insert(name) {
             out.push(FieldError::duplicate(at.child("name"), name));
         }
-        probe::check_lifecycle(container, scene, &at, out);
-        probe::check_all(container, scene, &at, out);
-        check_restart_policy(container, &at, out);
+        probe::validate_lifecycle(container, scene, &at, out);
+        probe::validate_all(container, scene, &at, out);
+        validate_restart_policy(container, &at, out);
     }
-    check_unique_host_ports(containers.iter().enumerate(), at, out);
+    validate_unique_host_ports(containers.iter().enumerate(), at, out);
 }
 
-fn check_init(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_init(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mut seen: BTreeSet<&str> = spec
         .list("containers")
         .iter()
@@ -50,19 +62,19 @@ fn check_init(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<Fiel
         .collect();
     for (i, container) in spec.list("initContainers").iter().enumerate() {
         let item = at.index(i);
-        check_common(container, scene, &item, out);
-        check_restart_policy(container, &item, out);
+        validate_common(container, scene, &item, out);
+        validate_restart_policy(container, &item, out);
         let name = container.text("name");
         if seen.contains(name) {
             out.push(FieldError::duplicate(item.child("name"), name));
         } else if !name.is_empty() {
             seen.insert(name);
         }
-        check_unique_host_ports(std::iter::once((0, container)), at, out);
+        validate_unique_host_ports(std::iter::once((0, container)), at, out);
         let sidecar = container.text("restartPolicy") == "Always";
         if sidecar {
-            probe::check_lifecycle(container, scene, &item, out);
-            probe::check_all(container, scene, &item, out);
+            probe::validate_lifecycle(container, scene, &item, out);
+            probe::validate_all(container, scene, &item, out);
         } else {
             for field in [
                 "lifecycle",
@@ -104,7 +116,7 @@ const NOT_EPHEMERAL: [&str; 9] = [
     "lifecycle",
 ];
 
-fn check_ephemeral(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_ephemeral(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let others: BTreeSet<&str> = ["containers", "initContainers"]
         .iter()
         .flat_map(|l| spec.list(l))
@@ -113,8 +125,8 @@ fn check_ephemeral(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec
     let mut seen = others.clone();
     for (i, container) in spec.list("ephemeralContainers").iter().enumerate() {
         let at = at.index(i);
-        check_common(container, scene, &at, out);
-        check_image_blanks(container, &at, out);
+        validate_common(container, scene, &at, out);
+        validate_image_blanks(container, &at, out);
         let name = container.text("name");
         if !seen.insert(name) {
             out.push(FieldError::duplicate(at.child("name"), name));
@@ -142,79 +154,79 @@ fn check_ephemeral(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec
     }
 }
 
-/// What is wrong with a container whatever its list.
-fn check_common(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors of a container whatever its list.
+fn validate_common(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let name = container.text("name");
     if name.is_empty() {
         out.push(FieldError::required(at.child("name"), ""));
     } else {
-        checks::named(&at.child("name"), name, names::dns_label(name), out);
+        validation::named(&at.child("name"), name, names::dns_label(name), out);
     }
-    checks::required(&at.child("image"), container.text("image"), out);
+    validation::required(&at.child("image"), container.text("image"), out);
     let policy = container.text("terminationMessagePolicy");
-    check_choice(
+    validate_choice(
         &at.child("terminationMessagePolicy"),
         policy,
         &["File", "FallbackToLogsOnError"],
         out,
     );
-    check_ports(container.list("ports"), &at.child("ports"), out);
-    env::check(container, at, out);
-    mount::check(container, scene, at, out);
-    check_choice(
+    validate_ports(container.list("ports"), &at.child("ports"), out);
+    env::validate(container, at, out);
+    mount::validate(container, scene, at, out);
+    validate_choice(
         &at.child("imagePullPolicy"),
         container.text("imagePullPolicy"),
         &["Always", "IfNotPresent", "Never"],
         out,
     );
-    resources::check(
-        container.part("resources"),
+    resources::validate(
+        container.field("resources"),
         resources::Level::Container,
         &scene.claims,
         &at.child("resources"),
         out,
     );
-    check_resize_policy(container, scene, &at.child("resizePolicy"), out);
-    security::check_container(
-        container.part("securityContext"),
+    validate_resize_policy(container, scene, &at.child("resizePolicy"), out);
+    security::validate_container(
+        container.field("securityContext"),
         scene.host_users,
         &at.child("securityContext"),
         out,
     );
 }
 
-fn check_ports(ports: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_ports(ports: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for (i, port) in ports.iter().enumerate() {
         let at = at.index(i);
         let name = port.text("name");
-        let wrong = if name.is_empty() {
+        let errors = if name.is_empty() {
             Vec::new()
         } else {
-            checks::port_name(name)
+            validation::port_name(name)
         };
-        if wrong.is_empty() && !name.is_empty() && !seen.insert(name) {
+        if errors.is_empty() && !name.is_empty() && !seen.insert(name) {
             out.push(FieldError::duplicate(at.child("name"), name));
         }
-        checks::named(&at.child("name"), name, wrong, out);
+        validation::named(&at.child("name"), name, errors, out);
         match port.number("containerPort") {
             0 => out.push(FieldError::required(at.child("containerPort"), "")),
-            number => checks::port_number(&at.child("containerPort"), number, out),
+            number => validation::port_number(&at.child("containerPort"), number, out),
         }
         if let Some(host) = port.int("hostPort").filter(|p| *p != 0) {
-            checks::port_number(&at.child("hostPort"), host, out);
+            validation::port_number(&at.child("hostPort"), host, out);
         }
-        check_choice(
+        validate_choice(
             &at.child("protocol"),
             port.text("protocol"),
-            checks::PROTOCOLS,
+            validation::PROTOCOLS,
             out,
         );
     }
 }
 
 /// No two containers of a pod may take the same port of the host.
-fn check_unique_host_ports<'a>(
+fn validate_unique_host_ports<'a>(
     containers: impl Iterator<Item = (usize, &'a Value)>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
@@ -246,7 +258,7 @@ fn check_unique_host_ports<'a>(
     }
 }
 
-fn check_resize_policy(
+fn validate_resize_policy(
     container: &Value,
     scene: &Scene<'_>,
     at: &Path<'_>,
@@ -254,12 +266,13 @@ fn check_resize_policy(
 ) {
     let mut seen = BTreeSet::new();
     for (i, policy) in container.list("resizePolicy").iter().enumerate() {
-        let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
+        let resource = policy.text("resourceName");
+        let restart = policy.text("restartPolicy");
         if !seen.insert(resource) {
             out.push(FieldError::duplicate(at.index(i), resource));
         }
-        check_choice(at, resource, &["cpu", "memory"], out);
-        check_choice(at, restart, &["NotRequired", "RestartContainer"], out);
+        validate_choice(at, resource, &["cpu", "memory"], out);
+        validate_choice(at, restart, &["NotRequired", "RestartContainer"], out);
         if scene.restart_policy == "Never" && restart != "NotRequired" {
             out.push(FieldError::invalid(
                 at,
@@ -273,16 +286,18 @@ fn check_resize_policy(
 const RESTART_RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 
-fn check_restart_policy(container: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_restart_policy(container: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let rules = container.list("restartPolicyRules");
     let at_policy = at.child("restartPolicy");
-    match container.part("restartPolicy").as_str() {
+    match container.field("restartPolicy").as_str() {
         None if rules.is_empty() => return,
         None => out.push(FieldError::required(
             at_policy,
             "must specify restartPolicy when restart rules are used",
         )),
-        Some(policy) => checks::one_of(&at_policy, policy, &["Always", "Never", "OnFailure"], out),
+        Some(policy) => {
+            validation::one_of(&at_policy, policy, &["Always", "Never", "OnFailure"], out)
+        }
     }
     let at_rules = at.child("restartPolicyRules");
     if rules.len() > RESTART_RULES_MAX {
@@ -294,7 +309,7 @@ fn check_restart_policy(container: &Value, at: &Path<'_>, out: &mut Vec<FieldErr
     }
     for (i, rule) in rules.iter().enumerate() {
         let at = at_rules.index(i);
-        checks::one_of(
+        validation::one_of(
             &at.child("action"),
             rule.text("action"),
             &["Restart", "RestartAllContainers"],
@@ -305,7 +320,7 @@ fn check_restart_policy(container: &Value, at: &Path<'_>, out: &mut Vec<FieldErr
             out.push(FieldError::required(at_codes, "must be specified"));
             continue;
         };
-        checks::one_of(
+        validation::one_of(
             &at_codes.child("operator"),
             codes.text("operator"),
             &["In", "NotIn"],
@@ -323,7 +338,7 @@ fn check_restart_policy(container: &Value, at: &Path<'_>, out: &mut Vec<FieldErr
 }
 
 /// Blanks around an image are refused in pods, not in templates.
-pub(super) fn check_image_blanks(container: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn validate_image_blanks(container: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let image = container.text("image");
     if image.trim() != image {
         out.push(FieldError::invalid(

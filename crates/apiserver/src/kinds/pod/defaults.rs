@@ -1,12 +1,14 @@
 //! What a pod gets when its author left it out.
 //! In: a decoded Pod or the spec of a template. Out: the same, complete.
-//! Holds: filling in twice changes nothing more; what was given stays.
+//! Guarantees: filling in twice changes nothing more; what was given stays. Mirrors
+//! `SetDefaults_Pod`, `SetDefaults_PodSpec` and `SetDefaults_Container` in
+//! `pkg/apis/core/v1/defaults.go`.
 
 use serde_json::{Map, Value, json};
 
 use super::{
     super::{
-        look::{Fill, Look},
+        json_ext::{JsonDefaults, JsonExt},
         quantity::Quantity,
     },
     resources,
@@ -123,7 +125,7 @@ pub(super) fn default_source(source: &mut Json) {
         reference.default_text("apiVersion", "v1");
     }
     if let Some(reference) = source.map_mut("resourceFieldRef") {
-        let divisor = Quantity::of(reference.part("divisor")).unwrap_or(Quantity::ZERO);
+        let divisor = Quantity::of(reference.field("divisor")).unwrap_or(Quantity::ZERO);
         reference.insert("divisor".into(), divisor.to_string().into());
     }
     if let Some(reference) = source.map_mut("fileKeyRef") {
@@ -159,7 +161,7 @@ fn host_ports(container: &mut Json) {
 }
 
 fn requests_from_limits(resources: &mut Json) {
-    let Some(limits) = resources.part("limits").as_object().cloned() else {
+    let Some(limits) = resources.field("limits").as_object().cloned() else {
         return;
     };
     let requests = resources.map_at("requests");

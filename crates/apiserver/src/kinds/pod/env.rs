@@ -1,11 +1,12 @@
 //! Environment variables of a container and where their values come from.
-//! In: a container. Out: what is wrong with `env` and `envFrom`.
+//! In: a container. Out: the errors with `env` and `envFrom`.
+//! Mirrors `ValidateEnv` and `ValidateEnvFrom` in `pkg/apis/core/validation`.
 
 use serde_json::Value;
 
 use super::{
-    super::{checks, look::Look, quantity::Quantity},
-    mount::check_no_backsteps,
+    super::{json_ext::JsonExt, quantity::Quantity, validation},
+    mount::validate_no_backsteps,
     spec::visit,
 };
 use crate::{
@@ -60,8 +61,8 @@ const RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// What is wrong with the variables of a container.
-pub(super) fn check(container: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors of the variables of a container.
+pub(super) fn validate(container: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let env_at = at.child("env");
     for (i, variable) in container.list("env").iter().enumerate() {
         let at = env_at.index(i);
@@ -69,16 +70,16 @@ pub(super) fn check(container: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
         if name.is_empty() {
             out.push(FieldError::required(at.child("name"), ""));
         } else {
-            checks::named(&at.child("name"), name, variable_name(name), out);
+            validation::named(&at.child("name"), name, variable_name(name), out);
         }
         if let Some(source) = variable.get_set("valueFrom") {
-            check_source(source, variable.text("value"), &at.child("valueFrom"), out);
+            validate_source(source, variable.text("value"), &at.child("valueFrom"), out);
         }
     }
-    check_sources(container.list("envFrom"), &at.child("envFrom"), out);
+    validate_sources(container.list("envFrom"), &at.child("envFrom"), out);
 }
 
-/// What is wrong with the name of a variable.
+/// The errors of the name of a variable.
 fn variable_name(name: &str) -> Vec<String> {
     let printable = |c: char| c == ' ' || c.is_ascii_graphic();
     if name.chars().all(|c| printable(c) && c != '=') {
@@ -88,7 +89,7 @@ fn variable_name(name: &str) -> Vec<String> {
     }
 }
 
-fn check_source(source: &Value, value: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_source(source: &Value, value: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mut sources = 0;
     for name in [
         "fieldRef",
@@ -103,10 +104,10 @@ fn check_source(source: &Value, value: &str, at: &Path<'_>, out: &mut Vec<FieldE
         sources += 1;
         let at = at.child(name);
         match name {
-            "fieldRef" => check_field_ref(reference, &ENV_FIELDS, &at, out),
-            "resourceFieldRef" => check_resource_ref(reference, &at, out),
-            "fileKeyRef" => check_file_ref(reference, &at, out),
-            _ => check_key_ref(reference, &at, out),
+            "fieldRef" => validate_field_ref(reference, &ENV_FIELDS, &at, out),
+            "resourceFieldRef" => validate_resource_ref(reference, &at, out),
+            "fileKeyRef" => validate_file_ref(reference, &at, out),
+            _ => validate_key_ref(reference, &at, out),
         }
     }
     let detail = match (sources, value.is_empty()) {
@@ -121,7 +122,7 @@ fn check_source(source: &Value, value: &str, at: &Path<'_>, out: &mut Vec<FieldE
 }
 
 /// A reference to a field of the pod itself.
-pub(super) fn check_field_ref(
+pub(super) fn validate_field_ref(
     reference: &Value,
     fields: &[&str],
     at: &Path<'_>,
@@ -155,9 +156,11 @@ pub(super) fn check_field_ref(
     match subscript(path) {
         Some(("metadata.annotations", key)) => {
             let key = key.to_lowercase();
-            checks::named(at, &key, names::qualified_name(&key), out);
+            validation::named(at, &key, names::qualified_name(&key), out);
         }
-        Some(("metadata.labels", key)) => checks::named(at, key, names::qualified_name(key), out),
+        Some(("metadata.labels", key)) => {
+            validation::named(at, key, names::qualified_name(key), out)
+        }
         Some(_) => out.push(refuse(format!(
             "field label does not support subscript: {path}"
         ))),
@@ -165,8 +168,8 @@ pub(super) fn check_field_ref(
             out.push(refuse(format!("field label not supported: {path}")))
         }
         // An old spelling of the node's name.
-        None if path == "spec.host" => checks::one_of(&field_at, "spec.nodeName", fields, out),
-        None => checks::one_of(&field_at, path, fields, out),
+        None if path == "spec.host" => validation::one_of(&field_at, "spec.nodeName", fields, out),
+        None => validation::one_of(&field_at, path, fields, out),
     }
 }
 
@@ -178,7 +181,7 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
 }
 
 /// A reference to the resources of a container.
-pub(super) fn check_resource_ref(reference: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn validate_resource_ref(reference: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let resource = reference.text("resource");
     let huge = ["requests.hugepages-", "limits.hugepages-"]
         .iter()
@@ -186,18 +189,18 @@ pub(super) fn check_resource_ref(reference: &Value, at: &Path<'_>, out: &mut Vec
     if resource.is_empty() {
         out.push(FieldError::required(at.child("resource"), ""));
     } else if !huge {
-        checks::one_of(&at.child("resource"), resource, &RESOURCES, out);
+        validation::one_of(&at.child("resource"), resource, &RESOURCES, out);
     }
-    check_divisor(reference, resource, &at.child("divisor"), out);
+    validate_divisor(reference, resource, &at.child("divisor"), out);
 }
 
-pub(super) fn check_divisor(
+pub(super) fn validate_divisor(
     reference: &Value,
     resource: &str,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    let Some(divisor) = Quantity::of(reference.part("divisor")).filter(|d| *d != Quantity::ZERO)
+    let Some(divisor) = Quantity::of(reference.field("divisor")).filter(|d| *d != Quantity::ZERO)
     else {
         return;
     };
@@ -231,36 +234,37 @@ pub(super) fn check_divisor(
     }
 }
 
-fn check_key_ref(reference: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (name, key) = (reference.text("name"), reference.text("key"));
-    checks::named(&at.child("name"), name, names::dns_subdomain(name), out);
+fn validate_key_ref(reference: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let name = reference.text("name");
+    let key = reference.text("key");
+    validation::named(&at.child("name"), name, names::dns_subdomain(name), out);
     if key.is_empty() {
         out.push(FieldError::required(at.child("key"), ""));
     } else {
-        checks::named(&at.child("key"), key, checks::config_key(key), out);
+        validation::named(&at.child("key"), key, validation::config_key(key), out);
     }
 }
 
-fn check_file_ref(reference: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let required = |field: &str, check: fn(&str) -> Vec<String>, out: &mut Vec<FieldError>| {
+fn validate_file_ref(reference: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let required = |field: &str, validate: fn(&str) -> Vec<String>, out: &mut Vec<FieldError>| {
         let value = reference.text(field);
         if value.is_empty() {
             out.push(FieldError::required(at.child(field), ""));
         } else {
-            checks::named(&at.child(field), value, check(value), out);
+            validation::named(&at.child(field), value, validate(value), out);
         }
     };
     required("key", variable_name, out);
     required("volumeName", names::dns_label, out);
     required("path", |_| Vec::new(), out);
-    check_no_backsteps(reference.text("path"), &at.child("path"), out);
+    validate_no_backsteps(reference.text("path"), &at.child("path"), out);
 }
 
-fn check_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (i, source) in sources.iter().enumerate() {
         let item = at.index(i);
         let prefix = source.text("prefix");
-        checks::named(&item.child("prefix"), prefix, variable_name(prefix), out);
+        validation::named(&item.child("prefix"), prefix, variable_name(prefix), out);
         let mut found = 0;
         for name in ["configMapRef", "secretRef"] {
             let Some(reference) = source.get_set(name) else {
@@ -271,7 +275,7 @@ fn check_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
             let name_at = reference_at.child("name");
             match reference.text("name") {
                 "" => out.push(FieldError::required(name_at, "")),
-                name => checks::named(&name_at, name, names::dns_subdomain(name), out),
+                name => validation::named(&name_at, name, names::dns_subdomain(name), out),
             }
         }
         match found {
@@ -291,11 +295,11 @@ fn check_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
 }
 
 /// A variable read from a file needs the empty directory that will hold it.
-pub(super) fn check_files(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn validate_files(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     visit(spec, at, |container, at| {
         let env_at = at.child("env");
         for (i, variable) in container.list("env").iter().enumerate() {
-            let Some(reference) = variable.part("valueFrom").get_set("fileKeyRef") else {
+            let Some(reference) = variable.field("valueFrom").get_set("fileKeyRef") else {
                 continue;
             };
             let name = reference.text("volumeName");

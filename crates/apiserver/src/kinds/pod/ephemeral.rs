@@ -1,12 +1,15 @@
-//! Debugging containers: added to a running pod through their own subresource, never changed or removed.
-//! In: the new and the old Pod of such a write. Out: the Pod to store, and what is wrong with the change.
+//! Debugging containers: added to a running pod through their own subresource, never changed or
+//! removed.
+//! In: the new and the old Pod of such a write. Out: the Pod to store, and the errors of the
+//! change.
+//! Mirrors `ValidatePodEphemeralContainersUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::{
-    super::look::{Look, same},
+    super::json_ext::{JsonExt, same},
     annotations, keep_metadata, spec_value, validate,
 };
 use crate::{
@@ -17,7 +20,7 @@ use crate::{
 
 /// Puts back everything but the debugging containers.
 pub(crate) fn prepare(new: &mut Object, old: &Object) {
-    let containers = new.body.part("spec").get("ephemeralContainers").cloned();
+    let containers = new.body.field("spec").get("ephemeralContainers").cloned();
     keep_metadata(new, old);
     new.body.clone_from(&old.body);
     match containers {
@@ -28,8 +31,8 @@ pub(crate) fn prepare(new: &mut Object, old: &Object) {
     };
 }
 
-/// What is wrong with the prepared pod and the change.
-pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+/// The errors of the prepared pod and the change.
+pub(crate) fn validate_ephemeral_containers(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     if old.meta.annotations.contains_key(super::spec::MIRROR) {
         out.push(FieldError::forbidden(
             "",
@@ -38,7 +41,7 @@ pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         return;
     }
     validate(new, out);
-    annotations::check_update(
+    annotations::validate_update(
         &new.meta.annotations,
         &old.meta.annotations,
         &Path::field("metadata.annotations"),

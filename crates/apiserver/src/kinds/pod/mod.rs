@@ -25,13 +25,13 @@ mod volume; // volumes and their sources
 pub(crate) mod volume_defaults; // what a source's author left out
 pub(crate) mod warnings; // what is odd but accepted
 
-pub(crate) use annotations::check_template as annotations_of_template;
+pub(crate) use annotations::validate_template as annotations_of_template;
 use serde_json::Value;
 
 use self::spec::Holder;
 use super::{
-    DeleteAnswer, Strategy,
-    look::Look,
+    DeleteAnswer, ProxyTarget, Strategy,
+    json_ext::JsonExt,
     strategy::{keep_all_but_status, keep_status},
 };
 use crate::{
@@ -41,14 +41,23 @@ use crate::{
 
 /// A Pod.
 pub(crate) const POD: Strategy = Strategy {
+    reset_fields: &[(
+        "status",
+        &[
+            &["spec"],
+            &["metadata", "deletionTimestamp"],
+            &["metadata", "ownerReferences"],
+        ],
+    )],
+    proxy: Some(ProxyTarget::Pod),
     default: defaults::default_pod,
     prepare_create: prepare::prepare_create,
     prepare_update: keep_status,
     prepare_status: status::prepare,
     validate,
     validate_create,
-    validate_update: update::check,
-    validate_status: status::check,
+    validate_update: update::validate,
+    validate_status: status::validate,
     warnings: |new, old| {
         if old.is_none() {
             warnings::of_new_pod(new)
@@ -62,7 +71,8 @@ pub(crate) const POD: Strategy = Strategy {
     ..Strategy::WITH_STATUS
 };
 
-/// A pod on a node gets time to end: what the client asks for, or what its spec says. One that never ran, or ended, goes at once.
+/// A pod on a node gets time to end: what the client asks for, or what its spec says. One that
+/// never ran, or ended, is removed immediately.
 fn grace_period(pod: &Object, asked: Option<i64>) -> Option<i64> {
     let spec = spec_value(pod);
     let ended = matches!(pod.str_at("status.phase"), "Failed" | "Succeeded");
@@ -75,31 +85,32 @@ fn grace_period(pod: &Object, asked: Option<i64>) -> Option<i64> {
 }
 
 fn spec_value(pod: &Object) -> &Value {
-    pod.body.part("spec")
+    pod.body.field("spec")
 }
 
 fn validate(pod: &Object, out: &mut Vec<FieldError>) {
-    let (spec, at) = (spec_value(pod), Path::field("spec"));
+    let at = Path::field("spec");
+    let spec = spec_value(pod);
     let annotations = pod
         .meta
         .annotations
         .iter()
         .map(|(k, v)| (k.as_str(), v.as_str()))
         .collect();
-    annotations::check(
+    annotations::validate(
         &annotations,
         spec,
         &Path::field("metadata.annotations"),
         out,
     );
-    spec::check(spec, Holder::Pod(&pod.meta), &at, out);
+    spec::validate(spec, Holder::Pod(&pod.meta), &at, out);
     if spec.text("serviceAccountName").is_empty() {
         refuse_tokens(spec, &at.child("volumes"), out);
     }
     for list in ["containers", "initContainers"] {
         let list_at = at.child(list);
         for (i, container) in spec.list(list).iter().enumerate() {
-            container::check_image_blanks(container, &list_at.index(i), out);
+            container::validate_image_blanks(container, &list_at.index(i), out);
         }
     }
 }
@@ -110,7 +121,7 @@ fn refuse_tokens(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         let volume_at = at.index(i);
         let projected_at = volume_at.child("projected");
         let sources_at = projected_at.child("sources");
-        for (j, source) in volume.part("projected").list("sources").iter().enumerate() {
+        for (j, source) in volume.field("projected").list("sources").iter().enumerate() {
             if source.has("serviceAccountToken") {
                 let detail = "must not be specified when serviceAccountName is not set";
                 out.push(FieldError::forbidden(
@@ -123,7 +134,8 @@ fn refuse_tokens(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 }
 
 fn validate_create(pod: &Object, out: &mut Vec<FieldError>) {
-    let (spec, at) = (spec_value(pod), Path::field("spec"));
+    let at = Path::field("spec");
+    let spec = spec_value(pod);
     if !spec.list("ephemeralContainers").is_empty() {
         out.push(FieldError::forbidden(
             at.child("ephemeralContainers"),
@@ -138,7 +150,8 @@ fn validate_create(pod: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-/// Puts the metadata of the old object back, as for a write to a part of it; field owners are the writer's.
+/// Puts the metadata of the old object back, as for a write to a part of it; field owners are the
+/// writer's.
 fn keep_metadata(new: &mut Object, old: &Object) {
     let mut kept = old.clone();
     std::mem::swap(&mut kept.body, &mut new.body);
@@ -147,7 +160,8 @@ fn keep_metadata(new: &mut Object, old: &Object) {
     *new = kept;
 }
 
-/// The status write of a kind keeps labels and annotations of the writer unless the kind says otherwise.
+/// The status write of a kind keeps labels and annotations of the writer unless the kind says
+/// otherwise.
 pub(crate) fn status_keeping_labels(new: &mut Object, old: &Object) {
     keep_all_but_status(new, old);
     new.meta.labels.clone_from(&old.meta.labels);
@@ -160,8 +174,8 @@ pub(crate) mod testing {
     use serde_json::{Value, json};
 
     use super::*;
-    pub(crate) use crate::kinds::trial::object;
-    use crate::{kinds::trial::NOW, object::Time};
+    pub(crate) use crate::kinds::test_support::object;
+    use crate::{kinds::test_support::NOW, object::Time};
 
     /// A pod `web` with this spec.
     pub(crate) fn pod(spec: Value) -> Object {

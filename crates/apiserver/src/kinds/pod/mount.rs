@@ -1,40 +1,42 @@
 //! Where a container sees its volumes: mounts and block devices, and the paths they may have.
-//! In: a container and the sound volumes of its pod. Out: what is wrong with its mounts and devices.
+//! In: a container and the sound volumes of its pod. Out: the errors of its mounts and devices.
+//! Mirrors `ValidateVolumeMounts` and `ValidateVolumeDevices` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{
-    super::{checks, look::Look},
+    super::{json_ext::JsonExt, validation},
     spec::Scene,
 };
 use crate::field::{FieldError, Path};
 
-/// What is wrong with the mounts and devices of a container.
-pub(super) fn check(
+/// The errors of the mounts and devices of a container.
+pub(super) fn validate(
     container: &Value,
     scene: &Scene<'_>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    check_mounts(container, scene, &at.child("volumeMounts"), out);
-    check_devices(container, scene, &at.child("volumeDevices"), out);
+    validate_mounts(container, scene, &at.child("volumeMounts"), out);
+    validate_devices(container, scene, &at.child("volumeDevices"), out);
 }
 
-fn check_mounts(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_mounts(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let devices = container.list("volumeDevices");
     let device_names: BTreeSet<&str> = devices.iter().map(|d| d.text("name")).collect();
     let device_paths: BTreeSet<&str> = devices.iter().map(|d| d.text("devicePath")).collect();
     let mut paths = BTreeSet::new();
     for (i, mount) in container.list("volumeMounts").iter().enumerate() {
         let item = at.index(i);
-        let (name, path) = (mount.text("name"), mount.text("mountPath"));
-        checks::required(&item.child("name"), name, out);
+        let name = mount.text("name");
+        let path = mount.text("mountPath");
+        validation::required(&item.child("name"), name, out);
         if !scene.volumes.contains_key(name) {
             out.push(FieldError::not_found(item.child("name"), name));
         }
-        checks::required(&item.child("mountPath"), path, out);
+        validation::required(&item.child("mountPath"), path, out);
         if !paths.insert(path) {
             out.push(FieldError::invalid(
                 item.child("mountPath"),
@@ -56,16 +58,17 @@ fn check_mounts(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut V
                 "must not already exist as a path in volumeDevices",
             ));
         }
-        check_sub_paths(mount, at, &item, out);
-        check_propagation(mount, container, at, out);
-        check_recursive(mount, at, out);
+        validate_sub_paths(mount, at, &item, out);
+        validate_propagation(mount, container, at, out);
+        validate_recursive(mount, at, out);
     }
 }
 
 // Kubernetes blames the list, not the mount, for some of a mount's fields: hence two places.
-fn check_sub_paths(mount: &Value, list: &Path<'_>, item: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (path, expression) = (mount.text("subPath"), mount.text("subPathExpr"));
-    check_descending(path, &list.child("subPath"), out);
+fn validate_sub_paths(mount: &Value, list: &Path<'_>, item: &Path<'_>, out: &mut Vec<FieldError>) {
+    let path = mount.text("subPath");
+    let expression = mount.text("subPathExpr");
+    validate_descending(path, &list.child("subPath"), out);
     if !expression.is_empty() && !path.is_empty() {
         out.push(FieldError::invalid(
             item.child("subPathExpr"),
@@ -73,21 +76,26 @@ fn check_sub_paths(mount: &Value, list: &Path<'_>, item: &Path<'_>, out: &mut Ve
             "subPathExpr and subPath are mutually exclusive",
         ));
     }
-    check_descending(expression, &list.child("subPathExpr"), out);
+    validate_descending(expression, &list.child("subPathExpr"), out);
 }
 
-fn check_propagation(mount: &Value, container: &Value, list: &Path<'_>, out: &mut Vec<FieldError>) {
-    let Some(mode) = mount.part("mountPropagation").as_str() else {
+fn validate_propagation(
+    mount: &Value,
+    container: &Value,
+    list: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
+    let Some(mode) = mount.field("mountPropagation").as_str() else {
         return;
     };
     let at = list.child("mountPropagation");
-    checks::one_of(
+    validation::one_of(
         &at,
         mode,
         &["Bidirectional", "HostToContainer", "None"],
         out,
     );
-    if mode == "Bidirectional" && !container.part("securityContext").is_true("privileged") {
+    if mode == "Bidirectional" && !container.field("securityContext").is_true("privileged") {
         out.push(FieldError::forbidden(
             at,
             "Bidirectional mount propagation is available only to privileged containers",
@@ -95,9 +103,9 @@ fn check_propagation(mount: &Value, container: &Value, list: &Path<'_>, out: &mu
     }
 }
 
-fn check_recursive(mount: &Value, list: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_recursive(mount: &Value, list: &Path<'_>, out: &mut Vec<FieldError>) {
     let at = list.child("recursiveReadOnly");
-    match mount.part("recursiveReadOnly").as_str() {
+    match mount.field("recursiveReadOnly").as_str() {
         None | Some("Disabled") => {}
         Some("Enabled" | "IfPossible") => {
             if !mount.is_true("readOnly") {
@@ -121,16 +129,24 @@ fn check_recursive(mount: &Value, list: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_devices(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_devices(
+    container: &Value,
+    scene: &Scene<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let mounts = container.list("volumeMounts");
     let mount_names: BTreeSet<&str> = mounts.iter().map(|m| m.text("name")).collect();
     let mount_paths: BTreeSet<&str> = mounts.iter().map(|m| m.text("mountPath")).collect();
-    let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
+    let mut names = BTreeSet::new();
+    let mut paths = BTreeSet::new();
     for (i, device) in container.list("volumeDevices").iter().enumerate() {
         let at = at.index(i);
-        let (name, path) = (device.text("name"), device.text("devicePath"));
-        let (name_at, path_at) = (at.child("name"), at.child("devicePath"));
-        checks::required(&name_at, name, out);
+        let name = device.text("name");
+        let path = device.text("devicePath");
+        let name_at = at.child("name");
+        let path_at = at.child("devicePath");
+        validation::required(&name_at, name, out);
         if names.contains(name) {
             out.push(FieldError::invalid(name_at, name, "must be unique"));
         }
@@ -142,7 +158,7 @@ fn check_devices(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut 
             }
             Some(_) => {}
         }
-        checks::required(&path_at, path, out);
+        validation::required(&path_at, path, out);
         if paths.contains(path) {
             out.push(FieldError::invalid(path_at, path, "must be unique"));
         }
@@ -180,23 +196,23 @@ fn has_backsteps(path: &str) -> bool {
 }
 
 /// A path must not climb.
-pub(super) fn check_no_backsteps(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn validate_no_backsteps(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if has_backsteps(path) {
         out.push(FieldError::invalid(at, path, "must not contain '..'"));
     }
 }
 
 /// A path must lead down from where it starts.
-pub(super) fn check_descending(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn validate_descending(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if path.starts_with('/') {
         out.push(FieldError::invalid(at, path, "must be a relative path"));
     }
-    check_no_backsteps(path, at, out);
+    validate_no_backsteps(path, at, out);
 }
 
 /// A path must lead down and keep away from the names the kubelet uses itself.
-pub(super) fn check_not_reserved(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    check_descending(path, at, out);
+pub(super) fn validate_not_reserved(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    validate_descending(path, at, out);
     if path.starts_with("..") && !path.starts_with("../") {
         out.push(FieldError::invalid(at, path, "must not start with '..'"));
     }

@@ -1,10 +1,12 @@
-//! What the server adds to a new pod: its first status, and its own labels in selectors that ask for them.
+//! What the server adds to a new pod: its first status, and its own labels in selectors that ask
+//! for them.
 //! In: a defaulted Pod. Out: the Pod as it is first stored.
+//! Mirrors `PrepareForCreate` of the pod strategy in `pkg/registry/core/pod`.
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::look::{Fill, Look},
+    super::json_ext::{JsonDefaults, JsonExt},
     resources::qos_class,
     spec_value,
 };
@@ -37,7 +39,8 @@ pub(super) fn stamp(pod: &mut Object, old: Option<&Object>, now: Time) {
     }
 }
 
-/// Selectors with `matchLabelKeys` compare with the pod's own labels: the values are written into the selector once, at creation.
+/// Selectors with `matchLabelKeys` compare with the pod's own labels: the values are written into
+/// the selector once, at creation.
 fn merge_label_keys(pod: &mut Object) {
     let labels = pod.meta.labels.clone();
     let spec = pod.section("spec");

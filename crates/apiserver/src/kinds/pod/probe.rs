@@ -1,16 +1,17 @@
 //! Probes and lifecycle hooks of a container.
-//! In: a container. Out: what is wrong with its probes and hooks.
+//! In: a container. Out: the errors of its probes and hooks. Mirrors `validateProbe`,
+//! `validateHandler` and `validateLifecycle` in `pkg/apis/core/validation`.
 
 use serde_json::Value;
 
 use super::{
-    super::{checks, look::Look},
+    super::{json_ext::JsonExt, validation},
     spec::Scene,
 };
 use crate::field::{FieldError, Path};
 
-/// What is wrong with the three probes.
-pub(super) fn check_all(
+/// The errors of the three probes.
+pub(super) fn validate_all(
     container: &Value,
     scene: &Scene<'_>,
     at: &Path<'_>,
@@ -21,7 +22,7 @@ pub(super) fn check_all(
             continue;
         };
         let at = at.child(name);
-        check_probe(probe, scene, &at, out);
+        validate_probe(probe, scene, &at, out);
         if name == "readinessProbe" {
             if let Some(seconds) = probe.int("terminationGracePeriodSeconds") {
                 let detail = "must not be set for readinessProbes";
@@ -41,8 +42,8 @@ pub(super) fn check_all(
     }
 }
 
-fn check_probe(probe: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    check_handler(
+fn validate_probe(probe: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    validate_handler(
         probe,
         &["exec", "httpGet", "tcpSocket", "grpc"],
         scene,
@@ -56,7 +57,7 @@ fn check_probe(probe: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<Fi
         "successThreshold",
         "failureThreshold",
     ] {
-        checks::not_negative(&at.child(field), probe.number(field), out);
+        validation::not_negative(&at.child(field), probe.number(field), out);
     }
     if let Some(seconds) = probe
         .int("terminationGracePeriodSeconds")
@@ -70,8 +71,8 @@ fn check_probe(probe: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<Fi
     }
 }
 
-/// What is wrong with the hooks around a container's life.
-pub(super) fn check_lifecycle(
+/// The errors of the hooks around a container's life.
+pub(super) fn validate_lifecycle(
     container: &Value,
     scene: &Scene<'_>,
     at: &Path<'_>,
@@ -79,8 +80,8 @@ pub(super) fn check_lifecycle(
 ) {
     let at = at.child("lifecycle");
     for hook in ["postStart", "preStop"] {
-        if let Some(handler) = container.part("lifecycle").get_set(hook) {
-            check_handler(
+        if let Some(handler) = container.field("lifecycle").get_set(hook) {
+            validate_handler(
                 handler,
                 &["exec", "httpGet", "tcpSocket", "sleep"],
                 scene,
@@ -92,7 +93,7 @@ pub(super) fn check_lifecycle(
 }
 
 /// Exactly one of these must be there, and sound.
-fn check_handler(
+fn validate_handler(
     holder: &Value,
     handlers: &[&str],
     scene: &Scene<'_>,
@@ -113,10 +114,10 @@ fn check_handler(
                 out.push(FieldError::required(here.child("command"), ""));
             }
         }
-        "httpGet" => check_http_get(handler, &here, out),
-        "tcpSocket" => checks::port_or_name(&here.child("port"), handler.part("port"), out),
-        "grpc" => checks::port_number(&here.child("port"), handler.number("port"), out),
-        _ => check_sleep(handler.number("seconds"), scene, &here, out),
+        "httpGet" => validate_http_get(handler, &here, out),
+        "tcpSocket" => validation::port_or_name(&here.child("port"), handler.field("port"), out),
+        "grpc" => validation::port_number(&here.child("port"), handler.number("port"), out),
+        _ => validate_sleep(handler.number("seconds"), scene, &here, out),
     }
     for (name, _) in found {
         out.push(FieldError::forbidden(
@@ -126,10 +127,10 @@ fn check_handler(
     }
 }
 
-fn check_http_get(get: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    checks::required(&at.child("path"), get.text("path"), out);
-    checks::port_or_name(&at.child("port"), get.part("port"), out);
-    checks::one_of(
+fn validate_http_get(get: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    validation::required(&at.child("path"), get.text("path"), out);
+    validation::port_or_name(&at.child("port"), get.field("port"), out);
+    validation::one_of(
         &at.child("scheme"),
         get.text("scheme"),
         &["HTTP", "HTTPS"],
@@ -144,7 +145,7 @@ fn check_http_get(get: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_sleep(seconds: i64, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_sleep(seconds: i64, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(grace) = scene.grace_seconds
         && (seconds < 0 || seconds > grace)
     {

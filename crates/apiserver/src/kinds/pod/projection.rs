@@ -1,15 +1,16 @@
 //! Projected volumes: several sources in one directory.
-//! In: the sources of a projected volume, the files of a downward one. Out: what is wrong with them.
+//! In: the sources of a projected volume, the files of a downward one. Out: their errors.
+//! Mirrors `validateProjectionSources` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{
-    super::{checks, look::Look},
-    env::{FILE_FIELDS, check_divisor, check_field_ref, check_resource_ref},
-    mount::check_not_reserved,
-    volume::{check_item, check_mode},
+    super::{json_ext::JsonExt, validation},
+    env::{FILE_FIELDS, validate_divisor, validate_field_ref, validate_resource_ref},
+    mount::validate_not_reserved,
+    volume::{validate_item, validate_mode},
 };
 use crate::{
     field::{FieldError, Path},
@@ -17,12 +18,12 @@ use crate::{
 };
 
 /// A file with a field of the pod or a resource of a container in it.
-pub(super) fn check_file(file: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    checks::required(&at.child("path"), file.text("path"), out);
-    check_not_reserved(file.text("path"), &at.child("path"), out);
+pub(super) fn validate_file(file: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    validation::required(&at.child("path"), file.text("path"), out);
+    validate_not_reserved(file.text("path"), &at.child("path"), out);
     match (file.get_set("fieldRef"), file.get_set("resourceFieldRef")) {
         (Some(field), resource) => {
-            check_field_ref(field, &FILE_FIELDS, &at.child("fieldRef"), out);
+            validate_field_ref(field, &FILE_FIELDS, &at.child("fieldRef"), out);
             if resource.is_some() {
                 out.push(FieldError::invalid(
                     at,
@@ -35,14 +36,14 @@ pub(super) fn check_file(file: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
             let at = at.child("resourceFieldRef");
             if resource.text("containerName").is_empty() {
                 out.push(FieldError::required(at.child("containerName"), ""));
-                check_divisor(
+                validate_divisor(
                     resource,
                     resource.text("resource"),
                     &at.child("divisor"),
                     out,
                 );
             } else {
-                check_resource_ref(resource, &at, out);
+                validate_resource_ref(resource, &at, out);
             }
         }
         (None, None) => out.push(FieldError::required(
@@ -50,7 +51,7 @@ pub(super) fn check_file(file: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
             "one of fieldRef and resourceFieldRef is required",
         )),
     }
-    check_mode(file, "mode", at, out);
+    validate_mode(file, "mode", at, out);
 }
 
 /// Paths taken so far in one volume.
@@ -72,8 +73,8 @@ impl<'a> Paths<'a, '_> {
     }
 }
 
-/// What is wrong with the sources of a projected volume at `at`.
-pub(super) fn check_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors of the sources of a projected volume at `at`.
+pub(super) fn validate_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
     let list_at = at.child("sources");
     let mut paths = Paths {
         taken: BTreeSet::new(),
@@ -96,11 +97,11 @@ pub(super) fn check_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<Fiel
             found += 1;
             let here = here.child(name);
             match name {
-                "secret" | "configMap" => check_keys(part, &here, &mut paths, out),
-                "downwardAPI" => check_files(part, &here, &mut paths, out),
-                "serviceAccountToken" => check_token(part, at, &here, out),
-                "clusterTrustBundle" => check_trust_bundle(part, &here, &mut paths, out),
-                _ => check_certificate(part, &here, &mut paths, out),
+                "secret" | "configMap" => validate_keys(part, &here, &mut paths, out),
+                "downwardAPI" => validate_files(part, &here, &mut paths, out),
+                "serviceAccountToken" => validate_token(part, at, &here, out),
+                "clusterTrustBundle" => validate_trust_bundle(part, &here, &mut paths, out),
+                _ => validate_certificate(part, &here, &mut paths, out),
             }
         }
         if found > 1 {
@@ -112,30 +113,30 @@ pub(super) fn check_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<Fiel
     }
 }
 
-fn check_keys<'a>(
+fn validate_keys<'a>(
     source: &'a Value,
     at: &Path<'_>,
     paths: &mut Paths<'a, '_>,
     out: &mut Vec<FieldError>,
 ) {
-    checks::required(&at.child("name"), source.text("name"), out);
+    validation::required(&at.child("name"), source.text("name"), out);
     let items_at = at.child("items");
     for (i, item) in source.list("items").iter().enumerate() {
-        check_item(item, &items_at.index(i), out);
+        validate_item(item, &items_at.index(i), out);
         if !item.text("path").is_empty() {
             paths.take(item.text("path"), source.text("name"), out);
         }
     }
 }
 
-fn check_files<'a>(
+fn validate_files<'a>(
     source: &'a Value,
     at: &Path<'_>,
     paths: &mut Paths<'a, '_>,
     out: &mut Vec<FieldError>,
 ) {
     for file in source.list("items") {
-        check_file(file, at, out);
+        validate_file(file, at, out);
         let path = file.text("path");
         if !path.is_empty() {
             paths.take(path, path, out);
@@ -146,7 +147,7 @@ fn check_files<'a>(
 const TOKEN_SECONDS_MIN: i64 = 10 * 60;
 const TOKEN_SECONDS_MAX: i64 = 1 << 32;
 
-fn check_token(token: &Value, volume: &Path<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_token(token: &Value, volume: &Path<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let seconds = token.number("expirationSeconds");
     let seconds_at = at.child("expirationSeconds");
     if seconds < TOKEN_SECONDS_MIN {
@@ -167,19 +168,19 @@ fn check_token(token: &Value, volume: &Path<'_>, at: &Path<'_>, out: &mut Vec<Fi
     let path_at = volume.child("path");
     match token.text("path") {
         "" => out.push(FieldError::required(path_at, "")),
-        path => check_not_reserved(path, &path_at, out),
+        path => validate_not_reserved(path, &path_at, out),
     }
 }
 
-fn check_trust_bundle<'a>(
+fn validate_trust_bundle<'a>(
     bundle: &'a Value,
     at: &Path<'_>,
     paths: &mut Paths<'a, '_>,
     out: &mut Vec<FieldError>,
 ) {
     match (
-        bundle.part("name").as_str(),
-        bundle.part("signerName").as_str(),
+        bundle.field("name").as_str(),
+        bundle.field("signerName").as_str(),
     ) {
         (Some(_), Some(_)) => out.push(FieldError::invalid(
             at,
@@ -216,9 +217,9 @@ fn check_trust_bundle<'a>(
                     "must be a valid signer name",
                 ));
             }
-            checks::label_selector(
+            validation::label_selector(
                 &at.child("labelSelector"),
-                bundle.part("labelSelector"),
+                bundle.field("labelSelector"),
                 out,
             );
         }
@@ -228,8 +229,8 @@ fn check_trust_bundle<'a>(
         )),
     }
     let path = bundle.text("path");
-    checks::required(&at.child("path"), path, out);
-    check_not_reserved(path, &at.child("path"), out);
+    validation::required(&at.child("path"), path, out);
+    validate_not_reserved(path, &at.child("path"), out);
     paths.take(path, path, out);
 }
 
@@ -243,14 +244,14 @@ const KEY_TYPES: [&str; 6] = [
 ];
 const CERTIFICATE_SECONDS_MIN: i64 = 3600;
 
-fn check_certificate<'a>(
+fn validate_certificate<'a>(
     certificate: &'a Value,
     at: &Path<'_>,
     paths: &mut Paths<'a, '_>,
     out: &mut Vec<FieldError>,
 ) {
-    checks::required(&at.child("signerName"), certificate.text("signerName"), out);
-    checks::one_of(
+    validation::required(&at.child("signerName"), certificate.text("signerName"), out);
+    validation::one_of(
         &at.child("keyType"),
         certificate.text("keyType"),
         &KEY_TYPES,
@@ -272,7 +273,7 @@ fn check_certificate<'a>(
         let path = certificate.text(field);
         if !path.is_empty() {
             found = true;
-            check_not_reserved(path, &at.child(field), out);
+            validate_not_reserved(path, &at.child(field), out);
             paths.take(path, path, out);
         }
     }

@@ -1,10 +1,12 @@
 //! Resources changed in place: the `resize` subresource of a pod.
-//! In: the new and the old Pod of such a write. Out: the Pod to store, and what is wrong with the change.
+//! In: the new and the old Pod of such a write. Out: the Pod to store, and the errors of the
+//! change.
+//! Mirrors `ValidatePodResize` in `pkg/apis/core/validation`.
 
 use serde_json::{Map, Value};
 
 use super::{
-    super::look::{Fill, Look, same},
+    super::json_ext::{JsonDefaults, JsonExt, same},
     keep_metadata,
     resources::qos_class,
     spec_value, validate,
@@ -16,9 +18,11 @@ use crate::{
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
-/// Puts back everything but resources and resize policies, unless containers came or went, which is refused then.
+/// Puts back everything but resources and resize policies, unless containers came or went, which is
+/// refused then.
 pub(crate) fn prepare(new: &mut Object, old: &Object) {
-    let (spec, before) = (spec_value(new), spec_value(old));
+    let spec = spec_value(new);
+    let before = spec_value(old);
     if LISTS
         .iter()
         .any(|l| spec.list(l).len() != before.list(l).len())
@@ -45,7 +49,8 @@ pub(crate) fn prepare(new: &mut Object, old: &Object) {
     };
 }
 
-/// The old containers with the resources of the new ones; renamed or reordered ones stay as sent, to be refused.
+/// The old containers with the resources of the new ones; renamed or reordered ones stay as sent,
+/// to be refused.
 fn merged(new: &[Value], old: &[Value]) -> Value {
     if new
         .iter()
@@ -70,16 +75,18 @@ fn merged(new: &[Value], old: &[Value]) -> Value {
     containers.into()
 }
 
-/// What is wrong with the prepared pod and the change.
-pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    let (spec, before, at) = (spec_value(new), spec_value(old), Path::field("spec"));
+/// The errors of the prepared pod and the change.
+pub(crate) fn validate_resize(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    let before = spec_value(old);
+    let at = Path::field("spec");
+    let spec = spec_value(new);
     for (held, detail) in [
         (
             old.meta.annotations.contains_key(super::spec::MIRROR),
             "static pods cannot be resized",
         ),
         (
-            before.part("os").text("name") == "windows",
+            before.field("os").text("name") == "windows",
             "windows pods cannot be resized",
         ),
     ] {
@@ -89,8 +96,8 @@ pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         }
     }
     validate(new, out);
-    let class = new.body.part("status").text("qosClass");
-    let old_class = old.body.part("status").text("qosClass");
+    let class = new.body.field("status").text("qosClass");
+    let old_class = old.body.field("status").text("qosClass");
     if qos_class(spec)
         != if old_class.is_empty() {
             qos_class(before)
@@ -106,22 +113,22 @@ pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     }
     let running = old
         .body
-        .part("status")
+        .field("status")
         .list("containerStatuses")
         .iter()
-        .find(|c| c.part("state").has("running"));
+        .find(|c| c.field("state").has("running"));
     if running.is_some_and(|c| !c.has("resources")) {
         out.push(FieldError::forbidden(
             at,
             "Pod running on node without support for resize",
         ));
     }
-    check_pod_level(spec, before, &at, out);
-    if !check_order(spec, before, &at, out) {
+    validate_pod_level(spec, before, &at, out);
+    if !validate_order(spec, before, &at, out) {
         return;
     }
     for list in ["initContainers", "containers"] {
-        check_containers(spec.list(list), before.list(list), &at.child(list), out);
+        validate_containers(spec.list(list), before.list(list), &at.child(list), out);
     }
     if out.is_empty() && !same(&without_resources(spec), &without_resources(before)) {
         out.push(FieldError::forbidden(
@@ -132,7 +139,7 @@ pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
 }
 
 /// Containers stay, each in its place; false when they do not.
-fn check_order(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) -> bool {
+fn validate_order(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) -> bool {
     let before = out.len();
     for list in LISTS {
         let list_at = at.child(list);
@@ -156,19 +163,22 @@ fn check_order(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError
     out.len() == before
 }
 
-fn check_containers(new: &[Value], old: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_containers(new: &[Value], old: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (i, (new, old)) in new.iter().zip(old).enumerate() {
         let item = at.index(i);
         let resources_at = item.child("resources");
         for list in ["requests", "limits"] {
-            if removed(new.part("resources"), old.part("resources"), list) {
+            if removed(new.field("resources"), old.field("resources"), list) {
                 out.push(FieldError::forbidden(
                     resources_at.child(list),
                     &format!("resource {list} cannot be removed"),
                 ));
             }
         }
-        if !same(&rigid(new.part("resources")), &rigid(old.part("resources"))) {
+        if !same(
+            &rigid(new.field("resources")),
+            &rigid(old.field("resources")),
+        ) {
             out.push(FieldError::forbidden(
                 "spec",
                 "only cpu and memory resources are mutable",
@@ -177,7 +187,7 @@ fn check_containers(new: &[Value], old: &[Value], at: &Path<'_>, out: &mut Vec<F
     }
 }
 
-fn check_pod_level(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_pod_level(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let at = at.child("resources");
     let (Some(before), after) = (old.get_set("resources"), new.get_set("resources")) else {
         return;
@@ -206,7 +216,8 @@ fn check_pod_level(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldE
 }
 
 fn removed(new: &Value, old: &Value, list: &str) -> bool {
-    old.entries(list).any(|(name, _)| !new.part(list).has(name))
+    old.entries(list)
+        .any(|(name, _)| !new.field(list).has(name))
 }
 
 /// What of some resources cannot be resized.
@@ -221,7 +232,7 @@ fn rigid(resources: &Value) -> Value {
             Value::Object(amounts.map(|(n, a)| (n.clone(), a.clone())).collect()),
         );
     }
-    rest.insert("claims".to_owned(), resources.part("claims").clone());
+    rest.insert("claims".to_owned(), resources.field("claims").clone());
     Value::Object(rest)
 }
 

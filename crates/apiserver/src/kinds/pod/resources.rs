@@ -1,14 +1,16 @@
 //! Requests and limits of containers and pods, and the quality of service they buy.
-//! In: a pod spec. Out: what is wrong with its amounts, its class, and what the pod as a whole gets.
+//! In: a pod spec. Out: the errors of its amounts, its class, and what the pod as a whole gets.
+//! Mirrors `validateContainerResourceRequirements` and `validatePodResources` in
+//! `pkg/apis/core/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use super::super::{
-    checks,
-    look::{Fill, Look},
+    json_ext::{JsonDefaults, JsonExt},
     quantity::Quantity,
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -17,31 +19,32 @@ use crate::{
 
 type Amounts<'a> = BTreeMap<&'a str, Quantity>;
 
-/// Whose resources are judged.
+/// Whose resources are validated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Container,
     Pod,
 }
 
-/// What is wrong with requests and limits.
-pub(super) fn check(
+/// The errors with requests and limits.
+pub(super) fn validate(
     resources: &Value,
     level: Level,
     claims: &BTreeSet<&str>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    let (limits_at, requests_at) = (at.child("limits"), at.child("requests"));
+    let limits_at = at.child("limits");
+    let requests_at = at.child("requests");
     for (name, amount) in resources.entries("limits") {
-        check_amount(name, amount, level, &limits_at.key(name), out);
+        validate_amount(name, amount, level, &limits_at.key(name), out);
     }
     for (name, amount) in resources.entries("requests") {
-        check_amount(name, amount, level, &requests_at.key(name), out);
-        check_limit(
+        validate_amount(name, amount, level, &requests_at.key(name), out);
+        validate_limit(
             name,
             amount,
-            resources.part("limits"),
+            resources.field("limits"),
             (&limits_at, &requests_at),
             out,
         );
@@ -54,10 +57,10 @@ pub(super) fn check(
     if named(is_huge_page) && !named(|n| matches!(n, "cpu" | "memory")) {
         out.push(FieldError::forbidden(at, "HugePages require cpu or memory"));
     }
-    check_claims(resources.list("claims"), claims, &at.child("claims"), out);
+    validate_claims(resources.list("claims"), claims, &at.child("claims"), out);
 }
 
-fn check_amount(
+fn validate_amount(
     name: &str,
     amount: &Value,
     level: Level,
@@ -65,10 +68,10 @@ fn check_amount(
     out: &mut Vec<FieldError>,
 ) {
     match level {
-        Level::Container => check_container_resource(name, at, out),
-        Level::Pod => check_pod_resource(name, at, out),
+        Level::Container => validate_container_resource(name, at, out),
+        Level::Pod => validate_pod_resource(name, at, out),
     }
-    checks::resource_amount(at, name, amount, out);
+    validation::resource_amount(at, name, amount, out);
     if let (Some(page), Some(quantity)) = (huge_page_size(name), Quantity::of(amount))
         && !quantity.is_multiple_of(page)
     {
@@ -80,7 +83,7 @@ fn check_amount(
     }
 }
 
-fn check_limit(
+fn validate_limit(
     name: &str,
     amount: &Value,
     limits: &Value,
@@ -90,7 +93,7 @@ fn check_limit(
     let Some(request) = Quantity::of(amount) else {
         return;
     };
-    match Quantity::of(limits.part(name)) {
+    match Quantity::of(limits.field(name)) {
         Some(limit) if request != limit && !may_overcommit(name) => {
             out.push(FieldError::invalid(
                 requests_at,
@@ -139,26 +142,26 @@ const STANDARD: [&str; 20] = [
     "services.loadbalancers",
 ];
 
-fn check_resource_name(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) -> bool {
-    let wrong = names::qualified_name(name);
+fn validate_resource_name(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) -> bool {
+    let errors = names::qualified_name(name);
     let standard = name.contains('/')
         || STANDARD.contains(&name)
         || is_huge_page(name)
         || name.starts_with("requests.hugepages-");
-    let good = wrong.is_empty() && standard;
-    if wrong.is_empty() && !standard {
+    let good = errors.is_empty() && standard;
+    if errors.is_empty() && !standard {
         out.push(FieldError::invalid(
             at,
             name,
             "must be a standard resource type or fully qualified",
         ));
     }
-    checks::named(at, name, wrong, out);
+    validation::named(at, name, errors, out);
     good
 }
 
-fn check_container_resource(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    check_resource_name(name, at, out);
+fn validate_container_resource(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    validate_resource_name(name, at, out);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge_page(name) {
             out.push(FieldError::invalid(
@@ -167,7 +170,7 @@ fn check_container_resource(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>
                 "must be a standard resource for containers",
             ));
         }
-    } else if !is_native(name) && !checks::is_extended_resource(name) {
+    } else if !is_native(name) && !validation::is_extended_resource(name) {
         out.push(FieldError::invalid(
             at,
             name,
@@ -176,8 +179,8 @@ fn check_container_resource(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>
     }
 }
 
-fn check_pod_resource(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    if check_resource_name(name, at, out) && !fits_pod(name) {
+fn validate_pod_resource(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if validate_resource_name(name, at, out) && !fits_pod(name) {
         out.push(FieldError::not_supported(
             at,
             name,
@@ -186,10 +189,10 @@ fn check_pod_resource(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-/// Each unknown claim is told with the names of so many known ones.
+/// Each unknown claim is reported with the names of at most this many known ones.
 const CLAIMS_SHOWN_MAX: usize = 32;
 
-fn check_claims(
+fn validate_claims(
     claims: &[Value],
     known: &BTreeSet<&str>,
     at: &Path<'_>,
@@ -198,13 +201,15 @@ fn check_claims(
     let mut seen: BTreeSet<(String, String)> = BTreeSet::new();
     let mut seen_names: BTreeSet<&str> = BTreeSet::new();
     for (i, claim) in claims.iter().enumerate() {
-        let (name, request, at) = (claim.text("name"), claim.text("request"), at.index(i));
+        let name = claim.text("name");
+        let request = claim.text("request");
+        let at = at.index(i);
         if !is_given(&at, name, out) {
             continue;
         }
         let whole = |r: &str| (name.to_owned(), r.to_owned());
         if !request.is_empty() {
-            checks::named(
+            validation::named(
                 &at.child("request"),
                 request,
                 names::dns_label(request),
@@ -245,7 +250,7 @@ fn check_claims(
 }
 
 fn is_given(at: &Path<'_>, text: &str, out: &mut Vec<FieldError>) -> bool {
-    checks::required(at, text, out);
+    validation::required(at, text, out);
     !text.is_empty()
 }
 
@@ -270,8 +275,8 @@ fn fits_pod(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_page(name)
 }
 
-/// What is wrong with the resources of a pod as a whole, next to those of its containers.
-pub(super) fn check_pod_level(
+/// The errors of the resources of a pod as a whole, next to those of its containers.
+pub(super) fn validate_pod_level(
     spec: &Value,
     claims: &BTreeSet<&str>,
     at: &Path<'_>,
@@ -281,7 +286,7 @@ pub(super) fn check_pod_level(
         return;
     };
     let at = at.child("resources");
-    if spec.part("os").text("name") == "windows" {
+    if spec.field("os").text("name") == "windows" {
         out.push(FieldError::forbidden(
             at,
             "may not be set for a windows pod",
@@ -294,10 +299,10 @@ pub(super) fn check_pod_level(
             "claims may not be set for Resources at pod-level",
         ));
     }
-    check(resources, Level::Pod, claims, &at, out);
+    validate(resources, Level::Pod, claims, &at, out);
     let requests_at = at.child("requests");
     for (name, total) in aggregate(spec, "requests") {
-        if let Some(own) = Quantity::of(resources.part("requests").part(name))
+        if let Some(own) = Quantity::of(resources.field("requests").field(name))
             && total > own
         {
             let detail =
@@ -307,8 +312,8 @@ pub(super) fn check_pod_level(
     }
     let containers = at.child("containers");
     for (i, container) in spec.list("containers").iter().enumerate() {
-        for (name, amount) in amounts(container.part("resources").part("limits")) {
-            if let Some(own) = Quantity::of(resources.part("limits").part(name))
+        for (name, amount) in amounts(container.field("resources").field("limits")) {
+            if let Some(own) = Quantity::of(resources.field("limits").field(name))
                 && amount > own
             {
                 let container_at = containers.index(i);
@@ -325,10 +330,10 @@ pub(super) fn check_pod_level(
 
 /// Completes the requests of a pod as a whole: from its containers, then from its own limits.
 pub(super) fn default_pod_level(spec: &mut Map<String, Value>) {
-    if spec.part("resources").is_empty_at("limits") {
+    if spec.field("resources").is_empty_at("limits") {
         return;
     }
-    let own = spec.part("resources").clone();
+    let own = spec.field("resources").clone();
     let whole = Value::Object(spec.clone());
     let requests = spec.map_at("resources").map_at("requests");
     for (name, total) in aggregate(&whole, "requests") {
@@ -347,14 +352,16 @@ pub(super) fn default_pod_level(spec: &mut Map<String, Value>) {
     }
 }
 
-/// What all containers together need at any time: init containers run before the others, sidecars beside them.
+/// What all containers together need at any time: init containers run before the others, sidecars
+/// beside them.
 fn aggregate<'a>(spec: &'a Value, list: &str) -> Amounts<'a> {
-    let of = |container: &'a Value| amounts(container.part("resources").part(list));
+    let of = |container: &'a Value| amounts(container.field("resources").field(list));
     let mut total = Amounts::new();
     for container in spec.list("containers") {
         add(&mut total, &of(container));
     }
-    let (mut sidecars, mut highest) = (Amounts::new(), Amounts::new());
+    let mut sidecars = Amounts::new();
+    let mut highest = Amounts::new();
     for container in spec.list("initContainers") {
         let mut now = of(container);
         if container.text("restartPolicy") == "Always" {
@@ -396,20 +403,21 @@ fn raise<'a>(total: &mut Amounts<'a>, other: &Amounts<'a>) {
     }
 }
 
-/// The quality of service class of a pod spec: by the pod's own resources, or else by all its containers.
+/// The quality of service class of a pod spec: by the pod's own resources, or else by all its
+/// containers.
 pub(crate) fn qos_class(spec: &Value) -> &'static str {
     let holders: Vec<&Value> = match spec.get_set("resources") {
         Some(own) => vec![own],
         None => ["containers", "initContainers"]
             .iter()
             .flat_map(|l| spec.list(l))
-            .map(|c| c.part("resources"))
+            .map(|c| c.field("resources"))
             .collect(),
     };
     let counted = |holder: &'static str| {
         let mut total = Amounts::new();
         for resources in &holders {
-            let mut found = amounts(resources.part(holder));
+            let mut found = amounts(resources.field(holder));
             found.retain(|name, amount| {
                 matches!(*name, "cpu" | "memory") && *amount > Quantity::ZERO
             });
@@ -417,9 +425,10 @@ pub(crate) fn qos_class(spec: &Value) -> &'static str {
         }
         total
     };
-    let (requests, limits) = (counted("requests"), counted("limits"));
+    let requests = counted("requests");
+    let limits = counted("limits");
     let limited = |resources: &&Value| {
-        let limits = amounts(resources.part("limits"));
+        let limits = amounts(resources.field("limits"));
         let pod_without_limits = limits.is_empty() && spec.has("resources");
         pod_without_limits
             || ["cpu", "memory"]
@@ -443,7 +452,7 @@ mod tests {
 
     fn messages(resources: Value) -> Vec<String> {
         let mut out = Vec::new();
-        check(
+        validate(
             &resources,
             Level::Container,
             &BTreeSet::new(),

@@ -1,25 +1,26 @@
 //! What holds a pod back or spreads it: gates, tolerations, topology spread constraints.
-//! In: parts of a pod spec. Out: what is wrong with them.
+//! In: parts of a pod spec. Out: their errors. Mirrors `ValidateTolerations`,
+//! `validateTopologySpreadConstraints` and `validateSchedulingGates` in `pkg/apis/core/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::{
-    super::{checks, look::Look},
-    affinity::check_label_keys,
+    super::{json_ext::JsonExt, validation},
+    affinity::validate_label_keys,
 };
 use crate::{
     field::{FieldError, Path},
     names,
 };
 
-/// What is wrong with the gates before scheduling and before readiness.
-pub(super) fn check_gates(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors of the gates before scheduling and before readiness.
+pub(super) fn validate_gates(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let readiness_at = at.child("readinessGates");
     for (i, gate) in spec.list("readinessGates").iter().enumerate() {
         let condition = gate.text("conditionType");
-        checks::named(
+        validation::named(
             &readiness_at.index(i).child("conditionType"),
             condition,
             names::qualified_name(condition),
@@ -30,22 +31,28 @@ pub(super) fn check_gates(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>
     let mut seen = BTreeSet::new();
     for (i, gate) in spec.list("schedulingGates").iter().enumerate() {
         let name = gate.text("name");
-        checks::named(&gates_at.index(i), name, names::qualified_name(name), out);
+        validation::named(&gates_at.index(i), name, names::qualified_name(name), out);
         if !seen.insert(name) {
             out.push(FieldError::duplicate(gates_at.index(i), name));
         }
     }
 }
 
-/// What is wrong with tolerations.
-pub(super) fn check_tolerations(tolerations: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors with tolerations.
+pub(super) fn validate_tolerations(
+    tolerations: &[Value],
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     for (i, toleration) in tolerations.iter().enumerate() {
         let at = at.index(i);
-        let (key, operator) = (toleration.text("key"), toleration.text("operator"));
-        let (value, effect) = (toleration.text("value"), toleration.text("effect"));
+        let key = toleration.text("key");
+        let operator = toleration.text("operator");
+        let value = toleration.text("value");
+        let effect = toleration.text("effect");
         let operator_at = at.child("operator");
         if !key.is_empty() {
-            checks::named(&at.child("key"), key, names::qualified_name(key), out);
+            validation::named(&at.child("key"), key, names::qualified_name(key), out);
         } else if operator != "Exists" {
             let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
             out.push(FieldError::invalid(operator_at, operator, detail));
@@ -56,9 +63,9 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path<'_>, out: &mut 
         }
         match operator {
             "" | "Equal" => {
-                let wrong = names::label_value(value);
-                if !wrong.is_empty() {
-                    out.push(FieldError::invalid(operator_at, value, &wrong.join(";")));
+                let errors = names::label_value(value);
+                if !errors.is_empty() {
+                    out.push(FieldError::invalid(operator_at, value, &errors.join(";")));
                 }
             }
             "Exists" if value.is_empty() => {}
@@ -79,7 +86,7 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path<'_>, out: &mut 
             )),
         }
         if !effect.is_empty() {
-            checks::one_of(
+            validation::one_of(
                 &at.child("effect"),
                 effect,
                 &["NoSchedule", "PreferNoSchedule", "NoExecute"],
@@ -89,8 +96,8 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path<'_>, out: &mut 
     }
 }
 
-/// What is wrong with topology spread constraints.
-pub(super) fn check_spread(constraints: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors with topology spread constraints.
+pub(super) fn validate_spread(constraints: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
     let last: BTreeMap<(&str, &str), usize> = constraints
         .iter()
         .enumerate()
@@ -98,18 +105,16 @@ pub(super) fn check_spread(constraints: &[Value], at: &Path<'_>, out: &mut Vec<F
         .collect();
     for (i, constraint) in constraints.iter().enumerate() {
         let at = at.index(i);
-        check_positive(constraint.number("maxSkew"), &at.child("maxSkew"), out);
-        let (key, action) = (
-            constraint.text("topologyKey"),
-            constraint.text("whenUnsatisfiable"),
-        );
+        validate_positive(constraint.number("maxSkew"), &at.child("maxSkew"), out);
+        let key = constraint.text("topologyKey");
+        let action = constraint.text("whenUnsatisfiable");
         if key.is_empty() {
             out.push(FieldError::required(
                 at.child("topologyKey"),
                 "can not be empty",
             ));
         }
-        checks::one_of(
+        validation::one_of(
             &at.child("whenUnsatisfiable"),
             action,
             &["DoNotSchedule", "ScheduleAnyway"],
@@ -123,7 +128,7 @@ pub(super) fn check_spread(constraints: &[Value], at: &Path<'_>, out: &mut Vec<F
         }
         if let Some(domains) = constraint.int("minDomains") {
             let domains_at = at.child("minDomains");
-            check_positive(domains, &domains_at, out);
+            validate_positive(domains, &domains_at, out);
             if action != "DoNotSchedule" {
                 let detail = format!(
                     "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
@@ -132,20 +137,20 @@ pub(super) fn check_spread(constraints: &[Value], at: &Path<'_>, out: &mut Vec<F
             }
         }
         for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            if let Some(value) = constraint.part(policy).as_str() {
-                checks::one_of(&at.child(policy), value, &["Honor", "Ignore"], out);
+            if let Some(value) = constraint.field(policy).as_str() {
+                validation::one_of(&at.child(policy), value, &["Honor", "Ignore"], out);
             }
         }
-        check_label_keys(constraint, &at, out);
-        checks::label_selector(
+        validate_label_keys(constraint, &at, out);
+        validation::label_selector(
             &at.child("labelSelector"),
-            constraint.part("labelSelector"),
+            constraint.field("labelSelector"),
             out,
         );
     }
 }
 
-fn check_positive(value: i64, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_positive(value: i64, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if value <= 0 {
         out.push(FieldError::invalid(at, value, "must be greater than zero"));
     }

@@ -1,5 +1,6 @@
 //! Security contexts of pods and containers, and what an operating system rules out.
-//! In: parts of a pod spec. Out: what is wrong with them.
+//! In: parts of a pod spec. Out: their errors. Mirrors `ValidatePodSecurityContext` and
+//! `ValidateSecurityContext` in `pkg/apis/core/validation`.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -7,8 +8,8 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{
-    super::{checks, look::Look},
-    mount::check_descending,
+    super::{json_ext::JsonExt, validation},
+    mount::validate_descending,
     spec::visit,
 };
 use crate::{
@@ -16,13 +17,13 @@ use crate::{
     types::Internal,
 };
 
-/// What is wrong with the security context of a pod.
-pub(super) fn check_pod(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let context = spec.part("securityContext");
-    check_ids(context, &["fsGroup", "runAsUser", "runAsGroup"], at, out);
+/// The errors of the security context of a pod.
+pub(super) fn validate_pod(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let context = spec.field("securityContext");
+    validate_ids(context, &["fsGroup", "runAsUser", "runAsGroup"], at, out);
     let groups_at = at.child("supplementalGroups");
     for (i, group) in context.list("supplementalGroups").iter().enumerate() {
-        check_id(group.as_i64(), &groups_at.index(i), out);
+        validate_id(group.as_i64(), &groups_at.index(i), out);
     }
     if spec.is_true("hostPID") && spec.is_true("shareProcessNamespace") {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
@@ -32,32 +33,32 @@ pub(super) fn check_pod(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) 
             detail,
         ));
     }
-    check_sysctls(context, &at.child("sysctls"), out);
-    check_choice(
+    validate_sysctls(context, &at.child("sysctls"), out);
+    validate_choice(
         context,
         "fsGroupChangePolicy",
         &["Always", "OnRootMismatch"],
         at,
         out,
     );
-    check_seccomp(
-        context.part("seccompProfile"),
+    validate_seccomp(
+        context.field("seccompProfile"),
         &at.child("seccompProfile"),
         out,
     );
-    check_apparmor(
-        context.part("appArmorProfile"),
+    validate_apparmor(
+        context.field("appArmorProfile"),
         &at.child("appArmorProfile"),
         out,
     );
-    check_choice(
+    validate_choice(
         context,
         "supplementalGroupsPolicy",
         &["Merge", "Strict"],
         at,
         out,
     );
-    check_choice(
+    validate_choice(
         context,
         "seLinuxChangePolicy",
         &["MountOption", "Recursive"],
@@ -66,26 +67,26 @@ pub(super) fn check_pod(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) 
     );
 }
 
-fn check_choice(
+fn validate_choice(
     context: &Value,
     field: &str,
     supported: &[&str],
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    if let Some(value) = context.part(field).as_str() {
-        checks::one_of(&at.child(field), value, supported, out);
+    if let Some(value) = context.field(field).as_str() {
+        validation::one_of(&at.child(field), value, supported, out);
     }
 }
 
-fn check_ids(context: &Value, fields: &[&str], at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_ids(context: &Value, fields: &[&str], at: &Path<'_>, out: &mut Vec<FieldError>) {
     for field in fields {
-        check_id(context.int(field), &at.child(field), out);
+        validate_id(context.int(field), &at.child(field), out);
     }
 }
 
 /// A number of a user or group.
-fn check_id(id: Option<i64>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_id(id: Option<i64>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(id) = id.filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
         out.push(FieldError::invalid(
             at,
@@ -99,11 +100,12 @@ const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9
 static SYSCTL_RE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(SYSCTL).expect("a constant pattern"));
 
-fn check_sysctls(context: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_sysctls(context: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for (i, sysctl) in context.list("sysctls").iter().enumerate() {
         let item = at.index(i);
-        let (at, name) = (item.child("name"), sysctl.text("name"));
+        let at = item.child("name");
+        let name = sysctl.text("name");
         if name.is_empty() {
             out.push(FieldError::required(at, ""));
         } else if name.len() > 253 || !SYSCTL_RE.is_match(name) {
@@ -119,16 +121,16 @@ fn check_sysctls(context: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-/// What is wrong with the security context of a container, which may be null.
-pub(super) fn check_container(
+/// The errors of the security context of a container, which may be null.
+pub(super) fn validate_container(
     context: &Value,
     host_users: bool,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    check_ids(context, &["runAsUser", "runAsGroup"], at, out);
-    if let Some(mount) = context.part("procMount").as_str() {
-        checks::one_of(&at.child("procMount"), mount, &["Default", "Unmasked"], out);
+    validate_ids(context, &["runAsUser", "runAsGroup"], at, out);
+    if let Some(mount) = context.field("procMount").as_str() {
+        validation::one_of(&at.child("procMount"), mount, &["Default", "Unmasked"], out);
         if host_users && mount == "Unmasked" {
             out.push(FieldError::invalid(
                 at.child("procMount"),
@@ -137,12 +139,12 @@ pub(super) fn check_container(
             ));
         }
     }
-    check_seccomp(
-        context.part("seccompProfile"),
+    validate_seccomp(
+        context.field("seccompProfile"),
         &at.child("seccompProfile"),
         out,
     );
-    if context.part("allowPrivilegeEscalation") == &Value::Bool(false) {
+    if context.field("allowPrivilegeEscalation") == &Value::Bool(false) {
         let mut refuse = |what: &str| {
             let detail = format!("cannot set `allowPrivilegeEscalation` to false and {what}");
             out.push(FieldError::invalid(
@@ -155,21 +157,21 @@ pub(super) fn check_container(
             refuse("`privileged` to true");
         }
         if context
-            .part("capabilities")
+            .field("capabilities")
             .texts("add")
             .any(|c| c == "CAP_SYS_ADMIN")
         {
             refuse("`capabilities.Add` CAP_SYS_ADMIN");
         }
     }
-    check_apparmor(
-        context.part("appArmorProfile"),
+    validate_apparmor(
+        context.field("appArmorProfile"),
         &at.child("appArmorProfile"),
         out,
     );
 }
 
-fn check_seccomp(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_seccomp(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if profile.is_null() {
         return;
     }
@@ -180,7 +182,7 @@ fn check_seccomp(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             "type is required when seccompProfile is set",
         ));
     } else {
-        checks::one_of(
+        validation::one_of(
             &at.child("type"),
             kind,
             &["Localhost", "RuntimeDefault", "Unconfined"],
@@ -188,12 +190,12 @@ fn check_seccomp(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         );
     }
     let file_at = at.child("localhostProfile");
-    match (kind, profile.part("localhostProfile").as_str()) {
+    match (kind, profile.field("localhostProfile").as_str()) {
         ("Localhost", None) => out.push(FieldError::required(
             file_at,
             "must be set when seccomp type is Localhost",
         )),
-        ("Localhost", Some(file)) => check_descending(file, &file_at, out),
+        ("Localhost", Some(file)) => validate_descending(file, &file_at, out),
         (_, Some(_)) => {
             let shown = Internal::one("core.SeccompProfile", profile);
             out.push(FieldError::invalid(
@@ -208,14 +210,14 @@ fn check_seccomp(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 
 const APPARMOR_PROFILE_MAX: usize = 4095;
 
-fn check_apparmor(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_apparmor(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if profile.is_null() {
         return;
     }
     let file_at = at.child("localhostProfile");
     match (
         profile.text("type"),
-        profile.part("localhostProfile").as_str(),
+        profile.field("localhostProfile").as_str(),
     ) {
         ("Localhost", None) => out.push(FieldError::required(
             file_at,
@@ -259,17 +261,24 @@ fn check_apparmor(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 }
 
 /// Windows containers that act on the host do so all together, on the host's network.
-pub(super) fn check_host_process(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let own = |context: &Value| context.part("windowsOptions").part("hostProcess").as_bool();
-    let pod = own(spec.part("securityContext"));
-    let (mut all, mut acting) = (0, 0);
+pub(super) fn validate_host_process(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let own = |context: &Value| {
+        context
+            .field("windowsOptions")
+            .field("hostProcess")
+            .as_bool()
+    };
+    let pod = own(spec.field("securityContext"));
+    let mut all = 0;
+    let mut acting = 0;
     visit(spec, at, |container, at| {
         all += 1;
-        let container = own(container.part("securityContext"));
+        let container = own(container.field("securityContext"));
         if let (Some(pod), Some(container)) = (pod, container)
             && pod != container
         {
-            let (context, options) = (at.child("securityContext"), "windowsOptions.hostProcess");
+            let context = at.child("securityContext");
+            let options = "windowsOptions.hostProcess";
             let detail =
                 format!("pod hostProcess value must be identical if both are specified, was {pod}");
             out.push(FieldError::invalid(
@@ -321,7 +330,7 @@ const NOT_WINDOWS_CONTAINER: [&str; 10] = [
 ];
 
 /// What the operating system of a pod rules out.
-pub(super) fn check_os(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn validate_os(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     const LINUX: &str = "windows options cannot be set for a linux pod";
     const WINDOWS: &str = "cannot be set for a windows pod";
     let context_at = at.child("securityContext");
@@ -334,11 +343,11 @@ pub(super) fn check_os(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             out.push(FieldError::forbidden(at.child(field), detail));
         }
     };
-    match spec.part("os").text("name") {
+    match spec.field("os").text("name") {
         "" => out.push(FieldError::required(at.child("os").child("name"), "")),
         "linux" => {
             refuse(
-                spec.part("securityContext"),
+                spec.field("securityContext"),
                 &["windowsOptions"],
                 &context_at,
                 LINUX,
@@ -346,7 +355,7 @@ pub(super) fn check_os(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             );
             visit(spec, at, |c, at| {
                 refuse(
-                    c.part("securityContext"),
+                    c.field("securityContext"),
                     &["windowsOptions"],
                     &at.child("securityContext"),
                     LINUX,
@@ -356,7 +365,7 @@ pub(super) fn check_os(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         }
         "windows" => {
             refuse(
-                spec.part("securityContext"),
+                spec.field("securityContext"),
                 &NOT_WINDOWS_CONTEXT,
                 &context_at,
                 WINDOWS,
@@ -365,7 +374,7 @@ pub(super) fn check_os(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             refuse(spec, &NOT_WINDOWS_POD, at, WINDOWS, out);
             visit(spec, at, |c, at| {
                 refuse(
-                    c.part("securityContext"),
+                    c.field("securityContext"),
                     &NOT_WINDOWS_CONTAINER,
                     &at.child("securityContext"),
                     WINDOWS,

@@ -1,12 +1,14 @@
-//! What is wrong with a pod spec, in a pod or in a template.
-//! In: the defaulted spec. Out: everything wrong with it, in the order in which Kubernetes finds it.
+//! The errors of a pod spec, in a pod or in a template.
+//! In: the defaulted spec. Out: everything wrong with it, in the order in which Kubernetes finds
+//! it.
+//! Mirrors `ValidatePodSpec` in `pkg/apis/core/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use super::{
-    super::{checks, look::Look},
+    super::{json_ext::JsonExt, validation},
     affinity, container, env, resources, scheduling, security, volume,
 };
 use crate::{
@@ -34,8 +36,8 @@ pub(super) struct Scene<'a> {
     pub(super) host_users: bool,
 }
 
-/// What is wrong with a pod spec.
-pub(crate) fn check(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors of a pod spec.
+pub(crate) fn validate(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if !spec.has("terminationGracePeriodSeconds") {
         out.push(FieldError::required(
             at.child("terminationGracePeriodSeconds"),
@@ -43,7 +45,7 @@ pub(crate) fn check(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut V
         ));
     }
     let scene = Scene {
-        volumes: volume::check_all(spec, holder, &at.child("volumes"), out),
+        volumes: volume::validate_all(spec, holder, &at.child("volumes"), out),
         claims: spec
             .list("resourceClaims")
             .iter()
@@ -52,47 +54,47 @@ pub(crate) fn check(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut V
             .collect(),
         grace_seconds: spec.int("terminationGracePeriodSeconds"),
         restart_policy: spec.text("restartPolicy"),
-        host_users: spec.part("hostUsers") != &Value::Bool(false),
+        host_users: spec.field("hostUsers") != &Value::Bool(false),
     };
-    check_claims(spec, holder, &at.child("resourceClaims"), out);
-    container::check_all(spec, &scene, at, out);
-    resources::check_pod_level(spec, &scene.claims, at, out);
-    check_host_ports(spec, holder, at, out);
-    check_choice(
+    validate_claims(spec, holder, &at.child("resourceClaims"), out);
+    container::validate_all(spec, &scene, at, out);
+    resources::validate_pod_level(spec, &scene.claims, at, out);
+    validate_host_ports(spec, holder, at, out);
+    validate_choice(
         &at.child("restartPolicy"),
         spec.text("restartPolicy"),
         &["Always", "OnFailure", "Never"],
         out,
     );
-    check_choice(
+    validate_choice(
         &at.child("dnsPolicy"),
         spec.text("dnsPolicy"),
         &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
         out,
     );
-    checks::labels(&at.child("nodeSelector"), spec.part("nodeSelector"), out);
-    security::check_pod(spec, &at.child("securityContext"), out);
-    check_pull_secrets(spec, &at.child("imagePullSecrets"), out);
-    affinity::check(spec.part("affinity"), &at.child("affinity"), out);
-    check_dns(spec, &at.child("dnsConfig"), out);
-    scheduling::check_gates(spec, at, out);
-    scheduling::check_spread(
+    validation::labels(&at.child("nodeSelector"), spec.field("nodeSelector"), out);
+    security::validate_pod(spec, &at.child("securityContext"), out);
+    validate_pull_secrets(spec, &at.child("imagePullSecrets"), out);
+    affinity::validate(spec.field("affinity"), &at.child("affinity"), out);
+    validate_dns(spec, &at.child("dnsConfig"), out);
+    scheduling::validate_gates(spec, at, out);
+    scheduling::validate_spread(
         spec.list("topologySpreadConstraints"),
         &at.child("topologySpreadConstraints"),
         out,
     );
-    security::check_host_process(spec, at, out);
-    check_host_users(spec, at, out);
-    check_host_name(spec, at, out);
-    check_names(spec, at, out);
+    security::validate_host_process(spec, at, out);
+    validate_host_users(spec, at, out);
+    validate_host_name(spec, at, out);
+    validate_names(spec, at, out);
     if spec.has("os") {
-        security::check_os(spec, at, out);
+        security::validate_os(spec, at, out);
     }
-    env::check_files(spec, at, out);
+    env::validate_files(spec, at, out);
 }
 
 /// A choice that must be made, out of `supported`.
-pub(super) fn check_choice(
+pub(super) fn validate_choice(
     at: &Path<'_>,
     value: &str,
     supported: &[&str],
@@ -101,7 +103,7 @@ pub(super) fn check_choice(
     if value.is_empty() {
         out.push(FieldError::required(at, ""));
     } else {
-        checks::one_of(at, value, supported, out);
+        validation::one_of(at, value, supported, out);
     }
 }
 
@@ -115,7 +117,7 @@ pub(super) fn visit(spec: &Value, at: &Path<'_>, mut see: impl FnMut(&Value, &Pa
     }
 }
 
-fn check_claims(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_claims(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for (i, claim) in spec.list("resourceClaims").iter().enumerate() {
         if let Holder::Pod(meta) = holder
@@ -127,13 +129,14 @@ fn check_claims(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<F
             ));
             continue;
         }
-        let (at, name) = (at.index(i), claim.text("name"));
+        let at = at.index(i);
+        let name = claim.text("name");
         if name.is_empty() {
             out.push(FieldError::required(at.child("name"), ""));
         } else if !seen.insert(name) {
             out.push(FieldError::duplicate(at.child("name"), name));
         } else {
-            checks::named(&at.child("name"), name, names::dns_label(name), out);
+            validation::named(&at.child("name"), name, names::dns_label(name), out);
         }
         const SOURCES: [&str; 2] = ["resourceClaimName", "resourceClaimTemplateName"];
         match SOURCES.iter().filter(|s| claim.has(s)).count() {
@@ -146,14 +149,14 @@ fn check_claims(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<F
             )),
         }
         for source in SOURCES {
-            if let Some(name) = claim.part(source).as_str() {
-                checks::named(&at.child(source), name, names::dns_subdomain(name), out);
+            if let Some(name) = claim.field(source).as_str() {
+                validation::named(&at.child(source), name, names::dns_subdomain(name), out);
             }
         }
     }
 }
 
-fn check_host_ports(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_host_ports(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if !spec.is_true("hostNetwork") {
         return;
     }
@@ -162,7 +165,8 @@ fn check_host_ports(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut V
         let container_at = containers_at.index(i);
         let ports_at = container_at.child("ports");
         for (j, port) in container.list("ports").iter().enumerate() {
-            let (host, own) = (port.number("hostPort"), port.number("containerPort"));
+            let host = port.number("hostPort");
+            let own = port.number("containerPort");
             if (holder != Holder::Template || host != 0) && host != own {
                 let port_at = ports_at.index(j);
                 let detail = "must match `containerPort` when `hostNetwork` is true";
@@ -172,7 +176,7 @@ fn check_host_ports(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut V
     }
 }
 
-fn check_pull_secrets(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_pull_secrets(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (i, secret) in spec.list("imagePullSecrets").iter().enumerate() {
         if secret
             .as_object()
@@ -191,8 +195,8 @@ const NAMESERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 const SEARCHES_CHARS_MAX: usize = 2048;
 
-fn check_dns(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let config = spec.part("dnsConfig");
+fn validate_dns(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let config = spec.field("dnsConfig");
     let servers_at = at.child("nameservers");
     if spec.text("dnsPolicy") == "None" {
         if config.is_null() {
@@ -214,12 +218,12 @@ fn check_dns(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         let detail = format!("must not have more than {NAMESERVERS_MAX} nameservers");
         out.push(FieldError::invalid(
             servers_at,
-            config.part("nameservers"),
+            config.field("nameservers"),
             &detail,
         ));
     }
     for (i, server) in config.texts("nameservers").enumerate() {
-        checks::ip(&servers_at.index(i), server, out);
+        validation::ip(&servers_at.index(i), server, out);
     }
     let searches_at = at.child("searches");
     let searches: Vec<&str> = config.texts("searches").collect();
@@ -227,7 +231,7 @@ fn check_dns(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         let detail = format!("must not have more than {SEARCHES_MAX} search paths");
         out.push(FieldError::invalid(
             searches_at,
-            config.part("searches"),
+            config.field("searches"),
             &detail,
         ));
     }
@@ -237,13 +241,13 @@ fn check_dns(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         );
         out.push(FieldError::invalid(
             searches_at,
-            config.part("searches"),
+            config.field("searches"),
             &detail,
         ));
     }
     for (i, search) in searches.into_iter().enumerate().filter(|(_, s)| *s != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
-        checks::named(&searches_at.index(i), search, search_path(search), out);
+        validation::named(&searches_at.index(i), search, search_path(search), out);
     }
     for (i, option) in config.list("options").iter().enumerate() {
         if option.text("name").is_empty() {
@@ -255,11 +259,11 @@ fn check_dns(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-/// What is wrong with a DNS search path, which may have underscores.
+/// The errors of a DNS search path, which may have underscores.
 fn search_path(name: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     if name.len() > 253 {
-        wrong.push("must be no more than 253 characters".to_owned());
+        errors.push("must be no more than 253 characters".to_owned());
     }
     let label = |label: &str| {
         let inner = label.strip_prefix('_').unwrap_or(label);
@@ -272,13 +276,13 @@ fn search_path(name: &str) -> Vec<String> {
                 .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'))
     };
     if !name.split('.').all(label) {
-        wrong.push("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')".to_owned());
+        errors.push("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')".to_owned());
     }
-    wrong
+    errors
 }
 
-fn check_host_users(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    if spec.part("hostUsers") != &Value::Bool(false) {
+fn validate_host_users(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if spec.field("hostUsers") != &Value::Bool(false) {
         return;
     }
     // Kubernetes writes two of the three with a capital.
@@ -304,8 +308,8 @@ fn check_host_users(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     });
 }
 
-fn check_host_name(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let Some(name) = spec.part("hostnameOverride").as_str() else {
+fn validate_host_name(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let Some(name) = spec.field("hostnameOverride").as_str() else {
         return;
     };
     let at = at.child("hostnameOverride");
@@ -326,15 +330,15 @@ fn check_host_name(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if name.len() > 64 {
         out.push(FieldError::too_long(at, 64));
     }
-    checks::named(&at, name, names::dns_subdomain(name), out);
+    validation::named(&at, name, names::dns_subdomain(name), out);
 }
 
 /// Names of other objects, the host name and what stands between them.
-fn check_names(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let name = |field: &str, check: fn(&str) -> Vec<String>, out: &mut Vec<FieldError>| {
+fn validate_names(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let name = |field: &str, validate: fn(&str) -> Vec<String>, out: &mut Vec<FieldError>| {
         let value = spec.text(field);
         if !value.is_empty() {
-            checks::named(&at.child(field), value, check(value), out);
+            validation::named(&at.child(field), value, validate(value), out);
         }
     };
     name("serviceAccountName", names::dns_subdomain, out);
@@ -350,19 +354,19 @@ fn check_names(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
     name("hostname", names::dns_label, out);
     name("subdomain", names::dns_label, out);
-    scheduling::check_tolerations(spec.list("tolerations"), &at.child("tolerations"), out);
-    check_host_aliases(spec, &at.child("hostAliases"), out);
+    scheduling::validate_tolerations(spec.list("tolerations"), &at.child("tolerations"), out);
+    validate_host_aliases(spec, &at.child("hostAliases"), out);
     name("priorityClassName", names::dns_subdomain, out);
-    if let Some(class) = spec.part("runtimeClassName").as_str() {
-        checks::named(
+    if let Some(class) = spec.field("runtimeClassName").as_str() {
+        validation::named(
             &at.child("runtimeClassName"),
             class,
             names::dns_subdomain(class),
             out,
         );
     }
-    if let Some(policy) = spec.part("preemptionPolicy").as_str() {
-        check_choice(
+    if let Some(policy) = spec.field("preemptionPolicy").as_str() {
+        validate_choice(
             &at.child("preemptionPolicy"),
             policy,
             &["PreemptLowerPriority", "Never"],
@@ -371,7 +375,7 @@ fn check_names(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
     if let Some(overhead) = spec.get_set("overhead") {
         let limits = Value::Object(Map::from_iter([("limits".to_owned(), overhead.clone())]));
-        resources::check(
+        resources::validate(
             &limits,
             resources::Level::Container,
             &BTreeSet::new(),
@@ -381,13 +385,13 @@ fn check_names(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_host_aliases(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_host_aliases(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (i, alias) in spec.list("hostAliases").iter().enumerate() {
         let at = at.index(i);
-        checks::ip(&at.child("ip"), alias.text("ip"), out);
+        validation::ip(&at.child("ip"), alias.text("ip"), out);
         let names_at = at.child("hostnames");
         for (j, name) in alias.texts("hostnames").enumerate() {
-            checks::named(&names_at.index(j), name, names::dns_subdomain(name), out);
+            validation::named(&names_at.index(j), name, names::dns_subdomain(name), out);
         }
     }
 }

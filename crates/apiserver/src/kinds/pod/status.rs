@@ -1,5 +1,7 @@
 //! What a write to the status of a pod may do.
-//! In: the new and the old Pod. Out: the new one with everything else put back, and what is wrong with its status.
+//! In: the new and the old Pod. Out: the new one with everything else put back, and the errors of
+//! its status.
+//! Mirrors `ValidatePodStatusUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +9,9 @@ use serde_json::Value;
 
 use super::{
     super::{
-        checks,
-        look::{Fill, Look},
+        json_ext::{JsonDefaults, JsonExt},
         strategy::keep_all_but_status,
+        validation,
     },
     annotations, spec_value,
 };
@@ -25,7 +27,7 @@ pub(super) fn prepare(new: &mut Object, old: &Object) {
     new.meta
         .owner_references
         .clone_from(&old.meta.owner_references);
-    let before = old.body.part("status");
+    let before = old.body.field("status");
     let status = new.section("status");
     if let Some(class) = before.get_set("qosClass") {
         status.default_text("qosClass", class.as_str().unwrap_or_default());
@@ -48,21 +50,19 @@ pub(super) fn prepare(new: &mut Object, old: &Object) {
     }
 }
 
-/// What is wrong with the new status.
-pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    annotations::check_update(
+/// The errors of the new status.
+pub(super) fn validate(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    annotations::validate_update(
         &new.meta.annotations,
         &old.meta.annotations,
         &Path::field("metadata.annotations"),
         out,
     );
-    let (status, before, at) = (
-        new.body.part("status"),
-        old.body.part("status"),
-        Path::field("status"),
-    );
-    check_conditions(status, &at.child("conditions"), out);
-    check_nomination(
+    let before = old.body.field("status");
+    let at = Path::field("status");
+    let status = new.body.field("status");
+    validate_conditions(status, &at.child("conditions"), out);
+    validate_nomination(
         status,
         before,
         spec_value(old),
@@ -77,10 +77,10 @@ pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
             "must be a non-negative integer",
         ));
     }
-    checks::immutable(
+    validation::immutable(
         &at.child("qosClass"),
-        status.part("qosClass"),
-        before.part("qosClass"),
+        status.field("qosClass"),
+        before.field("qosClass"),
         out,
     );
     for list in [
@@ -88,19 +88,17 @@ pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         "initContainerStatuses",
         "ephemeralContainerStatuses",
     ] {
-        check_transitions(list, status, before, spec_value(old), &at.child(list), out);
+        validate_transitions(list, status, before, spec_value(old), &at.child(list), out);
     }
-    check_addresses(status, "podIPs", &at.child("podIPs"), out);
-    check_host_addresses(status, &at.child("hostIPs"), out);
+    validate_addresses(status, "podIPs", &at.child("podIPs"), out);
+    validate_host_addresses(status, &at.child("hostIPs"), out);
 }
 
-fn check_conditions(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_conditions(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (i, condition) in status.list("conditions").iter().enumerate() {
         let at = at.index(i);
-        let (kind, generation) = (
-            condition.text("type"),
-            condition.number("observedGeneration"),
-        );
+        let kind = condition.text("type");
+        let generation = condition.number("observedGeneration");
         if generation < 0 {
             out.push(FieldError::invalid(
                 at.child("observedGeneration"),
@@ -109,12 +107,12 @@ fn check_conditions(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             ));
         }
         if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
-            checks::named(&at.child("Type"), kind, names::qualified_name(kind), out);
+            validation::named(&at.child("Type"), kind, names::qualified_name(kind), out);
         }
     }
 }
 
-fn check_nomination(
+fn validate_nomination(
     status: &Value,
     before: &Value,
     spec: &Value,
@@ -125,7 +123,7 @@ fn check_nomination(
     if name.is_empty() || name == before.text("nominatedNodeName") {
         return;
     }
-    checks::named(at, name, names::dns_subdomain(name), out);
+    validation::named(at, name, names::dns_subdomain(name), out);
     if !spec.text("nodeName").is_empty() {
         out.push(FieldError::forbidden(
             at,
@@ -135,7 +133,7 @@ fn check_nomination(
 }
 
 /// A container that ended and will not be started again may not be said to run.
-fn check_transitions(
+fn validate_transitions(
     list: &str,
     status: &Value,
     before: &Value,
@@ -154,7 +152,7 @@ fn check_transitions(
     let statuses = by_name(status.list(list));
     let containers = by_name(containers);
     for (i, old) in before.list(list).iter().enumerate() {
-        let Some(ended) = old.part("state").get_set("terminated") else {
+        let Some(ended) = old.field("state").get_set("terminated") else {
             continue;
         };
         let name = old.text("name");
@@ -164,7 +162,7 @@ fn check_transitions(
         let restarts = containers
             .get(name)
             .is_some_and(|c| restarts(c, spec, ended.number("exitCode")));
-        if !now.part("state").has("terminated") && !restarts {
+        if !now.field("state").has("terminated") && !restarts {
             out.push(FieldError::forbidden(
                 at.index(i).child("state"),
                 "may not be transitioned to non-terminated state",
@@ -191,10 +189,11 @@ fn all_may_restart(spec: &Value) -> bool {
         .any(|r| r.text("action") == "RestartAllContainers")
 }
 
-/// Whether a container that ended with this code is started again: by its rules, its own policy, or the pod's.
+/// Whether a container that ended with this code is started again: by its rules, its own policy, or
+/// the pod's.
 fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
     for rule in container.list("restartPolicyRules") {
-        let codes = rule.part("exitCodes");
+        let codes = rule.field("exitCodes");
         let among = codes
             .list("values")
             .iter()
@@ -218,26 +217,26 @@ fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
     }
 }
 
-fn check_addresses(status: &Value, field: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_addresses(status: &Value, field: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let addresses: Vec<&str> = status.list(field).iter().map(|a| a.text("ip")).collect();
     for (i, address) in addresses.iter().enumerate() {
-        checks::ip(&at.index(i), address, out);
+        validation::ip(&at.index(i), address, out);
     }
     let families: Vec<bool> = addresses
         .iter()
-        .filter_map(|a| checks::parse_ip(a))
+        .filter_map(|a| validation::parse_ip(a))
         .map(|a| a.is_ipv4())
         .collect();
     if addresses.len() > 2 || (families.len() == 2 && families[0] == families[1]) {
         out.push(FieldError::invalid(
             at,
-            status.part(field),
+            status.field(field),
             "may specify no more than one IP for each IP family",
         ));
     }
 }
 
-fn check_host_addresses(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_host_addresses(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(first) = status.list("hostIPs").first()
         && first.text("ip") != status.text("hostIP")
     {
@@ -247,5 +246,5 @@ fn check_host_addresses(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>
             "must be equal to `hostIP`",
         ));
     }
-    check_addresses(status, "hostIPs", at, out);
+    validate_addresses(status, "hostIPs", at, out);
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{testing::*, *};
-use crate::{kinds::trial::NOW, object::Time};
+use crate::{kinds::test_support::NOW, object::Time};
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -467,14 +467,12 @@ fn only_image_deadline_and_tolerations_may_change() {
         let found = update_refusals(&POD, &stored(), |new| {
             change(new.body.get_mut("spec").expect("a spec"))
         });
-        let (heads, changed) = (
-            found.iter().filter_map(|text| text.lines().next()),
-            found.iter().flat_map(|text| text.lines().skip(1)),
-        );
-        let told: Vec<&str> = heads
+        let heads = found.iter().filter_map(|text| text.lines().next());
+        let changed = found.iter().flat_map(|text| text.lines().skip(1));
+        let printed: Vec<&str> = heads
             .chain(changed.filter(|line| line.starts_with(['-', '+'])))
             .collect();
-        assert_eq!(told, expected, "case {i}");
+        assert_eq!(printed, expected, "case {i}");
     }
 }
 
@@ -512,14 +510,10 @@ fn status_write_keeps_spec_owners_and_class() {
         json!({"phase": "Running", "conditions": [{"type": "bad type", "status": "True"}]}),
     );
     (POD.prepare_status)(&mut new, &old);
-    assert_eq!(
-        (&new.body["spec"], &new.meta.labels["x"]),
-        (&old.body["spec"], &"y".to_owned())
-    );
-    assert_eq!(
-        (new.str_at("status.phase"), new.str_at("status.qosClass")),
-        ("Running", "BestEffort")
-    );
+    assert_eq!(&new.body["spec"], &old.body["spec"]);
+    assert_eq!(&new.meta.labels["x"], &"y".to_owned());
+    assert_eq!(new.str_at("status.phase"), "Running");
+    assert_eq!(new.str_at("status.qosClass"), "BestEffort");
     let mut out = Vec::new();
     (POD.validate_status)(&new, &old, &mut out);
     assert_eq!(out.len(), 1, "{out:?}");
@@ -544,14 +538,10 @@ fn ended_container_is_not_said_to_run_again() {
         out.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     const REFUSED: &str = "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state";
-    assert_eq!(
-        (ended("Never", 1), ended("OnFailure", 0)),
-        (vec![REFUSED.into()], vec![REFUSED.to_owned()])
-    );
-    assert_eq!(
-        (ended("Always", 0), ended("OnFailure", 1)),
-        (vec![], vec![])
-    );
+    assert_eq!(ended("Never", 1), [REFUSED]);
+    assert_eq!(ended("OnFailure", 0), [REFUSED]);
+    assert_eq!(ended("Always", 0), [""; 0]);
+    assert_eq!(ended("OnFailure", 1), [""; 0]);
 }
 
 #[test]
@@ -566,20 +556,18 @@ fn debugging_containers_are_added_and_never_removed() {
         (POD.default)(&mut new);
         ephemeral::prepare(&mut new, old);
         let mut out = Vec::new();
-        ephemeral::check(&new, old, &mut out);
+        ephemeral::validate_ephemeral_containers(&new, old, &mut out);
         (new, out.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
-    let (debugged, wrong) = write(
+    let (debugged, errors) = write(
         &old,
         json!([{"name": "debug", "image": "busybox", "targetContainerName": "a"}]),
     );
-    assert_eq!(wrong, [""; 0]);
+    assert_eq!(errors, [""; 0]);
+    assert_eq!(debugged.str_at("spec.nodeName"), "");
     assert_eq!(
-        (
-            debugged.str_at("spec.nodeName"),
-            debugged.body["spec"]["ephemeralContainers"][0]["imagePullPolicy"].as_str()
-        ),
-        ("", Some("Always"))
+        debugged.body["spec"]["ephemeralContainers"][0]["imagePullPolicy"].as_str(),
+        Some("Always")
     );
     assert_eq!(
         write(&debugged, json!([])).1,
@@ -611,7 +599,7 @@ fn resize_changes_cpu_and_memory_within_the_class() {
             "everything else is ignored"
         );
         let mut out = Vec::new();
-        resize::check(&new, &old, &mut out);
+        resize::validate_resize(&new, &old, &mut out);
         out.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(write("150m"), [""; 0]);
@@ -665,7 +653,7 @@ fn binding_sets_node_and_condition_once() {
         "Operation cannot be fulfilled on pods/binding \"web\": pod web has non-empty .spec.schedulingGates"
     );
     assert_eq!(
-        message(binding::check(&to("Pod", "")).expect_err("no node")),
+        message(binding::validate(&to("Pod", "")).expect_err("no node")),
         "[target.kind: Unsupported value: \"Pod\": supported values: \"Node\", \"<empty>\", target.name: Required value]"
     );
 }
@@ -704,16 +692,9 @@ fn only_running_pods_get_time_to_end() {
         pod.section("status").insert("phase".into(), json!(phase));
         (POD.grace_period)(&pod, asked)
     };
-    assert_eq!(
-        (
-            grace("n1", "Running", None),
-            grace("n1", "Running", Some(5)),
-            grace("n1", "Running", Some(-1))
-        ),
-        (Some(30), Some(5), Some(1))
-    );
-    assert_eq!(
-        (grace("", "Pending", None), grace("n1", "Succeeded", None)),
-        (Some(0), Some(0))
-    );
+    assert_eq!(grace("n1", "Running", None), Some(30));
+    assert_eq!(grace("n1", "Running", Some(5)), Some(5));
+    assert_eq!(grace("n1", "Running", Some(-1)), Some(1));
+    assert_eq!(grace("", "Pending", None), Some(0));
+    assert_eq!(grace("n1", "Succeeded", None), Some(0));
 }

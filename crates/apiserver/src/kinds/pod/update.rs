@@ -1,14 +1,15 @@
 //! What may change in a pod after it was made: almost nothing.
-//! In: the new and the old Pod. Out: what is wrong with the change.
+//! In: the new and the old Pod. Out: the errors of the change.
+//! Mirrors `ValidatePodUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
 use super::{
-    super::look::{Fill, Look, same},
+    super::json_ext::{JsonDefaults, JsonExt, same},
     annotations,
-    container::check_image_blanks,
+    container::validate_image_blanks,
     scheduling, spec_value,
 };
 use crate::{
@@ -21,15 +22,17 @@ const ONLY: &str = "pod updates may not change fields other than `spec.container
     `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// What is wrong with the change of a pod.
-pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    annotations::check_update(
+/// The errors of the change of a pod.
+pub(super) fn validate(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    annotations::validate_update(
         &new.meta.annotations,
         &old.meta.annotations,
         &Path::field("metadata.annotations"),
         out,
     );
-    let (new, old, at) = (spec_value(new), spec_value(old), Path::field("spec"));
+    let new = spec_value(new);
+    let old = spec_value(old);
+    let at = Path::field("spec");
     for list in ["containers", "initContainers"] {
         let list_at = at.child(list);
         if new.list(list).len() != old.list(list).len() {
@@ -44,10 +47,10 @@ pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
             if container.text("image").is_empty() {
                 out.push(FieldError::required(at.child("image"), ""));
             }
-            check_image_blanks(container, &at, out);
+            validate_image_blanks(container, &at, out);
         }
     }
-    if !check_deadline(
+    if !validate_deadline(
         new.int("activeDeadlineSeconds"),
         old.int("activeDeadlineSeconds"),
         &at.child("activeDeadlineSeconds"),
@@ -55,15 +58,15 @@ pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     ) {
         return;
     }
-    check_tolerations(new, old, &at.child("tolerations"), out);
-    check_gates(new, old, &at.child("schedulingGates"), out);
+    validate_tolerations(new, old, &at.child("tolerations"), out);
+    validate_gates(new, old, &at.child("schedulingGates"), out);
     if !same(new, old) {
-        check_rest(new, old, &at, out);
+        validate_rest(new, old, &at, out);
     }
 }
 
 /// A deadline may come closer, nothing else; false when the rest need not be looked at.
-fn check_deadline(
+fn validate_deadline(
     new: Option<i64>,
     old: Option<i64>,
     at: &Path<'_>,
@@ -98,7 +101,7 @@ fn check_deadline(
     }
 }
 
-fn check_tolerations(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_tolerations(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let but_seconds = |toleration: &Value| {
         let mut toleration = toleration.clone();
         toleration
@@ -118,10 +121,10 @@ fn check_tolerations(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<Fiel
         ));
         return;
     }
-    scheduling::check_tolerations(new.list("tolerations"), at, out);
+    scheduling::validate_tolerations(new.list("tolerations"), at, out);
 }
 
-fn check_gates(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_gates(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let before: BTreeSet<&str> = old
         .list("schedulingGates")
         .iter()
@@ -138,7 +141,7 @@ fn check_gates(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError
 }
 
 /// Everything that may change is put back; what differs then may not.
-fn check_rest(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_rest(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let Some(mut munged) = new.as_object().cloned() else {
         return;
     };
@@ -156,7 +159,7 @@ fn check_rest(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>
         munged.take_over("terminationGracePeriodSeconds", old);
     }
     if !old.list("schedulingGates").is_empty() {
-        check_gated(&mut munged, old, at, out);
+        validate_gated(&mut munged, old, at, out);
     }
     let munged = Value::Object(munged);
     if !same(&munged, old) {
@@ -168,13 +171,13 @@ fn check_rest(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>
 }
 
 /// A pod that still waits at a gate may become pickier about its node.
-fn check_gated(
+fn validate_gated(
     munged: &mut Map<String, Value>,
     old: &Value,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    let selector = munged.part("nodeSelector").clone();
+    let selector = munged.field("nodeSelector").clone();
     if old
         .entries("nodeSelector")
         .any(|(k, v)| selector.get(k) != Some(v))
@@ -187,35 +190,37 @@ fn check_gated(
         ));
     }
     munged.take_over("nodeSelector", old);
-    let affinity = munged.part("affinity").part("nodeAffinity").clone();
-    let old_affinity = old.part("affinity").part("nodeAffinity");
+    let affinity = munged.field("affinity").field("nodeAffinity").clone();
+    let old_affinity = old.field("affinity").field("nodeAffinity");
     if same(&affinity, old_affinity) {
         return;
     }
-    check_node_affinity(
+    validate_node_affinity(
         &affinity,
         old_affinity,
         &at.child("affinity").child("nodeAffinity"),
         out,
     );
     let own = munged.map_at("affinity");
-    own.take_over("nodeAffinity", old.part("affinity"));
+    own.take_over("nodeAffinity", old.field("affinity"));
     if own.is_empty() && !old.has("affinity") {
         munged.remove("affinity");
     }
 }
 
-fn check_node_affinity(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_node_affinity(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-    let (new, old) = (new.part(REQUIRED), old.part(REQUIRED));
+    let new = new.field(REQUIRED);
+    let old = old.field(REQUIRED);
     let required_at = at.child(REQUIRED);
     let terms_at = required_at.child("nodeSelectorTerms");
-    let (new_terms, old_terms) = (new.list("nodeSelectorTerms"), old.list("nodeSelectorTerms"));
+    let new_terms = new.list("nodeSelectorTerms");
+    let old_terms = old.list("nodeSelectorTerms");
     if !old_terms.is_empty() && old_terms.len() != new_terms.len() {
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
         out.push(FieldError::invalid(
             terms_at,
-            Internal::list("core.NodeSelectorTerm", new.part("nodeSelectorTerms")),
+            Internal::list("core.NodeSelectorTerm", new.field("nodeSelectorTerms")),
             detail,
         ));
         return;

@@ -1,5 +1,6 @@
 //! Volumes of a pod: their names and the one source each has.
-//! In: the volumes of a spec. Out: what is wrong with them, and the sound ones by name.
+//! In: the volumes of a spec. Out: their errors, and the sound ones by name.
+//! Mirrors `ValidateVolumes` and `validateVolumeSource` in `pkg/apis/core/validation`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,11 +11,11 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{
-    super::{checks, look::Look, quantity::Quantity},
+    super::{json_ext::JsonExt, quantity::Quantity, validation},
     claim,
-    mount::{check_descending, check_no_backsteps, check_not_reserved},
+    mount::{validate_descending, validate_no_backsteps, validate_not_reserved},
     projection,
-    spec::{Holder, check_choice},
+    spec::{Holder, validate_choice},
 };
 use crate::{
     field::{FieldError, Path},
@@ -23,41 +24,42 @@ use crate::{
 
 type Check = fn(&Value, &Path<'_>, &mut Vec<FieldError>);
 
-/// Every source in the order in which Kubernetes looks for it, with the fields it cannot do without and its other checks.
+/// Every source in the order in which Kubernetes looks for it, with the fields it cannot do without
+/// and its other checks.
 const SOURCES: [(&str, &[&str], Check); 30] = [
-    ("emptyDir", &[], check_empty_dir),
-    ("hostPath", &[], check_host_path),
+    ("emptyDir", &[], validate_empty_dir),
+    ("hostPath", &[], validate_host_path),
     ("gitRepo", &["repository"], |s, at, out| {
-        check_descending(s.text("directory"), &at.child("directory"), out)
+        validate_descending(s.text("directory"), &at.child("directory"), out)
     }),
-    ("gcePersistentDisk", &["pdName"], check_partition),
-    ("awsElasticBlockStore", &["volumeID"], check_partition),
-    ("secret", &["secretName"], check_items),
-    ("nfs", &["server", "path"], check_nfs),
-    ("iscsi", &["targetPortal"], check_iscsi),
+    ("gcePersistentDisk", &["pdName"], validate_partition),
+    ("awsElasticBlockStore", &["volumeID"], validate_partition),
+    ("secret", &["secretName"], validate_items),
+    ("nfs", &["server", "path"], validate_nfs),
+    ("iscsi", &["targetPortal"], validate_iscsi),
     ("glusterfs", &["endpoints", "path"], nothing),
     ("persistentVolumeClaim", &["claimName"], nothing),
     ("rbd", &["monitors", "image"], nothing),
-    ("cinder", &["volumeID"], check_secret_ref),
+    ("cinder", &["volumeID"], validate_secret_ref),
     ("cephfs", &["monitors"], nothing),
-    ("quobyte", &[], check_quobyte),
-    ("downwardAPI", &[], check_downward),
-    ("fc", &[], check_fibre_channel),
-    ("flexVolume", &["driver"], check_flex),
-    ("configMap", &["name"], check_items),
+    ("quobyte", &[], validate_quobyte),
+    ("downwardAPI", &[], validate_downward),
+    ("fc", &[], validate_fibre_channel),
+    ("flexVolume", &["driver"], validate_flex),
+    ("configMap", &["name"], validate_items),
     ("azureFile", &["secretName", "shareName"], nothing),
-    ("flocker", &[], check_flocker),
+    ("flocker", &[], validate_flocker),
     ("vsphereVolume", &["volumePath"], nothing),
     ("photonPersistentDisk", &["pdID"], nothing),
     ("portworxVolume", &["volumeID"], nothing),
-    ("azureDisk", &["diskName", "diskURI"], check_azure_disk),
-    ("storageos", &[], check_storage_os),
+    ("azureDisk", &["diskName", "diskURI"], validate_azure_disk),
+    ("storageos", &[], validate_storage_os),
     ("scaleIO", &["gateway", "system", "volumeName"], nothing),
-    ("projected", &[], check_projected),
-    ("csi", &[], check_csi),
-    ("ephemeral", &["volumeClaimTemplate"], check_ephemeral),
+    ("projected", &[], validate_projected),
+    ("csi", &[], validate_csi),
+    ("ephemeral", &["volumeClaimTemplate"], validate_ephemeral),
     ("image", &[], |s, at, out| {
-        check_choice(
+        validate_choice(
             &at.child("pullPolicy"),
             s.text("pullPolicy"),
             &["Always", "IfNotPresent", "Never"],
@@ -68,8 +70,8 @@ const SOURCES: [(&str, &[&str], Check); 30] = [
 
 fn nothing(_: &Value, _: &Path<'_>, _: &mut Vec<FieldError>) {}
 
-/// What is wrong with the volumes of a spec; the sound ones come back by name.
-pub(super) fn check_all<'a>(
+/// The errors of the volumes of a spec; the sound ones come back by name.
+pub(super) fn validate_all<'a>(
     spec: &'a Value,
     holder: Holder<'_>,
     at: &Path<'_>,
@@ -90,11 +92,11 @@ pub(super) fn check_all<'a>(
         let at = at.index(i);
         let before = out.len();
         let name = volume.text("name");
-        check_source(volume, holder, &at, out);
+        validate_source(volume, holder, &at, out);
         if name.is_empty() {
             out.push(FieldError::required(at.child("name"), ""));
         } else {
-            checks::named(&at.child("name"), name, names::dns_label(name), out);
+            validation::named(&at.child("name"), name, names::dns_label(name), out);
         }
         if sound.contains_key(name) {
             out.push(FieldError::duplicate(at.child("name"), name));
@@ -102,7 +104,7 @@ pub(super) fn check_all<'a>(
         if out.len() == before {
             sound.insert(name, volume);
         }
-        let claim = volume.part("persistentVolumeClaim").text("claimName");
+        let claim = volume.field("persistentVolumeClaim").text("claimName");
         if made.contains(claim) {
             let claim_at = at.child("persistentVolumeClaim");
             let detail = "must not reference a PVC that gets created for an ephemeral volume";
@@ -116,7 +118,7 @@ pub(super) fn check_all<'a>(
     sound
 }
 
-fn check_source(volume: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_source(volume: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mut found = false;
     for (name, required, check) in SOURCES {
         let Some(source) = volume.get_set(name) else {
@@ -140,11 +142,11 @@ fn check_source(volume: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec
             out.push(FieldError::required(here.child(field), ""));
         }
         if name == "image" && holder != Holder::Template {
-            checks::required(&here.child("reference"), source.text("reference"), out);
+            validation::required(&here.child("reference"), source.text("reference"), out);
         }
         check(source, &here, out);
         if let (Holder::Pod(meta), "ephemeral") = (holder, name) {
-            check_made_name(&meta.name, volume.text("name"), at, out);
+            validate_made_name(&meta.name, volume.text("name"), at, out);
         }
     }
     if !found {
@@ -153,7 +155,7 @@ fn check_source(volume: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec
 }
 
 /// The claim made for a volume is named after pod and volume.
-fn check_made_name(pod: &str, volume: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_made_name(pod: &str, volume: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if pod.is_empty() || volume.is_empty() {
         return;
     }
@@ -167,8 +169,8 @@ fn check_made_name(pod: &str, volume: &str, at: &Path<'_>, out: &mut Vec<FieldEr
     }
 }
 
-fn check_empty_dir(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    if Quantity::of(source.part("sizeLimit")).is_some_and(|l| l < Quantity::ZERO) {
+fn validate_empty_dir(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if Quantity::of(source.field("sizeLimit")).is_some_and(|l| l < Quantity::ZERO) {
         out.push(FieldError::forbidden(
             at.child("sizeLimit"),
             "SizeLimit field must be a valid resource quantity",
@@ -187,14 +189,14 @@ const HOST_PATH_TYPES: [&str; 8] = [
     "Socket",
 ];
 
-fn check_host_path(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_host_path(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let path = source.text("path");
     if path.is_empty() {
         out.push(FieldError::required(at.child("path"), ""));
         return;
     }
-    check_no_backsteps(path, &at.child("path"), out);
-    checks::one_of(
+    validate_no_backsteps(path, &at.child("path"), out);
+    validation::one_of(
         &at.child("type"),
         source.text("type"),
         &HOST_PATH_TYPES,
@@ -202,7 +204,7 @@ fn check_host_path(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     );
 }
 
-fn check_partition(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_partition(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let partition = source.number("partition");
     if !(0..=255).contains(&partition) {
         out.push(FieldError::invalid(
@@ -214,7 +216,7 @@ fn check_partition(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 }
 
 /// Access bits of a file, when given.
-pub(super) fn check_mode(source: &Value, field: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn validate_mode(source: &Value, field: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(mode) = source.int(field).filter(|m| !(0..=0o777).contains(m)) {
         out.push(FieldError::invalid(
             at.child(field),
@@ -224,23 +226,23 @@ pub(super) fn check_mode(source: &Value, field: &str, at: &Path<'_>, out: &mut V
     }
 }
 
-fn check_items(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    check_mode(source, "defaultMode", at, out);
+fn validate_items(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    validate_mode(source, "defaultMode", at, out);
     let items_at = at.child("items");
     for (i, item) in source.list("items").iter().enumerate() {
-        check_item(item, &items_at.index(i), out);
+        validate_item(item, &items_at.index(i), out);
     }
 }
 
 /// A key of a ConfigMap or Secret and the file it becomes.
-pub(super) fn check_item(item: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    checks::required(&at.child("key"), item.text("key"), out);
-    checks::required(&at.child("path"), item.text("path"), out);
-    check_not_reserved(item.text("path"), &at.child("path"), out);
-    check_mode(item, "mode", at, out);
+pub(super) fn validate_item(item: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    validation::required(&at.child("key"), item.text("key"), out);
+    validation::required(&at.child("path"), item.text("path"), out);
+    validate_not_reserved(item.text("path"), &at.child("path"), out);
+    validate_mode(item, "mode", at, out);
 }
 
-fn check_nfs(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_nfs(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if !source.text("path").starts_with('/') {
         out.push(FieldError::invalid(
             at.child("path"),
@@ -255,10 +257,10 @@ static ISCSI_NAME: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a constant pattern")
 });
 
-fn check_iscsi(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_iscsi(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     match source.text("iqn") {
         "" => out.push(FieldError::required(at.child("iqn"), "")),
-        name => check_initiator(name, &at.child("iqn"), out),
+        name => validate_initiator(name, &at.child("iqn"), out),
     }
     let lun = source.number("lun");
     if !(0..=255).contains(&lun) {
@@ -273,12 +275,12 @@ fn check_iscsi(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     {
         out.push(FieldError::required(at.child("secretRef"), ""));
     }
-    if let Some(name) = source.part("initiatorName").as_str() {
-        check_initiator(name, &at.child("initiatorname"), out);
+    if let Some(name) = source.field("initiatorName").as_str() {
+        validate_initiator(name, &at.child("initiatorname"), out);
     }
 }
 
-fn check_initiator(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_initiator(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if !["iqn", "eui", "naa"].iter().any(|p| name.starts_with(p)) {
         out.push(FieldError::invalid(
             at,
@@ -290,9 +292,9 @@ fn check_initiator(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_secret_ref(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_secret_ref(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(reference) = source.get_set("secretRef") {
-        checks::required(
+        validation::required(
             &at.child("secretRef").child("name"),
             reference.text("name"),
             out,
@@ -300,7 +302,7 @@ fn check_secret_ref(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_quobyte(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_quobyte(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = source.text("registry");
     if registry.is_empty() {
@@ -315,18 +317,19 @@ fn check_quobyte(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             out.push(FieldError::invalid(at.child("registry"), registry, PAIRS));
         }
     }
-    checks::required(&at.child("volume"), source.text("volume"), out);
+    validation::required(&at.child("volume"), source.text("volume"), out);
 }
 
-fn check_downward(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    check_mode(source, "defaultMode", at, out);
+fn validate_downward(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    validate_mode(source, "defaultMode", at, out);
     for file in source.list("items") {
-        projection::check_file(file, at, out);
+        projection::validate_file(file, at, out);
     }
 }
 
-fn check_fibre_channel(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (targets, ids) = (source.list("targetWWNs"), source.list("wwids"));
+fn validate_fibre_channel(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let targets = source.list("targetWWNs");
+    let ids = source.list("wwids");
     let targets_at = at.child("targetWWNs");
     if targets.is_empty() && ids.is_empty() {
         out.push(FieldError::required(
@@ -338,7 +341,7 @@ fn check_fibre_channel(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
         let detail = "targetWWNs and wwids can not be specified simultaneously";
         out.push(FieldError::invalid(
             targets_at,
-            source.part("targetWWNs"),
+            source.field("targetWWNs"),
             detail,
         ));
     }
@@ -360,7 +363,7 @@ fn check_fibre_channel(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
     }
 }
 
-fn check_flex(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_flex(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let options = at.child("options");
     for (key, _) in source.entries("options") {
         let domain = format!(
@@ -378,8 +381,9 @@ fn check_flex(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_flocker(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (name, uuid) = (source.text("datasetName"), source.text("datasetUUID"));
+fn validate_flocker(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let name = source.text("datasetName");
+    let uuid = source.text("datasetUUID");
     match (name.is_empty(), uuid.is_empty()) {
         (true, true) => out.push(FieldError::required(
             at,
@@ -403,15 +407,16 @@ fn check_flocker(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_azure_disk(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (kind, uri) = (source.text("kind"), source.text("diskURI"));
-    checks::one_of(
+fn validate_azure_disk(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let kind = source.text("kind");
+    let uri = source.text("diskURI");
+    validation::one_of(
         &at.child("cachingMode"),
         source.text("cachingMode"),
         &["None", "ReadOnly", "ReadWrite"],
         out,
     );
-    checks::one_of(
+    validation::one_of(
         &at.child("kind"),
         kind,
         &["Dedicated", "Managed", "Shared"],
@@ -433,30 +438,31 @@ fn check_azure_disk(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_storage_os(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (name, namespace) = (source.text("volumeName"), source.text("volumeNamespace"));
+fn validate_storage_os(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let name = source.text("volumeName");
+    let namespace = source.text("volumeNamespace");
     if name.is_empty() {
         out.push(FieldError::required(at.child("volumeName"), ""));
     } else {
-        checks::named(&at.child("volumeName"), name, names::dns_label(name), out);
+        validation::named(&at.child("volumeName"), name, names::dns_label(name), out);
     }
     if !namespace.is_empty() {
-        checks::named(
+        validation::named(
             &at.child("volumeNamespace"),
             namespace,
             names::dns_label(namespace),
             out,
         );
     }
-    check_secret_ref(source, at, out);
+    validate_secret_ref(source, at, out);
 }
 
-fn check_projected(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    check_mode(source, "defaultMode", at, out);
-    projection::check_sources(source.list("sources"), at, out);
+fn validate_projected(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    validate_mode(source, "defaultMode", at, out);
+    projection::validate_sources(source.list("sources"), at, out);
 }
 
-fn check_csi(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_csi(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let driver = source.text("driver");
     let driver_at = at.child("driver");
     if driver.is_empty() {
@@ -465,7 +471,7 @@ fn check_csi(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         if driver.len() > 63 {
             out.push(FieldError::too_long(driver_at, 63));
         }
-        checks::named(
+        validation::named(
             &driver_at,
             driver,
             names::dns_subdomain(&driver.to_lowercase()),
@@ -478,13 +484,13 @@ fn check_csi(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
                 at.child("nodePublishSecretRef").child("name"),
                 "",
             )),
-            name => checks::named(&at.child("name"), name, names::dns_subdomain(name), out),
+            name => validation::named(&at.child("name"), name, names::dns_subdomain(name), out),
         }
     }
 }
 
-fn check_ephemeral(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_ephemeral(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(template) = source.get_set("volumeClaimTemplate") {
-        claim::check_template(template, &at.child("volumeClaimTemplate"), out);
+        claim::validate_template(template, &at.child("volumeClaimTemplate"), out);
     }
 }

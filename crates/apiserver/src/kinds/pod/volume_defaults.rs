@@ -1,11 +1,13 @@
 //! What the sources of a volume get when their author left it out.
-//! In: a volume of a pod spec. Out: the same, complete. Holds: filling in twice changes nothing more.
+//! In: a volume of a pod spec. Out: the same, complete. Guarantees: filling in twice changes
+//! nothing more. Mirrors `SetDefaults_Volume` and the defaults of volume sources in
+//! `pkg/apis/core/v1/defaults.go`.
 
 use serde_json::{Map, Value};
 
 use super::{
     super::{
-        look::{Fill, Look},
+        json_ext::{JsonDefaults, JsonExt},
         quantity::Quantity,
     },
     defaults::{canonical_lists, default_source, pull_policy},
@@ -60,7 +62,7 @@ pub(super) fn default_volume(volume: &mut Json) {
         image.default_text("pullPolicy", policy);
     }
     if let Some(directory) = volume.map_mut("emptyDir")
-        && let Some(limit) = Quantity::of(directory.part("sizeLimit"))
+        && let Some(limit) = Quantity::of(directory.field("sizeLimit"))
     {
         directory.insert("sizeLimit".into(), limit.to_string().into());
     }

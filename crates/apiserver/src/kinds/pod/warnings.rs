@@ -1,12 +1,14 @@
 //! What is odd about a pod but accepted.
-//! In: a defaulted pod or template. Out: sentences for the `Warning` headers, in the order in which Kubernetes finds them.
+//! In: a defaulted pod or template. Out: sentences for the `Warning` headers, in the order in which
+//! Kubernetes finds them.
+//! Mirrors `GetWarningsForPod` and `GetWarningsForPodTemplate` in `pkg/api/pod`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::{
-    super::{look::Look, quantity::Quantity},
+    super::{json_ext::JsonExt, quantity::Quantity},
     spec::visit,
     spec_value,
 };
@@ -101,11 +103,11 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 /// What is odd about a new pod.
 pub(super) fn of_new_pod(pod: &Object) -> Vec<String> {
     let mut out = Vec::new();
-    let wrong = names::dns_label(&pod.meta.name);
-    if !wrong.is_empty() {
+    let errors = names::dns_label(&pod.meta.name);
+    if !errors.is_empty() {
         out.push(format!(
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            wrong.join(" ")
+            errors.join(" ")
         ));
     }
     let annotations = pod.meta.annotations.keys().map(String::as_str).collect();
@@ -115,11 +117,11 @@ pub(super) fn of_new_pod(pod: &Object) -> Vec<String> {
 
 /// A name that ends up in the names of pods.
 pub(crate) fn of_name(object: &Object, out: &mut Vec<String>) {
-    let wrong = names::dns_label(&object.meta.name);
-    if !wrong.is_empty() {
+    let errors = names::dns_label(&object.meta.name);
+    if !errors.is_empty() {
         out.push(format!(
             "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            wrong.join(" ")
+            errors.join(" ")
         ));
     }
 }
@@ -127,11 +129,11 @@ pub(crate) fn of_name(object: &Object, out: &mut Vec<String>) {
 /// What is odd about a template.
 pub(crate) fn of_template(template: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     let annotations = template
-        .part("metadata")
+        .field("metadata")
         .entries("annotations")
         .map(|(k, _)| k.as_str())
         .collect();
-    of_spec(template.part("spec"), &annotations, at, out);
+    of_spec(template.field("spec"), &annotations, at, out);
 }
 
 fn of_spec(spec: &Value, annotations: &BTreeSet<&str>, root: &Path<'_>, out: &mut Vec<String>) {
@@ -160,12 +162,12 @@ fn of_spec(spec: &Value, annotations: &BTreeSet<&str>, root: &Path<'_>, out: &mu
             secrets_at.index(i).child("name")
         ));
     }
-    of_fractions(spec.part("overhead"), &at.child("overhead"), out);
+    of_fractions(spec.field("overhead"), &at.child("overhead"), out);
     visit(spec, &at, |container, at| {
         let resources_at = at.child("resources");
         for list in ["limits", "requests"] {
             of_fractions(
-                container.part("resources").part(list),
+                container.field("resources").field(list),
                 &resources_at.child(list),
                 out,
             );
@@ -179,7 +181,7 @@ fn of_spec(spec: &Value, annotations: &BTreeSet<&str>, root: &Path<'_>, out: &mu
             "{seconds_at}: must be >= 0; negative values are invalid and will be treated as 1"
         ));
     }
-    of_neighbours(spec.part("affinity"), &at.child("affinity"), out);
+    of_neighbours(spec.field("affinity"), &at.child("affinity"), out);
 }
 
 fn old_label(key: &str) -> Option<String> {
@@ -192,12 +194,12 @@ fn of_node_labels(spec: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     for (key, _) in spec.entries("nodeSelector") {
         out.extend(old_label(key).map(|why| format!("{}: {why}", selector_at.key(key))));
     }
-    let affinity = spec.part("affinity").part("nodeAffinity");
+    let affinity = spec.field("affinity").field("nodeAffinity");
     let affinity_at = at.child("affinity.nodeAffinity");
     let required_at = affinity_at.child(REQUIRED);
     let terms_at = required_at.child("nodeSelectorTerms");
     for (i, term) in affinity
-        .part(REQUIRED)
+        .field(REQUIRED)
         .list("nodeSelectorTerms")
         .iter()
         .enumerate()
@@ -207,7 +209,7 @@ fn of_node_labels(spec: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     let preferred_at = affinity_at.child(PREFERRED);
     for (i, weighted) in affinity.list(PREFERRED).iter().enumerate() {
         let item = preferred_at.index(i);
-        of_term(weighted.part("preference"), &item.child("preference"), out);
+        of_term(weighted.field("preference"), &item.child("preference"), out);
     }
 }
 
@@ -227,7 +229,8 @@ const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 fn of_spread(spec: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     let list_at = at.child("topologySpreadConstraints");
     for (i, constraint) in spec.list("topologySpreadConstraints").iter().enumerate() {
-        let (at, key) = (list_at.index(i), constraint.text("topologyKey"));
+        let at = list_at.index(i);
+        let key = constraint.text("topologyKey");
         out.extend(
             old_label(key).map(|why| format!("{}: {key} is {why}", at.child("topologyKey"))),
         );
@@ -239,7 +242,8 @@ fn of_spread(spec: &Value, at: &Path<'_>, out: &mut Vec<String>) {
 
 fn of_neighbours(affinity: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     for kind in ["podAffinity", "podAntiAffinity"] {
-        let (affinity, at) = (affinity.part(kind), at.child(kind));
+        let affinity = affinity.field(kind);
+        let at = at.child(kind);
         let required_at = at.child(REQUIRED);
         for (i, _) in affinity
             .list(REQUIRED)
@@ -254,7 +258,7 @@ fn of_neighbours(affinity: &Value, at: &Path<'_>, out: &mut Vec<String>) {
         }
         let preferred_at = at.child(PREFERRED);
         let unselective =
-            |(_, t): &(usize, &Value)| !t.part("podAffinityTerm").has("labelSelector");
+            |(_, t): &(usize, &Value)| !t.field("podAffinityTerm").has("labelSelector");
         for (i, _) in affinity
             .list(PREFERRED)
             .iter()
@@ -295,7 +299,7 @@ fn of_repeats(spec: &Value, list: &str, field: &str, at: &Path<'_>, out: &mut Ve
 /// Bytes do not come in parts.
 fn of_fractions(amounts: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
-        if let Some(amount) = Quantity::of(amounts.part(name)).filter(|a| !a.is_whole()) {
+        if let Some(amount) = Quantity::of(amounts.field(name)).filter(|a| !a.is_whole()) {
             out.push(format!(
                 "{}: fractional byte value \"{amount}\" is invalid, must be an integer",
                 at.key(name)
@@ -308,7 +312,8 @@ fn of_fractions(amounts: &Value, at: &Path<'_>, out: &mut Vec<String>) {
 fn of_variables(container: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     let mut seen = BTreeSet::new();
     for (i, variable) in container.list("env").iter().enumerate() {
-        let (name, value) = (variable.text("name"), variable.text("value"));
+        let name = variable.text("name");
+        let value = variable.text("value");
         let reference = format!("$({name})");
         let builds_on =
             !variable.has("valueFrom") && value != reference && value.contains(&reference);
@@ -332,7 +337,8 @@ fn of_ports(spec: &Value, at: &Path<'_>, out: &mut Vec<String>) {
         let ports_at = at.child("ports");
         for (i, port) in container.list("ports").iter().enumerate() {
             let here = ports_at.index(i).to_string();
-            let (ip, host) = (port.text("hostIP").to_owned(), port.number("hostPort"));
+            let ip = port.text("hostIP").to_owned();
+            let host = port.number("hostPort");
             let others = by_number
                 .entry((
                     port.number("containerPort"),

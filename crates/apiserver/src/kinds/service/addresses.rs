@@ -1,13 +1,16 @@
 //! Which service addresses and node ports are taken.
-//! In: requests for any, or for one by name. Out: reservations, kept or given back with the write they belong to.
-//! Holds: nothing is given twice while somebody holds it; low numbers are left to those who ask for them by name.
+//! In: requests for any, or for one by name. Out: reservations, kept or given back with the write
+//! they belong to.
+//! Guarantees: nothing is given twice while an object holds it; low numbers are left to objects
+//! that name them.
+//! Mirrors the allocators `pkg/registry/core/service/ipallocator` and `portallocator`.
 
 use std::{collections::BTreeSet, net::Ipv4Addr, ops::RangeInclusive};
 
 use serde_json::Value;
 
 use super::{HEADLESS, needs_address, needs_health_check, node_ports};
-use crate::{kinds::look::Look, object::Object};
+use crate::{kinds::json_ext::JsonExt, object::Object};
 
 /// 10.0.0.0/16 without its first and last address.
 const ADDRESSES: RangeInclusive<u32> = 0x0a00_0001..=0x0a00_fffe;
@@ -16,7 +19,8 @@ const ADDRESSES_DYNAMIC: u32 = 0x0a00_0100;
 const PORTS: RangeInclusive<u32> = 30_000..=32_767;
 const PORTS_DYNAMIC: u32 = 30_086;
 
-/// The addresses and node ports of all services. The write path owns the only one and asks before each write of a Service.
+/// The addresses and node ports of all services. The write path owns the only one and asks before
+/// each write of a Service.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     ips: Pool,
@@ -51,14 +55,14 @@ impl Addresses {
 
     /// Marks what a stored service holds, when the server starts on existing storage.
     pub(crate) fn adopt(&mut self, service: &Object) {
-        let (ips, ports) = held(service.body.part("spec"));
+        let (ips, ports) = held(service.body.field("spec"));
         self.ips.taken.extend(ips);
         self.ports.taken.extend(ports);
     }
 
     /// Gives back what a deleted service held.
     pub(crate) fn release(&mut self, service: &Object) {
-        let (ips, ports) = held(service.body.part("spec"));
+        let (ips, ports) = held(service.body.field("spec"));
         self.ips.free(&ips);
         self.ports.free(&ports);
     }
@@ -230,7 +234,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::trial::object;
+    use crate::kinds::test_support::object;
 
     #[test]
     fn number_is_given_once_until_released() {
@@ -245,12 +249,11 @@ mod tests {
             ],
             [Some(3), Some(4), Some(1), Some(2), None]
         );
-        assert_eq!(
-            (pool.take(2), pool.take(9)),
-            (Err(Refused::Taken), Err(Refused::OutOfRange))
-        );
+        assert_eq!(pool.take(2), Err(Refused::Taken));
+        assert_eq!(pool.take(9), Err(Refused::OutOfRange));
         pool.free(&[4]);
-        assert_eq!((pool.next(), pool.next()), (Some(4), None));
+        assert_eq!(pool.next(), Some(4));
+        assert_eq!(pool.next(), None);
     }
 
     #[test]
@@ -260,15 +263,11 @@ mod tests {
             json!({"spec": {"type": "LoadBalancer", "clusterIPs": ["10.0.0.9"], "ports": [{"nodePort": 30001}, {"nodePort": 30001}], "externalTrafficPolicy": "Local", "healthCheckNodePort": 30002}}),
         );
         addresses.adopt(&service);
-        assert_eq!(
-            (addresses.addresses_taken(), addresses.ports_taken()),
-            (1, 2)
-        );
+        assert_eq!(addresses.addresses_taken(), 1);
+        assert_eq!(addresses.ports_taken(), 2);
         addresses.release(&service);
-        assert_eq!(
-            (addresses.addresses_taken(), addresses.ports_taken()),
-            (0, 0)
-        );
+        assert_eq!(addresses.addresses_taken(), 0);
+        assert_eq!(addresses.ports_taken(), 0);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Gives a service its addresses and node ports, before it is prepared and validated.
-//! In: a defaulted service, and the stored one on update. Out: the service with its numbers, and the reservation that covers them.
-//! Holds: one address family, IPv4; on an error nothing stays reserved.
+//! In: a defaulted service, and the stored one on update. Out: the service with its numbers, and
+//! the reservation that covers them.
+//! Guarantees: one address family, IPv4; on an error nothing stays reserved.
+//! Mirrors `Allocators` in `pkg/registry/core/service/storage/alloc.go`.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -17,8 +19,8 @@ use crate::{
     error::{ApiError, GroupKind},
     field::{FieldError, Path},
     kinds::{
-        checks,
-        look::{Fill, Look},
+        json_ext::{JsonDefaults, JsonExt},
+        validation,
     },
     object::Object,
 };
@@ -60,7 +62,7 @@ impl Addresses {
         let name = service.meta.name.clone();
         let spec = service.section("spec");
         if spec.is_empty_at("clusterIPs") && !spec.text("clusterIP").is_empty() {
-            let only = spec.part("clusterIP").clone();
+            let only = spec.field("clusterIP").clone();
             spec.insert("clusterIPs".into(), json!([only]));
         }
         let done = (|| {
@@ -83,7 +85,7 @@ impl Addresses {
     ) -> Result<Reservation, ApiError> {
         let mut reservation = Reservation::default();
         let name = new.meta.name.clone();
-        let before = old.body.part("spec");
+        let before = old.body.field("spec");
         let spec = new.section("spec");
         carry_over(spec, before);
         follow_address(spec, before);
@@ -150,7 +152,7 @@ impl Addresses {
         spec: &Spec,
         reservation: &mut Reservation,
     ) -> Result<(), Fault> {
-        let refused = match checks::parse_ip(asked) {
+        let refused = match validation::parse_ip(asked) {
             Some(IpAddr::V4(ip)) if ip.octets()[..2] == [10, 0] => self.take_this_ip(ip, reservation).err().map(|why| match why {
                 Refused::Taken => "provided IP is already allocated".to_owned(),
                 Refused::OutOfRange => {
@@ -163,7 +165,7 @@ impl Addresses {
             None => Ok(()),
             Some(why) => Err(FieldError::invalid(
                 "spec.clusterIPs",
-                spec.part("clusterIPs"),
+                spec.field("clusterIPs"),
                 &format!("failed to allocate IP {asked}: {why}"),
             )
             .into()),
@@ -349,10 +351,10 @@ fn wants_node_ports(spec: &Spec) -> bool {
 fn carry_over(new: &mut Spec, old: &Value) {
     if needs_address(old) && needs_address(new) {
         if new.text("clusterIP").is_empty() && !old.text("clusterIP").is_empty() {
-            new.insert("clusterIP".into(), old.part("clusterIP").clone());
+            new.insert("clusterIP".into(), old.field("clusterIP").clone());
         }
         if new.is_empty_at("clusterIPs") && !old.is_empty_at("clusterIPs") {
-            new.insert("clusterIPs".into(), old.part("clusterIPs").clone());
+            new.insert("clusterIPs".into(), old.field("clusterIPs").clone());
         }
     }
     if keeps_node_ports(old) && keeps_node_ports(new) {
@@ -362,14 +364,14 @@ fn carry_over(new: &mut Spec, old: &Value) {
     {
         new.insert(
             "healthCheckNodePort".into(),
-            old.part("healthCheckNodePort").clone(),
+            old.field("healthCheckNodePort").clone(),
         );
     }
 }
 
 /// Whether node ports once given stay with a service of this type.
-fn keeps_node_ports(spec: &impl Look) -> bool {
-    let declined = spec.part("allocateLoadBalancerNodePorts") == &Value::Bool(false);
+fn keeps_node_ports(spec: &impl JsonExt) -> bool {
+    let declined = spec.field("allocateLoadBalancerNodePorts") == &Value::Bool(false);
     has_node_ports(spec) && !(spec.text("type") == "LoadBalancer" && declined)
 }
 
@@ -397,16 +399,17 @@ fn carry_node_ports(new: &mut Spec, old: &Value) {
     }
 }
 
-/// A changed `clusterIP` carries the list with it when the client left the list as it was, and the reverse.
+/// A changed `clusterIP` carries the list with it when the client left the list as it was, and the
+/// reverse.
 fn follow_address(new: &mut Spec, old: &Value) {
-    let same_list = |new: &Spec| new.part("clusterIPs") == old.part("clusterIPs");
+    let same_list = |new: &Spec| new.field("clusterIPs") == old.field("clusterIPs");
     if new.text("clusterIP") == old.text("clusterIP") || !same_list(new) {
         return;
     }
     if new.text("clusterIP").is_empty() {
         new.remove("clusterIPs");
     } else {
-        let only = new.part("clusterIP").clone();
+        let only = new.field("clusterIP").clone();
         new.insert("clusterIPs".into(), json!([only]));
     }
 }
@@ -429,11 +432,11 @@ fn families(spec: &mut Spec, old: Option<&Value>) -> Result<(), Fault> {
             before.unwrap_or_else(|| fresh.into()),
         );
     }
-    let mut wrong = Vec::new();
-    validate::cluster_ips(spec, &mut wrong);
-    fail_on(wrong)?;
-    let wrong = stacks(spec);
-    fail_on(wrong)?;
+    let mut errs = Vec::new();
+    validate::cluster_ips(spec, &mut errs);
+    fail_on(errs)?;
+    let errs = stacks(spec);
+    fail_on(errs)?;
     if selectorless {
         let mut families = spec.list("ipFamilies").to_vec();
         if families.is_empty() {
@@ -449,9 +452,9 @@ fn families(spec: &mut Spec, old: Option<&Value>) -> Result<(), Fault> {
         spec.insert("ipFamilies".into(), families.into());
         return Ok(());
     }
-    let mut wrong = Vec::new();
+    let mut errs = Vec::new();
     if spec.text("ipFamilyPolicy") == "RequireDualStack" {
-        wrong.push(FieldError::invalid(
+        errs.push(FieldError::invalid(
             "spec.ipFamilyPolicy",
             "RequireDualStack",
             "this cluster is not configured for dual-stack services",
@@ -464,13 +467,13 @@ fn families(spec: &mut Spec, old: Option<&Value>) -> Result<(), Fault> {
         .enumerate()
         .filter(|(_, family)| *family != "IPv4")
     {
-        wrong.push(FieldError::invalid(
+        errs.push(FieldError::invalid(
             all.index(i),
             family,
             "not configured on this cluster",
         ));
     }
-    fail_on(wrong)?;
+    fail_on(errs)?;
     if spec.is_empty_at("ipFamilies") {
         spec.insert("ipFamilies".into(), json!(["IPv4"]));
     }
@@ -479,14 +482,14 @@ fn families(spec: &mut Spec, old: Option<&Value>) -> Result<(), Fault> {
 
 /// What contradicts the policy, or the one family there is.
 fn stacks(spec: &Spec) -> Vec<FieldError> {
-    let mut wrong = Vec::new();
+    let mut errs = Vec::new();
     if spec.text("ipFamilyPolicy") == "SingleStack" {
         for (field, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
             if spec.list(field).len() == 2 {
                 let why = format!(
                     "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
                 );
-                wrong.push(FieldError::invalid(
+                errs.push(FieldError::invalid(
                     "spec.ipFamilyPolicy",
                     "SingleStack",
                     &why,
@@ -499,17 +502,17 @@ fn stacks(spec: &Spec) -> Vec<FieldError> {
     for (i, ip) in spec.list("clusterIPs").iter().enumerate().skip(known) {
         let is_v6 = ip
             .as_str()
-            .and_then(checks::parse_ip)
+            .and_then(validation::parse_ip)
             .is_some_and(|ip| ip.is_ipv6());
         if is_v6 {
-            wrong.push(FieldError::invalid(
+            errs.push(FieldError::invalid(
                 all.index(i),
-                spec.part("clusterIPs"),
+                spec.field("clusterIPs"),
                 "IPv6 is not configured on this cluster",
             ));
         }
     }
-    wrong
+    errs
 }
 
 fn fail_on(errors: Vec<FieldError>) -> Result<(), Fault> {
@@ -523,7 +526,7 @@ fn fail_on(errors: Vec<FieldError>) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::{service::SERVICE, trial::object};
+    use crate::kinds::{service::SERVICE, test_support::object};
 
     fn ask(addresses: &mut Addresses, spec: Value) -> Result<Value, String> {
         let mut service = object(json!({"metadata": {"name": "web"}, "spec": spec}));
@@ -582,11 +585,8 @@ mod tests {
             ),
         ] {
             assert_eq!(ask(&mut addresses, spec).expect_err("refused"), why);
-            assert_eq!(
-                (addresses.addresses_taken(), addresses.ports_taken()),
-                (1, 1),
-                "{why}"
-            );
+            assert_eq!(addresses.addresses_taken(), 1, "{why}");
+            assert_eq!(addresses.ports_taken(), 1, "{why}");
         }
     }
 
@@ -607,18 +607,11 @@ mod tests {
             json!({"clusterIP": "None", "selector": {"app": "db"}}),
         )
         .expect("nothing needed");
-        assert_eq!(
-            (
-                with_selector.text("ipFamilyPolicy"),
-                with_selector.part("ipFamilies")
-            ),
-            ("SingleStack", &json!(["IPv4"]))
-        );
+        assert_eq!(with_selector.text("ipFamilyPolicy"), "SingleStack");
+        assert_eq!(with_selector.field("ipFamilies"), &json!(["IPv4"]));
         let without = ask(&mut addresses, json!({"clusterIP": "None"})).expect("nothing needed");
-        assert_eq!(
-            (without.text("ipFamilyPolicy"), without.part("ipFamilies")),
-            ("RequireDualStack", &json!(["IPv4", "IPv6"]))
-        );
+        assert_eq!(without.text("ipFamilyPolicy"), "RequireDualStack");
+        assert_eq!(without.field("ipFamilies"), &json!(["IPv4", "IPv6"]));
         assert_eq!(addresses.addresses_taken(), 0);
     }
 
@@ -636,9 +629,7 @@ mod tests {
         let reservation = addresses.begin_update(&mut new, &old).expect("nothing new");
         addresses.commit(reservation);
         assert_eq!(new.body["spec"], old.body["spec"]);
-        assert_eq!(
-            (addresses.addresses_taken(), addresses.ports_taken()),
-            (1, 1)
-        );
+        assert_eq!(addresses.addresses_taken(), 1);
+        assert_eq!(addresses.ports_taken(), 1);
     }
 }

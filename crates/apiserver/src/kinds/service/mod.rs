@@ -1,22 +1,23 @@
 //! Services: what they are completed to, and what a change of type drops.
-//! Holds: addresses and node ports come from [`Addresses`] before anything here runs.
+//! Guarantees: addresses and node ports come from [`Addresses`] before anything here runs.
 
 mod addresses; // which addresses and node ports are taken
 mod assign; // gives a service its addresses and node ports
-mod validate; // what is wrong with a service
+mod validate; // the errors of a service
 
 pub(crate) use addresses::{Addresses, Reservation};
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    DeleteAnswer, Effect, Generation, Strategy,
-    look::{Fill, Look},
+    DeleteAnswer, Effect, Generation, ProxyTarget, Strategy,
+    json_ext::{JsonDefaults, JsonExt},
     strategy::keep_status,
 };
 use crate::{names, object::Object};
 
 pub(crate) const SERVICE: Strategy = Strategy {
+    proxy: Some(ProxyTarget::Service),
     default,
     prepare_create: |service| {
         service
@@ -50,8 +51,8 @@ fn default(service: &mut Object) {
         }
         "ClientIP"
             if spec
-                .part("sessionAffinityConfig")
-                .part("clientIP")
+                .field("sessionAffinityConfig")
+                .field("clientIP")
                 .int("timeoutSeconds")
                 .is_none() =>
         {
@@ -65,9 +66,9 @@ fn default(service: &mut Object) {
     spec.default_text("type", "ClusterIP");
     for port in spec.maps_mut("ports") {
         port.default_text("protocol", "TCP");
-        let unset = matches!(port.part("targetPort"), Value::Null)
+        let unset = matches!(port.field("targetPort"), Value::Null)
             || port.int("targetPort") == Some(0)
-            || port.part("targetPort") == "";
+            || port.field("targetPort") == "";
         if unset {
             let own = port.int("port").unwrap_or_default();
             port.insert("targetPort".into(), own.into());
@@ -99,7 +100,7 @@ fn default(service: &mut Object) {
 
 fn prepare_update(new: &mut Object, old: &Object) {
     keep_status(new, old);
-    drop_what_the_type_had(new.section("spec"), old.body.part("spec"));
+    drop_what_the_type_had(new.section("spec"), old.body.field("spec"));
     hide_internal_policy(new.section("spec"));
     if new.str_at("spec.type") != "LoadBalancer" {
         new.body
@@ -107,7 +108,8 @@ fn prepare_update(new: &mut Object, old: &Object) {
     }
 }
 
-/// A name outside the cluster is never shown with a policy, though whoever set one still owns it. A wrong policy stays, to be refused.
+/// A name outside the cluster is never shown with a policy, though the field manager that set one
+/// still owns it. A wrong policy stays, to be refused.
 fn hide_internal_policy(spec: &mut Map<String, Value>) {
     if spec.text("type") == "ExternalName"
         && matches!(spec.text("internalTrafficPolicy"), "Cluster" | "Local")
@@ -118,7 +120,7 @@ fn hide_internal_policy(spec: &mut Map<String, Value>) {
 
 /// Forgets what only the old type needed, unless the client changed it.
 fn drop_what_the_type_had(new: &mut Map<String, Value>, old: &Value) {
-    let same = |new: &Map<String, Value>, field: &str| new.part(field) == old.part(field);
+    let same = |new: &Map<String, Value>, field: &str| new.field(field) == old.field(field);
     if needs_address(old) && !needs_address(new) {
         if same(new, "clusterIP") && same(new, "clusterIPs") {
             new.remove("clusterIP");
@@ -156,7 +158,7 @@ fn drop_what_the_type_had(new: &mut Map<String, Value>, old: &Value) {
 }
 
 /// Whether clients outside the cluster can reach it.
-fn is_external(spec: &impl Look) -> bool {
+fn is_external(spec: &impl JsonExt) -> bool {
     match spec.text("type") {
         "LoadBalancer" | "NodePort" => true,
         "ClusterIP" => !spec.is_empty_at("externalIPs"),
@@ -164,25 +166,25 @@ fn is_external(spec: &impl Look) -> bool {
     }
 }
 
-fn needs_address(spec: &impl Look) -> bool {
+fn needs_address(spec: &impl JsonExt) -> bool {
     spec.text("type") != "ExternalName"
 }
 
-fn has_node_ports(spec: &impl Look) -> bool {
+fn has_node_ports(spec: &impl JsonExt) -> bool {
     matches!(spec.text("type"), "NodePort" | "LoadBalancer")
 }
 
-fn needs_health_check(spec: &impl Look) -> bool {
+fn needs_health_check(spec: &impl JsonExt) -> bool {
     spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
 }
 
 /// Whether its one address is that it has none.
-fn is_headless(spec: &impl Look) -> bool {
+fn is_headless(spec: &impl JsonExt) -> bool {
     matches!(spec.list("clusterIPs"), [only] if only == HEADLESS)
 }
 
 /// The node ports that are set.
-fn node_ports(spec: &impl Look) -> Vec<i64> {
+fn node_ports(spec: &impl JsonExt) -> Vec<i64> {
     spec.list("ports")
         .iter()
         .filter_map(|port| port.int("nodePort"))
@@ -192,7 +194,7 @@ fn node_ports(spec: &impl Look) -> Vec<i64> {
 
 fn warnings(new: &Object, _: Option<&Object>) -> Vec<String> {
     const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
-    let spec = new.body.part("spec");
+    let spec = new.body.field("spec");
     let headless = spec.text("type") == "ClusterIP" && spec.text("clusterIP") == HEADLESS;
     let has_external = !spec.is_empty_at("externalIPs");
     let by_name = spec.text("type") == "ExternalName";
@@ -220,7 +222,7 @@ fn warnings(new: &Object, _: Option<&Object>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::trial::{create, object, update};
+    use crate::kinds::test_support::{create, object, update};
 
     fn stored(spec: Value) -> (Object, Addresses) {
         let mut addresses = Addresses::new();
@@ -228,8 +230,8 @@ mod tests {
         default(&mut service);
         let reservation = addresses.begin_create(&mut service).expect("there is room");
         addresses.commit(reservation);
-        let (service, wrong) = create(&SERVICE, service.to_value());
-        assert_eq!(wrong, [""; 0]);
+        let (service, errors) = create(&SERVICE, service.to_value());
+        assert_eq!(errors, [""; 0]);
         (service, addresses)
     }
 
@@ -269,14 +271,16 @@ mod tests {
                 .begin_update(&mut next, &service)
                 .expect("there is room");
             addresses.commit(reservation);
-            let (next, wrong) = update(&SERVICE, &service, next.to_value());
-            assert_eq!(wrong, [""; 0], "{patch}");
+            let (next, errors) = update(&SERVICE, &service, next.to_value());
+            assert_eq!(errors, [""; 0], "{patch}");
             assert_eq!(
-                (
-                    node_ports(next.body.part("spec")).len() == 1,
-                    next.at("spec.healthCheckNodePort").is_some()
-                ),
-                (has_port, has_check),
+                node_ports(next.body.field("spec")).len() == 1,
+                has_port,
+                "{patch}"
+            );
+            assert_eq!(
+                next.at("spec.healthCheckNodePort").is_some(),
+                has_check,
                 "{patch}"
             );
             service = next;
@@ -301,8 +305,8 @@ mod tests {
             .begin_update(&mut next, &service)
             .expect("nothing is needed");
         addresses.commit(reservation);
-        let (next, wrong) = update(&SERVICE, &service, next.to_value());
-        assert_eq!(wrong, [""; 0]);
+        let (next, errors) = update(&SERVICE, &service, next.to_value());
+        assert_eq!(errors, [""; 0]);
         let expected = json!({"ports": [{"protocol": "TCP", "port": 80, "targetPort": 80}], "type": "ExternalName", "sessionAffinity": "None", "externalName": "x.example.com"});
         assert_eq!(next.body["spec"], expected);
         assert_eq!(addresses.addresses_taken(), 0);

@@ -1,4 +1,5 @@
-//! What is wrong with a service, its change or its status.
+//! The errors of a service, its change or its status.
+//! Mirrors `ValidateService` and `ValidateServiceUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{HEADLESS, is_external, is_headless, needs_health_check};
 use crate::{
     field::{FieldError, Path},
-    kinds::{checks, look::Look},
+    kinds::{json_ext::JsonExt, validation},
     names,
     object::Object,
     types::Internal,
@@ -19,14 +20,14 @@ const STICKY_MAX_SECONDS: i64 = 86_400;
 pub(super) fn service(service: &Object, out: &mut Vec<FieldError>) {
     topology(service, out);
     let empty = Map::new();
-    let spec = service.body.part("spec").as_object().unwrap_or(&empty);
+    let spec = service.body.field("spec").as_object().unwrap_or(&empty);
     by_type(spec, out);
     ports(spec.list("ports"), out);
-    checks::labels(&SPEC.child("selector"), spec.part("selector"), out);
+    validation::labels(&SPEC.child("selector"), spec.field("selector"), out);
     affinity(spec, out);
     cluster_ips(spec, out);
     external_ips(spec, out);
-    checks::one_of(
+    validation::one_of(
         &SPEC.child("type"),
         spec.text("type"),
         &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
@@ -42,9 +43,9 @@ pub(super) fn service(service: &Object, out: &mut Vec<FieldError>) {
             "may only be used when `type` is 'LoadBalancer'",
         ));
     }
-    if let Some(class) = spec.part("loadBalancerClass").as_str() {
+    if let Some(class) = spec.field("loadBalancerClass").as_str() {
         match spec.text("type") {
-            "LoadBalancer" => checks::named(
+            "LoadBalancer" => validation::named(
                 &SPEC.child("loadBalancerClass"),
                 class,
                 names::qualified_name(class),
@@ -108,7 +109,7 @@ fn by_type(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
             let name = spec.text("externalName");
             match name.strip_suffix('.').unwrap_or(name) {
                 "" => out.push(FieldError::required(SPEC.child("externalName"), "")),
-                name => checks::named(
+                name => validation::named(
                     &SPEC.child("externalName"),
                     name,
                     names::dns_subdomain(name),
@@ -131,21 +132,21 @@ fn ports(ports: &[Value], out: &mut Vec<FieldError>) {
                 out.push(FieldError::required(at.child("name"), ""));
             }
         } else {
-            checks::named(&at.child("name"), name, names::dns_label(name), out);
+            validation::named(&at.child("name"), name, names::dns_label(name), out);
             if !seen.insert(name) {
                 out.push(FieldError::duplicate(at.child("name"), name));
             }
         }
-        checks::port_number(&at.child("port"), port.int("port").unwrap_or_default(), out);
-        checks::one_of(
+        validation::port_number(&at.child("port"), port.int("port").unwrap_or_default(), out);
+        validation::one_of(
             &at.child("protocol"),
             port.text("protocol"),
-            checks::PROTOCOLS,
+            validation::PROTOCOLS,
             out,
         );
-        checks::port_or_name(&at.child("targetPort"), port.part("targetPort"), out);
-        if let Some(protocol) = port.part("appProtocol").as_str() {
-            checks::named(
+        validation::port_or_name(&at.child("targetPort"), port.field("targetPort"), out);
+        if let Some(protocol) = port.field("appProtocol").as_str() {
+            validation::named(
                 &at.child("appProtocol"),
                 protocol,
                 names::qualified_name(protocol),
@@ -156,7 +157,7 @@ fn ports(ports: &[Value], out: &mut Vec<FieldError>) {
 }
 
 fn affinity(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
-    checks::one_of(
+    validation::one_of(
         &SPEC.child("sessionAffinity"),
         spec.text("sessionAffinity"),
         &["ClientIP", "None"],
@@ -164,8 +165,8 @@ fn affinity(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
     );
     if spec.text("sessionAffinity") == "ClientIP" {
         let seconds = spec
-            .part("sessionAffinityConfig")
-            .part("clientIP")
+            .field("sessionAffinityConfig")
+            .field("clientIP")
             .int("timeoutSeconds")
             .unwrap_or_default();
         if !(1..=STICKY_MAX_SECONDS).contains(&seconds) {
@@ -184,11 +185,9 @@ pub(super) fn cluster_ips(spec: &Map<String, Value>, out: &mut Vec<FieldError>) 
     if spec.text("type") == "ExternalName" {
         return;
     }
-    let (at, shown, ips) = (
-        SPEC.child("clusterIPs"),
-        spec.part("clusterIPs"),
-        spec.list("clusterIPs"),
-    );
+    let at = SPEC.child("clusterIPs");
+    let shown = spec.field("clusterIPs");
+    let ips = spec.list("clusterIPs");
     match (spec.text("clusterIP"), ips.first().and_then(Value::as_str)) {
         ("", None) => {}
         ("", Some(_)) => out.push(FieldError::invalid(
@@ -215,10 +214,10 @@ pub(super) fn cluster_ips(spec: &Map<String, Value>, out: &mut Vec<FieldError>) 
                 "'None' must be the first and only value",
             )),
             (0, HEADLESS) => {}
-            _ => checks::ip(&at.index(i), ip, out),
+            _ => validation::ip(&at.index(i), ip, out),
         }
     }
-    let any_wrong = out.len() > before;
+    let any_error = out.len() > before;
     if ips.len() > 2 {
         out.push(FieldError::invalid(
             at,
@@ -226,7 +225,7 @@ pub(super) fn cluster_ips(spec: &Map<String, Value>, out: &mut Vec<FieldError>) 
             "may only hold up to 2 values",
         ));
     }
-    if !any_wrong {
+    if !any_error {
         address_families(spec, out);
     }
 }
@@ -240,13 +239,13 @@ fn family_fields(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
         .filter_map(Value::as_str)
         .enumerate()
     {
-        checks::one_of(&all.index(i), family, &["IPv4", "IPv6"], out);
+        validation::one_of(&all.index(i), family, &["IPv4", "IPv6"], out);
         if !seen.insert(family) {
             out.push(FieldError::duplicate(all.index(i), family));
         }
     }
-    if let Some(policy) = spec.part("ipFamilyPolicy").as_str() {
-        checks::one_of(
+    if let Some(policy) = spec.field("ipFamilyPolicy").as_str() {
+        validation::one_of(
             &SPEC.child("ipFamilyPolicy"),
             policy,
             &["PreferDualStack", "RequireDualStack", "SingleStack"],
@@ -256,13 +255,14 @@ fn family_fields(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
 }
 
 fn address_families(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
-    let (at, shown) = (SPEC.child("clusterIPs"), spec.part("clusterIPs"));
+    let at = SPEC.child("clusterIPs");
+    let shown = spec.field("clusterIPs");
     let ips: Vec<&str> = spec
         .list("clusterIPs")
         .iter()
         .filter_map(Value::as_str)
         .collect();
-    let is_v6 = |ip: &str| checks::parse_ip(ip).is_some_and(|ip| ip.is_ipv6());
+    let is_v6 = |ip: &str| validation::parse_ip(ip).is_some_and(|ip| ip.is_ipv6());
     if ips.len() > 1 && !(ips.len() == 2 && is_v6(ips[0]) != is_v6(ips[1])) {
         out.push(FieldError::invalid(
             at,
@@ -295,9 +295,9 @@ fn external_ips(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
         .enumerate()
     {
         let before = out.len();
-        checks::ip(&all.index(i), ip, out);
+        validation::ip(&all.index(i), ip, out);
         if out.len() == before {
-            checks::endpoint_ip(&all.index(i), ip, out);
+            validation::endpoint_ip(&all.index(i), ip, out);
         }
     }
 }
@@ -333,12 +333,13 @@ fn port_numbers(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
     }
     let mut seen = BTreeSet::new();
     for (i, port) in ports.iter().enumerate() {
-        let (protocol, number) = (port.text("protocol"), port.int("port").unwrap_or_default());
+        let protocol = port.text("protocol");
+        let number = port.int("port").unwrap_or_default();
         if !seen.insert((protocol, number)) {
-            let told = json!({"protocol": protocol, "port": number});
+            let shown = json!({"protocol": protocol, "port": number});
             out.push(FieldError::duplicate(
                 all.index(i),
-                Internal::one("core.ServicePort", &told),
+                Internal::one("core.ServicePort", &shown),
             ));
         }
     }
@@ -360,7 +361,7 @@ fn source_ranges(service: &Object, spec: &Map<String, Value>, out: &mut Vec<Fiel
             .filter_map(Value::as_str)
             .enumerate()
         {
-            checks::cidr(&all.index(i), range.trim(), out);
+            validation::cidr(&all.index(i), range.trim(), out);
         }
     } else if let Some(ranges) = service.meta.annotations.get(ANNOTATION) {
         let annotations = Path::field("metadata.annotations");
@@ -371,7 +372,7 @@ fn source_ranges(service: &Object, spec: &Map<String, Value>, out: &mut Vec<Fiel
         if !ranges.trim().is_empty() {
             ranges
                 .split(',')
-                .for_each(|range| checks::cidr(&at, range.trim(), out));
+                .for_each(|range| validation::cidr(&at, range.trim(), out));
         }
     }
 }
@@ -385,36 +386,35 @@ fn traffic(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
             policy,
             "may only be set for externally-accessible services",
         )),
-        (true, policy) => checks::one_of(&at, policy, &["Cluster", "Local"], out),
+        (true, policy) => validation::one_of(&at, policy, &["Cluster", "Local"], out),
     }
-    let (at, port) = (
-        SPEC.child("healthCheckNodePort"),
-        spec.int("healthCheckNodePort").unwrap_or_default(),
-    );
+    let at = SPEC.child("healthCheckNodePort");
+    let port = spec.int("healthCheckNodePort").unwrap_or_default();
     match (needs_health_check(spec), port) {
         (false, 0) => {}
         (false, port) => {
             out.push(FieldError::invalid(at, port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"));
         }
         (true, 0) => out.push(FieldError::required(at, "")),
-        (true, port) => checks::port_number(&at, port, out),
+        (true, port) => validation::port_number(&at, port, out),
     }
-    if let Some(policy) = spec.part("internalTrafficPolicy").as_str() {
-        checks::one_of(
+    if let Some(policy) = spec.field("internalTrafficPolicy").as_str() {
+        validation::one_of(
             &SPEC.child("internalTrafficPolicy"),
             policy,
             &["Cluster", "Local"],
             out,
         );
     }
-    if let Some(distribution) = spec.part("trafficDistribution").as_str() {
+    if let Some(distribution) = spec.field("trafficDistribution").as_str() {
         let known = &["PreferClose", "PreferSameZone", "PreferSameNode"];
-        checks::one_of(&SPEC.child("trafficDistribution"), distribution, known, out);
+        validation::one_of(&SPEC.child("trafficDistribution"), distribution, known, out);
     }
 }
 
 pub(super) fn change(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
+    let before = old.body.field("spec");
+    let spec = new.body.field("spec");
     let by_name = |spec: &Value| spec.text("type") == "ExternalName";
     if !by_name(spec) && !by_name(before) {
         kept_addresses(spec, before, out);
@@ -423,19 +423,19 @@ pub(super) fn change(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let balanced = |spec: &Value| spec.text("type") == "LoadBalancer";
     if balanced(spec)
         && balanced(before)
-        && spec.part("loadBalancerClass") != before.part("loadBalancerClass")
+        && spec.field("loadBalancerClass") != before.field("loadBalancerClass")
     {
         out.push(FieldError::invalid(
             "spec.loadBalancerClass",
-            spec.part("loadBalancerClass"),
+            spec.field("loadBalancerClass"),
             "may not change once set",
         ));
     }
     let checked = needs_health_check(spec) && needs_health_check(before);
-    if checked && spec.part("healthCheckNodePort") != before.part("healthCheckNodePort") {
+    if checked && spec.field("healthCheckNodePort") != before.field("healthCheckNodePort") {
         out.push(FieldError::forbidden(
             "spec.healthCheckNodePort",
-            checks::IMMUTABLE,
+            validation::IMMUTABLE,
         ));
     }
 }
@@ -445,11 +445,9 @@ fn kept_addresses(spec: &Value, before: &Value, out: &mut Vec<FieldError>) {
         return;
     }
     let all = SPEC.child("clusterIPs");
-    let (ips, held, shown) = (
-        spec.list("clusterIPs"),
-        before.list("clusterIPs"),
-        spec.part("clusterIPs"),
-    );
+    let ips = spec.list("clusterIPs");
+    let held = before.list("clusterIPs");
+    let shown = spec.field("clusterIPs");
     if ips.is_empty() && !held.is_empty() {
         out.push(FieldError::invalid(
             all.index(0),
@@ -486,7 +484,7 @@ fn kept_families(spec: &Value, before: &Value, out: &mut Vec<FieldError>) {
         if family != was {
             out.push(FieldError::invalid(
                 all.index(0),
-                spec.part("ipFamilies"),
+                spec.field("ipFamilies"),
                 "may not change once set",
             ));
         }
@@ -495,7 +493,11 @@ fn kept_families(spec: &Value, before: &Value, out: &mut Vec<FieldError>) {
 
 pub(super) fn status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let at = Path::field("status.loadBalancer.ingress");
-    let ingress = new.body.part("status").part("loadBalancer").list("ingress");
+    let ingress = new
+        .body
+        .field("status")
+        .field("loadBalancer")
+        .list("ingress");
     if new.str_at("spec.type") != "LoadBalancer" && !ingress.is_empty() {
         out.push(FieldError::forbidden(
             at,
@@ -509,11 +511,12 @@ pub(super) fn status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
 }
 
 fn entry_point(at: &Path, point: &Value, out: &mut Vec<FieldError>) {
-    let (ip, hostname) = (point.text("ip"), point.text("hostname"));
+    let ip = point.text("ip");
+    let hostname = point.text("hostname");
     if !ip.is_empty() {
-        checks::ip(&at.child("ip"), ip, out);
+        validation::ip(&at.child("ip"), ip, out);
     }
-    match point.part("ipMode").as_str() {
+    match point.field("ipMode").as_str() {
         None if !ip.is_empty() => out.push(FieldError::required(
             at.child("ipMode"),
             "must be specified when `ip` is set",
@@ -522,17 +525,17 @@ fn entry_point(at: &Path, point: &Value, out: &mut Vec<FieldError>) {
             at.child("ipMode"),
             "may not be specified when `ip` is not set",
         )),
-        Some(mode) => checks::one_of(&at.child("ipMode"), mode, &["Proxy", "VIP"], out),
+        Some(mode) => validation::one_of(&at.child("ipMode"), mode, &["Proxy", "VIP"], out),
         None => {}
     }
     if !hostname.is_empty() {
-        checks::named(
+        validation::named(
             &at.child("hostname"),
             hostname,
             names::dns_subdomain(hostname),
             out,
         );
-        if checks::parse_ip(hostname).is_some() {
+        if validation::parse_ip(hostname).is_some() {
             out.push(FieldError::invalid(
                 at.child("hostname"),
                 hostname,
@@ -548,7 +551,7 @@ mod tests {
 
     use crate::kinds::{
         service::SERVICE,
-        trial::{create, refused, update, update_status},
+        test_support::{create, refused, update, update_status},
     };
 
     #[test]
@@ -620,9 +623,9 @@ mod tests {
         let spec = |ip: &str| json!({"spec": {"ports": [{"port": 80}], "clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"]}});
         let (old, _) = create(&SERVICE, spec("10.0.0.9"));
         for ip in ["10.0.0.99", "None"] {
-            let (_, wrong) = update(&SERVICE, &old, spec(ip));
+            let (_, errors) = update(&SERVICE, &old, spec(ip));
             assert_eq!(
-                wrong,
+                errors,
                 [format!(
                     "spec.clusterIPs[0]: Invalid value: [\"{ip}\"]: may not change once set"
                 )]
@@ -639,9 +642,9 @@ mod tests {
         let mut next = old.to_value();
         next["status"] =
             json!({"loadBalancer": {"ingress": [{"ip": "x", "hostname": "192.0.2.1"}]}});
-        let (_, wrong) = update_status(&SERVICE, &old, next);
+        let (_, errors) = update_status(&SERVICE, &old, next);
         assert_eq!(
-            wrong,
+            errors,
             [
                 r#"status.loadBalancer.ingress[0].ip: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"#,
                 r#"status.loadBalancer.ingress[0].hostname: Invalid value: "192.0.2.1": must be a DNS name, not an IP address"#,

@@ -1,5 +1,7 @@
 //! Cron schedules: five fields, or a name such as `@hourly`.
-//! In: the text of a schedule. Out: what is wrong with it. Holds: the wording is that of the library Kubernetes uses.
+//! In: the text of a schedule. Out: its errors. Guarantees: the wording is that of the library
+//! Kubernetes uses.
+//! Mirrors `ParseStandard` of `robfig/cron`.
 
 use super::cron_job::is_time_zone;
 
@@ -55,10 +57,10 @@ const NAMED: [&str; 7] = [
 ///
 /// # Errors
 /// Why it cannot, in words.
-pub(super) fn check(schedule: &str) -> Result<(), String> {
+pub(super) fn validate(schedule: &str) -> Result<(), String> {
     let schedule = without_zone(schedule)?;
     if let Some(descriptor) = schedule.strip_prefix('@') {
-        return check_descriptor(schedule, descriptor);
+        return validate_descriptor(schedule, descriptor);
     }
     let fields: Vec<&str> = schedule.split_whitespace().collect();
     if fields.len() != FIELDS.len() {
@@ -71,7 +73,7 @@ pub(super) fn check(schedule: &str) -> Result<(), String> {
     }
     for (text, field) in fields.iter().zip(&FIELDS) {
         for range in text.split(',').filter(|r| !r.is_empty()) {
-            check_range(range, field)?;
+            validate_range(range, field)?;
         }
     }
     Ok(())
@@ -99,9 +101,9 @@ fn without_zone(schedule: &str) -> Result<&str, String> {
     }
 }
 
-fn check_descriptor(schedule: &str, descriptor: &str) -> Result<(), String> {
+fn validate_descriptor(schedule: &str, descriptor: &str) -> Result<(), String> {
     if let Some(duration) = descriptor.strip_prefix("every ") {
-        return check_duration(duration)
+        return validate_duration(duration)
             .map_err(|why| format!("failed to parse duration {schedule}: {why}"));
     }
     if NAMED.contains(&schedule) {
@@ -112,7 +114,7 @@ fn check_descriptor(schedule: &str, descriptor: &str) -> Result<(), String> {
 }
 
 /// A duration such as `1h30m`.
-fn check_duration(text: &str) -> Result<(), String> {
+fn validate_duration(text: &str) -> Result<(), String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
@@ -144,7 +146,7 @@ fn check_duration(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn check_range(range: &str, field: &Field) -> Result<(), String> {
+fn validate_range(range: &str, field: &Field) -> Result<(), String> {
     let parts: Vec<&str> = range.split('/').collect();
     let ends: Vec<&str> = parts[0].split('-').collect();
     let (start, mut end) = match ends.as_slice() {
@@ -223,7 +225,7 @@ mod tests {
             "TZ=UTC 0 0 * * *",
             "5/15 * * * *",
         ] {
-            assert_eq!(check(good), Ok(()), "{good}");
+            assert_eq!(validate(good), Ok(()), "{good}");
         }
         let cases = [
             ("61 * * * *", "end of range (61) above maximum (59): 61"),
@@ -254,7 +256,7 @@ mod tests {
             ),
         ];
         for (schedule, why) in cases {
-            assert_eq!(check(schedule), Err(why.to_owned()), "{schedule}");
+            assert_eq!(validate(schedule), Err(why.to_owned()), "{schedule}");
         }
     }
 }

@@ -1,4 +1,5 @@
 //! CronJobs: a Job at every time of a schedule.
+//! Mirrors `ValidateCronJobCreate` in `pkg/apis/batch/validation`.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -7,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        Strategy, checks,
-        look::{Fill, Look},
+        Strategy,
+        json_ext::{JsonDefaults, JsonExt},
         pod::warnings,
-        selector,
+        selector, validation,
     },
     cron, job,
 };
@@ -54,36 +55,37 @@ fn default(object: &mut Object) {
 }
 
 fn validate(object: &Object, out: &mut Vec<FieldError>) {
-    let (spec, at) = (object.body.part("spec"), Path::field("spec"));
-    check_schedule(spec.text("schedule"), &at.child("schedule"), out);
-    checks::not_negative(
+    let at = Path::field("spec");
+    let spec = object.body.field("spec");
+    validate_schedule(spec.text("schedule"), &at.child("schedule"), out);
+    validation::not_negative(
         &at.child("startingDeadlineSeconds"),
         spec.number("startingDeadlineSeconds"),
         out,
     );
-    check_time_zone(spec, out);
+    validate_time_zone(spec, out);
     let policy_at = at.child("concurrencyPolicy");
     match spec.text("concurrencyPolicy") {
         "" => out.push(FieldError::required(policy_at, "")),
-        policy => checks::one_of(&policy_at, policy, &["Allow", "Forbid", "Replace"], out),
+        policy => validation::one_of(&policy_at, policy, &["Allow", "Forbid", "Replace"], out),
     }
-    check_template(
-        spec.part("jobTemplate").part("spec"),
+    validate_template(
+        spec.field("jobTemplate").field("spec"),
         &at.child("jobTemplate.spec"),
         out,
     );
     for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-        checks::not_negative(&at.child(field), spec.number(field), out);
+        validation::not_negative(&at.child(field), spec.number(field), out);
     }
 }
 
-fn check_schedule(schedule: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_schedule(schedule: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if schedule.is_empty() {
         out.push(FieldError::required(at, ""));
         return;
     }
     out.extend(
-        cron::check(schedule)
+        cron::validate(schedule)
             .err()
             .map(|why| FieldError::invalid(at, schedule, &why)),
     );
@@ -96,8 +98,8 @@ fn check_schedule(schedule: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_template(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    job::check_template_spec(spec, at, out);
+fn validate_template(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    job::validate_template_spec(spec, at, out);
     if spec.has("selector") {
         out.push(selector::invalid(
             spec.get_set("selector"),
@@ -126,8 +128,8 @@ pub(super) fn is_time_zone(name: &str) -> bool {
     name == "UTC" || TIME_ZONES.contains(name)
 }
 
-fn check_time_zone(spec: &Value, out: &mut Vec<FieldError>) {
-    let Some(zone) = spec.part("timeZone").as_str() else {
+fn validate_time_zone(spec: &Value, out: &mut Vec<FieldError>) {
+    let Some(zone) = spec.field("timeZone").as_str() else {
         return;
     };
     let detail = if zone.is_empty() {
@@ -148,10 +150,10 @@ fn warnings_of(new: &Object, old: Option<&Object>) -> Vec<String> {
     if old.is_none() {
         warnings::of_name(new, &mut out);
     }
-    let spec = new.body.part("spec");
-    if old.is_none_or(|old| old.body.part("spec") != spec) {
+    let spec = new.body.field("spec");
+    if old.is_none_or(|old| old.body.field("spec") != spec) {
         out.extend(job::warnings_of_spec(
-            spec.part("jobTemplate").part("spec"),
+            spec.field("jobTemplate").field("spec"),
             &Path::field("spec.jobTemplate.spec"),
         ));
     }

@@ -1,14 +1,16 @@
 //! DaemonSets: a pod on every node.
+//! Mirrors `ValidateDaemonSet` in `pkg/apis/apps/validation`.
 
 use serde_json::{Value, json};
 
 use super::{
     super::{
-        Strategy, checks,
-        look::{Fill, Look, same},
+        Strategy,
+        json_ext::{JsonDefaults, JsonExt, same},
         pod::defaults::default_template,
         selector::{self, Selector},
         strategy::keep_status,
+        validation,
     },
     rollout::{self, Counts},
     template,
@@ -30,9 +32,9 @@ pub(crate) const DAEMON_SET: Strategy = Strategy {
     },
     prepare_update,
     validate,
-    validate_update: template::check_same_selector,
+    validate_update: template::validate_same_selector,
     validate_status: |new, old, out| {
-        COUNTS.check(new.body.part("status"), old.body.part("status"), out)
+        COUNTS.validate(new.body.field("status"), old.body.field("status"), out)
     },
     warnings: template::template_warnings,
     field_annotations: &[TEMPLATE_GENERATION],
@@ -76,13 +78,14 @@ fn set_template_generation(object: &mut Object, generation: i64) {
 
 fn prepare_update(new: &mut Object, old: &Object) {
     keep_status(new, old);
-    let template = |object: &Object| object.body.part("spec").part("template").clone();
+    let template = |object: &Object| object.body.field("spec").field("template").clone();
     let changed = !same(&template(new), &template(old));
     set_template_generation(new, template_generation(old) + i64::from(changed));
 }
 
 fn default(object: &mut Object) {
-    // The real server keeps it as a field, so that every object it reads has one, and whoever wrote the object owns it.
+    // kube-apiserver keeps it as a field, so that every object it reads has one, and the manager
+    // that wrote the object owns it.
     let generation = template_generation(object);
     set_template_generation(object, generation);
     let spec = object.section("spec");
@@ -98,12 +101,15 @@ fn default(object: &mut Object) {
 }
 
 fn validate(object: &Object, out: &mut Vec<FieldError>) {
-    let (spec, at) = (object.body.part("spec"), Path::field("spec"));
-    let (selector, selector_at) = (spec.part("selector"), at.child("selector"));
-    let (pods, template_at) = (spec.part("template"), at.child("template"));
-    checks::label_selector(&selector_at, selector, out);
+    let at = Path::field("spec");
+    let spec = object.body.field("spec");
+    let selector_at = at.child("selector");
+    let selector = spec.field("selector");
+    let pods = spec.field("template");
+    let template_at = at.child("template");
+    validation::label_selector(&selector_at, selector, out);
     if let Some(selector) = Selector::read(spec.get_set("selector")) {
-        template::check_fits(&selector, pods, &template_at, out);
+        template::validate_fits(&selector, pods, &template_at, out);
     }
     if !selector.is_null()
         && selector.is_empty_at("matchLabels")
@@ -115,29 +121,29 @@ fn validate(object: &Object, out: &mut Vec<FieldError>) {
             "empty selector is invalid for daemonset",
         ));
     }
-    template::check_lasting(pods, "DaemonSet", &template_at, out);
-    checks::not_negative(
+    template::validate_lasting(pods, "DaemonSet", &template_at, out);
+    validation::not_negative(
         &at.child("minReadySeconds"),
         spec.number("minReadySeconds"),
         out,
     );
-    check_strategy(
-        spec.part("updateStrategy"),
+    validate_strategy(
+        spec.field("updateStrategy"),
         &at.child("updateStrategy"),
         out,
     );
-    checks::not_negative(
+    validation::not_negative(
         &at.child("revisionHistoryLimit"),
         spec.number("revisionHistoryLimit"),
         out,
     );
 }
 
-fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     match strategy.text("type") {
         "OnDelete" => {}
-        "RollingUpdate" => check_rolling(
-            strategy.part("rollingUpdate"),
+        "RollingUpdate" => validate_rolling(
+            strategy.field("rollingUpdate"),
             &at.child("rollingUpdate"),
             out,
         ),
@@ -149,13 +155,15 @@ fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_rolling(rolling: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (unavailable, surge) = (rolling.part("maxUnavailable"), rolling.part("maxSurge"));
-    let (unavailable_at, surge_at) = (at.child("maxUnavailable"), at.child("maxSurge"));
-    rollout::check_count(unavailable, &unavailable_at, out);
-    rollout::check_count(surge, &surge_at, out);
-    rollout::check_part(unavailable, &unavailable_at, out);
-    rollout::check_part(surge, &surge_at, out);
+fn validate_rolling(rolling: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let unavailable = rolling.field("maxUnavailable");
+    let surge = rolling.field("maxSurge");
+    let unavailable_at = at.child("maxUnavailable");
+    let surge_at = at.child("maxSurge");
+    rollout::validate_count(unavailable, &unavailable_at, out);
+    rollout::validate_count(surge, &surge_at, out);
+    rollout::validate_partial_count(unavailable, &unavailable_at, out);
+    rollout::validate_partial_count(surge, &surge_at, out);
     match (rollout::is_zero(unavailable), rollout::is_zero(surge)) {
         (false, false) => out.push(FieldError::invalid(
             surge_at,

@@ -1,13 +1,15 @@
 //! Deployments: replicas of a template, rolled out step by step.
+//! Mirrors `ValidateDeployment` in `pkg/apis/apps/validation`.
 
 use serde_json::{Value, json};
 
 use super::{
     super::{
-        Generation, Strategy, checks,
-        look::{Fill, Look},
+        Generation, Strategy,
+        json_ext::{JsonDefaults, JsonExt},
         pod::{defaults::default_template, status_keeping_labels},
         selector::{self, Selector},
+        validation,
     },
     rollout::{self, Counts},
     template,
@@ -20,15 +22,16 @@ use crate::{
 
 /// A Deployment.
 pub(crate) const DEPLOYMENT: Strategy = Strategy {
+    reset_fields: &[("status", &[&["spec"], &["metadata", "labels"]])],
     default,
     prepare_create: |object| {
         object.body.insert("status".into(), json!({}));
     },
     prepare_status: status_keeping_labels,
     validate,
-    validate_update: template::check_same_selector,
+    validate_update: template::validate_same_selector,
     validate_status: |new, old, out| {
-        COUNTS.check(new.body.part("status"), old.body.part("status"), out)
+        COUNTS.validate(new.body.field("status"), old.body.field("status"), out)
     },
     warnings: template::warnings_of,
     generation: Generation::SpecAndAnnotations,
@@ -66,23 +69,24 @@ fn default(object: &mut Object) {
 }
 
 fn validate(object: &Object, out: &mut Vec<FieldError>) {
-    let (spec, at) = (object.body.part("spec"), Path::field("spec"));
-    checks::not_negative(&at.child("replicas"), spec.number("replicas"), out);
-    check_pods(spec, &at, out);
-    check_strategy(spec.part("strategy"), &at.child("strategy"), out);
-    checks::not_negative(
+    let at = Path::field("spec");
+    let spec = object.body.field("spec");
+    validation::not_negative(&at.child("replicas"), spec.number("replicas"), out);
+    validate_pods(spec, &at, out);
+    validate_strategy(spec.field("strategy"), &at.child("strategy"), out);
+    validation::not_negative(
         &at.child("minReadySeconds"),
         spec.number("minReadySeconds"),
         out,
     );
-    checks::not_negative(
+    validation::not_negative(
         &at.child("revisionHistoryLimit"),
         spec.number("revisionHistoryLimit"),
         out,
     );
     if let Some(seconds) = spec.int("progressDeadlineSeconds") {
         let at = at.child("progressDeadlineSeconds");
-        checks::not_negative(&at, seconds, out);
+        validation::not_negative(&at, seconds, out);
         if seconds <= spec.number("minReadySeconds") {
             out.push(FieldError::invalid(
                 at,
@@ -94,9 +98,10 @@ fn validate(object: &Object, out: &mut Vec<FieldError>) {
 }
 
 /// The selector and the template it must fit, as Deployments and ReplicaSets have them.
-pub(super) fn check_pods(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    template::check_selector(spec, "deployment", at, out);
-    let (pods, template_at) = (spec.part("template"), at.child("template"));
+pub(super) fn validate_pods(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    template::validate_selector(spec, "deployment", at, out);
+    let pods = spec.field("template");
+    let template_at = at.child("template");
     match Selector::read(spec.get_set("selector")) {
         None => out.push(selector::invalid(
             spec.get_set("selector"),
@@ -104,13 +109,13 @@ pub(super) fn check_pods(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
             "invalid label selector",
         )),
         Some(selector) => {
-            template::check_fits(&selector, pods, &template_at, out);
-            template::check_lasting(pods, "ReplicaSet", &template_at, out);
+            template::validate_fits(&selector, pods, &template_at, out);
+            template::validate_lasting(pods, "ReplicaSet", &template_at, out);
         }
     }
 }
 
-fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let rolling_at = at.child("rollingUpdate");
     match strategy.text("type") {
         "Recreate" => {
@@ -122,11 +127,12 @@ fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             }
         }
         "RollingUpdate" => {
-            let rolling = strategy.part("rollingUpdate");
-            let (unavailable, surge) = (rolling.part("maxUnavailable"), rolling.part("maxSurge"));
+            let rolling = strategy.field("rollingUpdate");
+            let unavailable = rolling.field("maxUnavailable");
+            let surge = rolling.field("maxSurge");
             let unavailable_at = rolling_at.child("maxUnavailable");
-            rollout::check_count(unavailable, &unavailable_at, out);
-            rollout::check_count(surge, &rolling_at.child("maxSurge"), out);
+            rollout::validate_count(unavailable, &unavailable_at, out);
+            rollout::validate_count(surge, &rolling_at.child("maxSurge"), out);
             if rollout::is_zero(unavailable) && rollout::is_zero(surge) {
                 out.push(FieldError::invalid(
                     unavailable_at,
@@ -134,7 +140,7 @@ fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
                     "may not be 0 when `maxSurge` is 0",
                 ));
             }
-            rollout::check_part(unavailable, &unavailable_at, out);
+            rollout::validate_partial_count(unavailable, &unavailable_at, out);
         }
         _ => out.push(FieldError::not_supported(
             at,

@@ -1,13 +1,15 @@
 //! Jobs: pods that run until enough of them succeeded.
+//! Mirrors `ValidateJob` in `pkg/apis/batch/validation`.
 
 use serde_json::{Map, Value, json};
 
 use super::{
     super::{
-        Strategy, checks,
-        look::{Fill, Look},
+        Strategy,
+        json_ext::{JsonDefaults, JsonExt},
         pod::{defaults::default_template, warnings},
         selector::{self, Selector},
+        validation,
     },
     job_policy, job_status, job_update, template,
 };
@@ -19,23 +21,29 @@ use crate::{
 
 /// A Job.
 pub(crate) const JOB: Strategy = Strategy {
+    delete_warning: Some(
+        "child pods are preserved by default when jobs are deleted; \
+         set propagationPolicy=Background to remove them \
+         or set propagationPolicy=Orphan to suppress this warning",
+    ),
     default,
     prepare_create,
     validate: |object, out| {
-        check_generated(object, out);
-        check_spec(object.body.part("spec"), &Path::field("spec"), out);
-        check_host_name(object, out);
+        validate_generated(object, out);
+        validate_spec(object.body.field("spec"), &Path::field("spec"), out);
+        validate_host_name(object, out);
     },
-    validate_update: job_update::check,
-    validate_status: job_status::check,
-    // The real server lets a job without labels share those of its pods before it generates more for them.
-    booked: |job| {
+    validate_update: job_update::validate,
+    validate_status: job_status::validate,
+    // kube-apiserver lets a job without labels share those of its pods before it generates more for
+    // them.
+    tracked: |job| {
         let shares = job.meta.labels.is_empty()
             && !job
                 .body
-                .part("spec")
-                .part("template")
-                .part("metadata")
+                .field("spec")
+                .field("template")
+                .field("metadata")
                 .is_empty_at("labels");
         shares.then(|| {
             let mut job = job.clone();
@@ -48,9 +56,9 @@ pub(crate) const JOB: Strategy = Strategy {
         if old.is_none() {
             warnings::of_name(new, &mut out);
         }
-        if old.is_none_or(|old| old.body.part("spec") != new.body.part("spec")) {
+        if old.is_none_or(|old| old.body.field("spec") != new.body.field("spec")) {
             out.extend(warnings_of_spec(
-                new.body.part("spec"),
+                new.body.field("spec"),
                 &Path::field("spec"),
             ));
         }
@@ -88,7 +96,7 @@ fn default(object: &mut Object) {
     };
     spec.default_to("podReplacementPolicy", policy);
     spec.default_to("manualSelector", false);
-    let labels = spec.part("template").part("metadata").part("labels");
+    let labels = spec.field("template").field("metadata").field("labels");
     if spec.is_true("manualSelector") || labels.has(UID_LABEL) {
         inherit_labels(object);
     }
@@ -109,10 +117,10 @@ pub(super) fn default_spec(spec: &mut Map<String, Value>) {
 fn inherit_labels(job: &mut Object) {
     if job.meta.labels.is_empty() {
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-        let spec = job.body.part("spec");
+        let spec = job.body.field("spec");
         job.meta.labels = spec
-            .part("template")
-            .part("metadata")
+            .field("template")
+            .field("metadata")
             .entries("labels")
             .map(|(k, v)| (k.clone(), text(v)))
             .collect();
@@ -121,7 +129,7 @@ fn inherit_labels(job: &mut Object) {
 
 fn prepare_create(job: &mut Object) {
     job.body.insert("status".into(), json!({}));
-    if !job.body.part("spec").is_true("manualSelector") {
+    if !job.body.field("spec").is_true("manualSelector") {
         generate_selector(job);
     }
     inherit_labels(job);
@@ -129,7 +137,8 @@ fn prepare_create(job: &mut Object) {
 
 /// Marks the pods of this job by its uid and looks for that mark.
 fn generate_selector(job: &mut Object) {
-    let (uid, name) = (job.meta.uid.clone(), job.meta.name.clone());
+    let uid = job.meta.uid.clone();
+    let name = job.meta.name.clone();
     let spec = job.section("spec");
     let labels = spec.map_at("template").map_at("metadata").map_at("labels");
     for (label, value) in [
@@ -147,8 +156,8 @@ fn generate_selector(job: &mut Object) {
 }
 
 /// A selector that nobody wrote by hand must be the generated one.
-fn check_generated(job: &Object, out: &mut Vec<FieldError>) {
-    let spec = job.body.part("spec");
+fn validate_generated(job: &Object, out: &mut Vec<FieldError>) {
+    let spec = job.body.field("spec");
     if spec.is_true("manualSelector") || !spec.has("selector") {
         return;
     }
@@ -161,11 +170,11 @@ fn check_generated(job: &Object, out: &mut Vec<FieldError>) {
         (UID_LABEL, job.meta.uid.as_str()),
         (NAME_LABEL, job.meta.name.as_str()),
     ];
-    let labels = spec.part("template").part("metadata").part("labels");
+    let labels = spec.field("template").field("metadata").field("labels");
     let at = Path::field("spec.template.metadata.labels");
     for (label, value) in wanted {
         let detail = format!("must be '{value}'");
-        match labels.part(label).as_str() {
+        match labels.field(label).as_str() {
             None => out.push(FieldError::required(at.key(label), &detail)),
             Some(found) if found != value => {
                 out.push(FieldError::invalid(at.key(label), labels, &detail))
@@ -186,20 +195,25 @@ fn check_generated(job: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-/// What is wrong with the spec of a job.
-pub(super) fn check_spec(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    check_template_spec(spec, at, out);
+/// The errors of the spec of a job.
+pub(super) fn validate_spec(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    validate_template_spec(spec, at, out);
     match spec.get_set("selector") {
         None => out.push(FieldError::required(at.child("selector"), "")),
-        Some(selector) => checks::label_selector(&at.child("selector"), selector, out),
+        Some(selector) => validation::label_selector(&at.child("selector"), selector, out),
     }
     if let Some(selector) = Selector::read(spec.get_set("selector")) {
-        template::check_fits(&selector, spec.part("template"), &at.child("template"), out);
+        template::validate_fits(
+            &selector,
+            spec.field("template"),
+            &at.child("template"),
+            out,
+        );
     }
 }
 
-/// What is wrong with the spec of a job but for its selector, which the jobs of a CronJob get later.
-pub(super) fn check_template_spec(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors of the spec of a job but for its selector, which the jobs of a CronJob get later.
+pub(super) fn validate_template_spec(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for field in [
         "parallelism",
         "completions",
@@ -208,10 +222,10 @@ pub(super) fn check_template_spec(spec: &Value, at: &Path<'_>, out: &mut Vec<Fie
         "ttlSecondsAfterFinished",
         "backoffLimitPerIndex",
     ] {
-        checks::not_negative(&at.child(field), spec.number(field), out);
+        validation::not_negative(&at.child(field), spec.number(field), out);
     }
     if let Some(count) = spec.int("maxFailedIndexes") {
-        checks::not_negative(&at.child("maxFailedIndexes"), count, out);
+        validation::not_negative(&at.child("maxFailedIndexes"), count, out);
         if !spec.has("backoffLimitPerIndex") {
             out.push(FieldError::required(
                 at.child("backoffLimitPerIndex"),
@@ -219,23 +233,23 @@ pub(super) fn check_template_spec(spec: &Value, at: &Path<'_>, out: &mut Vec<Fie
             ));
         }
     }
-    if let Some(manager) = spec.part("managedBy").as_str() {
-        check_manager(manager, &at.child("managedBy"), out);
+    if let Some(manager) = spec.field("managedBy").as_str() {
+        validate_manager(manager, &at.child("managedBy"), out);
     }
-    check_mode(spec, at, out);
-    job_policy::check(spec, at, out);
-    template::check(spec.part("template"), &at.child("template"), out);
-    check_restart_policy(spec, &at.child("template.spec.restartPolicy"), out);
+    validate_mode(spec, at, out);
+    job_policy::validate(spec, at, out);
+    template::validate(spec.field("template"), &at.child("template"), out);
+    validate_restart_policy(spec, &at.child("template.spec.restartPolicy"), out);
 }
 
 const MANAGER_MAX: usize = 63;
 
-fn check_manager(manager: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_manager(manager: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     const PATH: &str = "[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+";
     match manager.split_once('/') {
         _ if manager.is_empty() => out.push(FieldError::required(at, "")),
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
-            checks::named(at, host, names::dns_subdomain(host), out);
+            validation::named(at, host, names::dns_subdomain(host), out);
             if !path
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c))
@@ -265,10 +279,10 @@ const MANY_COMPLETIONS: i64 = 100_000;
 const MANY_PARALLELISM_MAX: i64 = 10_000;
 const MANY_FAILED_INDEXES_MAX: i64 = 10_000;
 
-fn check_mode(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let mode = spec.part("completionMode").as_str();
+fn validate_mode(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let mode = spec.field("completionMode").as_str();
     if let Some(mode) = mode {
-        checks::one_of(
+        validation::one_of(
             &at.child("completionMode"),
             mode,
             &["NonIndexed", "Indexed"],
@@ -276,7 +290,7 @@ fn check_mode(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         );
     }
     match mode {
-        Some("Indexed") => check_indexed(spec, at, out),
+        Some("Indexed") => validate_indexed(spec, at, out),
         None | Some("NonIndexed") => {
             for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
                 if let Some(value) = spec.int(field) {
@@ -292,19 +306,17 @@ fn check_mode(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_indexed(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (completions, parallelism, failed) = (
-        spec.int("completions"),
-        spec.int("parallelism"),
-        spec.int("maxFailedIndexes"),
-    );
+fn validate_indexed(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let completions = spec.int("completions");
+    let parallelism = spec.int("parallelism");
+    let failed = spec.int("maxFailedIndexes");
     if completions.is_none() {
         out.push(FieldError::required(
             at.child("completions"),
             "when completion mode is Indexed",
         ));
     }
-    check_max(
+    validate_max(
         &at.child("parallelism"),
         parallelism,
         (INDEXED_PARALLELISM_MAX, " when completion mode is Indexed"),
@@ -319,7 +331,7 @@ fn check_indexed(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             "must be less than or equal to completions",
         ));
     }
-    check_max(
+    validate_max(
         &at.child("maxFailedIndexes"),
         failed,
         (FAILED_INDEXES_MAX, ""),
@@ -333,13 +345,13 @@ fn check_indexed(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             let detail = format!("must be specified when completions is above {MANY_COMPLETIONS}");
             out.push(FieldError::required(at.child("maxFailedIndexes"), &detail));
         }
-        check_max(
+        validate_max(
             &at.child("parallelism"),
             parallelism,
             (MANY_PARALLELISM_MAX, &rest),
             out,
         );
-        check_max(
+        validate_max(
             &at.child("maxFailedIndexes"),
             failed,
             (MANY_FAILED_INDEXES_MAX, &rest),
@@ -348,7 +360,7 @@ fn check_indexed(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_max(
+fn validate_max(
     at: &Path<'_>,
     value: Option<i64>,
     (max, rest): (i64, &str),
@@ -363,8 +375,8 @@ fn check_max(
     }
 }
 
-fn check_restart_policy(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    match spec.part("template").part("spec").text("restartPolicy") {
+fn validate_restart_policy(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    match spec.field("template").field("spec").text("restartPolicy") {
         "" | "Always" => out.push(FieldError::required(
             at,
             "valid values: \"OnFailure\", \"Never\"",
@@ -387,8 +399,8 @@ fn check_restart_policy(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) 
 }
 
 /// Pods of an indexed job get host names that end in their index.
-fn check_host_name(job: &Object, out: &mut Vec<FieldError>) {
-    let spec = job.body.part("spec");
+fn validate_host_name(job: &Object, out: &mut Vec<FieldError>) {
+    let spec = job.body.field("spec");
     if spec.text("completionMode") != "Indexed" || spec.number("completions") <= 0 {
         return;
     }
@@ -411,6 +423,6 @@ pub(super) fn warnings_of_spec(spec: &Value, at: &Path<'_>) -> Vec<String> {
     if spec.text("completionMode") == "Indexed" && many {
         out.push(format!("{at}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
     }
-    warnings::of_template(spec.part("template"), &at.child("template"), &mut out);
+    warnings::of_template(spec.field("template"), &at.child("template"), &mut out);
     out
 }

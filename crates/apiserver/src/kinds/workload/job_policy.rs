@@ -1,11 +1,13 @@
-//! Policies of a job: when a pod's failure counts, when the job is done early, when a pod is replaced; and lists of indexes.
-//! In: the spec of a job. Out: what is wrong with its policies.
+//! Policies of a job: when a pod's failure counts, when the job is done early, when a pod is
+//! replaced; and lists of indexes.
+//! In: the spec of a job. Out: the errors of its policies.
+//! Mirrors `validatePodFailurePolicy` and `validateSuccessPolicy` in `pkg/apis/batch/validation`.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::{checks, look::Look};
+use super::super::{json_ext::JsonExt, validation};
 use crate::{
     field::{FieldError, Path, Verbatim},
     names,
@@ -17,15 +19,15 @@ const EXIT_CODES_MAX: usize = 255;
 const PATTERNS_MAX: usize = 20;
 const INDEXES_BYTES_MAX: usize = 64 * 1024;
 
-/// What is wrong with the policies of a job.
-pub(super) fn check(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The errors of the policies of a job.
+pub(super) fn validate(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if spec.has("podFailurePolicy") {
-        check_failures(spec, &at.child("podFailurePolicy"), out);
+        validate_failures(spec, &at.child("podFailurePolicy"), out);
     }
     if let Some(policy) = spec.get_set("successPolicy") {
         let at = at.child("successPolicy");
         if spec.text("completionMode") == "Indexed" {
-            check_success(policy, spec.number("completions"), &at, out);
+            validate_success(policy, spec.number("completions"), &at, out);
         } else {
             out.push(FieldError::invalid(
                 at,
@@ -34,13 +36,13 @@ pub(super) fn check(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             ));
         }
     }
-    if let Some(policy) = spec.part("podReplacementPolicy").as_str() {
+    if let Some(policy) = spec.field("podReplacementPolicy").as_str() {
         let supported: &[&str] = if spec.has("podFailurePolicy") {
             &["Failed"]
         } else {
             &["Failed", "TerminatingOrFailed"]
         };
-        checks::one_of(&at.child("podReplacementPolicy"), policy, supported, out);
+        validation::one_of(&at.child("podReplacementPolicy"), policy, supported, out);
     }
 }
 
@@ -49,24 +51,24 @@ pub(super) fn invalid_unshown(at: &Path<'_>, detail: &str) -> FieldError {
     FieldError::invalid(at, Verbatim(detail), "")
 }
 
-fn check_failures(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_failures(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let rules_at = at.child("rules");
-    let rules = spec.part("podFailurePolicy").list("rules");
+    let rules = spec.field("podFailurePolicy").list("rules");
     if rules.len() > RULES_MAX {
         out.push(FieldError::too_many(rules_at, rules.len(), RULES_MAX));
     }
-    let pods = spec.part("template").part("spec");
+    let pods = spec.field("template").field("spec");
     let containers: BTreeSet<&str> = ["containers", "initContainers"]
         .iter()
         .flat_map(|l| pods.list(l))
         .map(|c| c.text("name"))
         .collect();
     for (i, rule) in rules.iter().enumerate() {
-        check_rule(rule, spec, &containers, &rules_at.index(i), out);
+        validate_rule(rule, spec, &containers, &rules_at.index(i), out);
     }
 }
 
-fn check_rule(
+fn validate_rule(
     rule: &Value,
     spec: &Value,
     containers: &BTreeSet<&str>,
@@ -82,18 +84,19 @@ fn check_rule(
                 "requires the backoffLimitPerIndex to be set",
             ));
         }
-        action => check_word(
+        action => validate_word(
             action,
             &["Count", "FailIndex", "FailJob", "Ignore"],
             &action_at,
             out,
         ),
     }
-    let (codes, patterns) = (rule.get_set("onExitCodes"), rule.list("onPodConditions"));
+    let codes = rule.get_set("onExitCodes");
+    let patterns = rule.list("onPodConditions");
     if let Some(codes) = codes {
-        check_codes(codes, containers, &at.child("onExitCodes"), out);
+        validate_codes(codes, containers, &at.child("onExitCodes"), out);
     }
-    check_patterns(patterns, &at.child("onPodConditions"), out);
+    validate_patterns(patterns, &at.child("onPodConditions"), out);
     match (codes, patterns.is_empty()) {
         (Some(_), false) => out.push(invalid_unshown(
             at,
@@ -108,7 +111,7 @@ fn check_rule(
 }
 
 /// A word that must be given; the refusal names all that could be.
-fn check_word(word: &str, supported: &[&str], at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_word(word: &str, supported: &[&str], at: &Path<'_>, out: &mut Vec<FieldError>) {
     if word.is_empty() {
         let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         out.push(FieldError::required(
@@ -116,35 +119,36 @@ fn check_word(word: &str, supported: &[&str], at: &Path<'_>, out: &mut Vec<Field
             &format!("valid values: [{}]", list.join(" ")),
         ));
     } else {
-        checks::one_of(at, word, supported, out);
+        validation::one_of(at, word, supported, out);
     }
 }
 
-fn check_codes(
+fn validate_codes(
     codes: &Value,
     containers: &BTreeSet<&str>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    check_word(
+    validate_word(
         codes.text("operator"),
         &["In", "NotIn"],
         &at.child("operator"),
         out,
     );
     if let Some(name) = codes
-        .part("containerName")
+        .field("containerName")
         .as_str()
         .filter(|n| !containers.contains(n))
     {
         let detail = "must be one of the container or initContainer names in the pod template";
         out.push(FieldError::invalid(at.child("containerName"), name, detail));
     }
-    let (values, values_at) = (codes.list("values"), at.child("values"));
+    let values_at = at.child("values");
+    let values = codes.list("values");
     if values.is_empty() {
         out.push(FieldError::invalid(
             values_at,
-            codes.part("values"),
+            codes.field("values"),
             "at least one value is required",
         ));
     } else if values.len() > EXIT_CODES_MAX {
@@ -174,25 +178,25 @@ fn check_codes(
     if !numbers.is_sorted() {
         out.push(FieldError::invalid(
             values_at,
-            codes.part("values"),
+            codes.field("values"),
             "must be ordered",
         ));
     }
 }
 
-fn check_patterns(patterns: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_patterns(patterns: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
     if patterns.len() > PATTERNS_MAX {
         out.push(FieldError::too_many(at, patterns.len(), PATTERNS_MAX));
     }
     for (i, pattern) in patterns.iter().enumerate() {
         let at = at.index(i);
-        checks::named(
+        validation::named(
             &at.child("type"),
             pattern.text("type"),
             names::qualified_name(pattern.text("type")),
             out,
         );
-        check_word(
+        validate_word(
             pattern.text("status"),
             &["False", "True", "Unknown"],
             &at.child("status"),
@@ -201,8 +205,9 @@ fn check_patterns(patterns: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) 
     }
 }
 
-fn check_success(policy: &Value, completions: i64, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (rules, rules_at) = (policy.list("rules"), at.child("rules"));
+fn validate_success(policy: &Value, completions: i64, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let rules_at = at.child("rules");
+    let rules = policy.list("rules");
     if rules.is_empty() {
         out.push(FieldError::required(
             rules_at,
@@ -213,15 +218,13 @@ fn check_success(policy: &Value, completions: i64, at: &Path<'_>, out: &mut Vec<
         out.push(FieldError::too_many(rules_at, rules.len(), RULES_MAX));
     }
     for (i, rule) in rules.iter().enumerate() {
-        check_success_rule(rule, completions, &rules_at.index(i), out);
+        validate_success_rule(rule, completions, &rules_at.index(i), out);
     }
 }
 
-fn check_success_rule(rule: &Value, completions: i64, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (count, list) = (
-        rule.int("succeededCount"),
-        rule.part("succeededIndexes").as_str(),
-    );
+fn validate_success_rule(rule: &Value, completions: i64, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let count = rule.int("succeededCount");
+    let list = rule.field("succeededIndexes").as_str();
     if count.is_none() && list.is_none() {
         out.push(FieldError::required(
             at,
@@ -245,7 +248,7 @@ fn check_success_rule(rule: &Value, completions: i64, at: &Path<'_>, out: &mut V
     }
     let Some(count) = count else { return };
     let at = at.child("succeededCount");
-    checks::not_negative(&at, count, out);
+    validation::not_negative(&at, count, out);
     if count > completions {
         let detail = format!(
             "must be less than or equal to {completions} (the number of specified completions)"
@@ -263,7 +266,7 @@ fn check_success_rule(rule: &Value, completions: i64, at: &Path<'_>, out: &mut V
 /// Reads a list of indexes such as `1,3-5`: growing, and below `completions`.
 ///
 /// # Errors
-/// What is wrong with the list, in words.
+/// The errors of the list, in words.
 pub(super) fn intervals(list: &str, completions: i64) -> Result<Vec<(i64, i64)>, String> {
     let mut found: Vec<(i64, i64)> = Vec::new();
     for part in list.split(',').filter(|_| !list.is_empty()) {

@@ -1,5 +1,6 @@
 //! What the controller of a job may say about it.
-//! In: the new and the old Job of a status write. Out: what is wrong with the new status.
+//! In: the new and the old Job of a status write. Out: the errors of the new status.
+//! Mirrors `ValidateJobStatus` and `ValidateJobUpdateStatus` in `pkg/apis/batch/validation`.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +8,8 @@ use serde_json::Value;
 
 use super::{
     super::{
-        checks,
-        look::{Look, same},
+        json_ext::{JsonExt, same},
+        validation,
     },
     job_policy::{intervals, invalid_unshown},
 };
@@ -50,25 +51,24 @@ impl Said {
     }
 }
 
-/// What is wrong with the new status.
-pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    let (spec, status, before) = (
-        new.body.part("spec"),
-        new.body.part("status"),
-        old.body.part("status"),
-    );
+/// The errors of the new status.
+pub(super) fn validate(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    let spec = new.body.field("spec");
+    let before = old.body.field("status");
+    let status = new.body.field("status");
     let at = Path::field("status");
     for field in ["active", "succeeded", "failed", "ready", "terminating"] {
-        checks::not_negative(&at.child(field), status.number(field), out);
+        validation::not_negative(&at.child(field), status.number(field), out);
     }
-    check_uncounted(status, &at.child("uncountedTerminatedPods"), out);
-    let (now, was) = (Said::by(status), Said::by(before));
-    check_conditions(now, &at.child("conditions"), out);
-    check_times(spec, status, before, (now, was), &at, out);
+    validate_uncounted(status, &at.child("uncountedTerminatedPods"), out);
+    let now = Said::by(status);
+    let was = Said::by(before);
+    validate_conditions(now, &at.child("conditions"), out);
+    validate_times(spec, status, before, (now, was), &at, out);
     if now.finished() {
-        check_finished(status, &at, out);
+        validate_finished(status, &at, out);
     }
-    check_indexes(spec, status, before, &at, out);
+    validate_indexes(spec, status, before, &at, out);
     if status
         .int("ready")
         .is_some_and(|ready| ready > status.number("active"))
@@ -79,16 +79,16 @@ pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
             "cannot set more ready pods than active",
         ));
     }
-    check_steps(spec, status, before, &at, out);
-    check_kept(now, was, &at.child("conditions"), out);
+    validate_steps(spec, status, before, &at, out);
+    validate_kept(now, was, &at.child("conditions"), out);
 }
 
-fn check_uncounted(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_uncounted(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for list in ["succeeded", "failed"] {
         let list_at = at.child(list);
         for (i, uid) in status
-            .part("uncountedTerminatedPods")
+            .field("uncountedTerminatedPods")
             .texts(list)
             .enumerate()
         {
@@ -106,7 +106,7 @@ fn check_uncounted(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 }
 
 /// Conditions that cannot hold together, and those that need another.
-fn check_conditions(now: Said, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_conditions(now: Said, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let rules = [
         (
             now.complete && now.failed,
@@ -141,7 +141,7 @@ fn check_conditions(now: Said, at: &Path<'_>, out: &mut Vec<FieldError>) {
     );
 }
 
-fn check_times(
+fn validate_times(
     spec: &Value,
     status: &Value,
     before: &Value,
@@ -149,8 +149,10 @@ fn check_times(
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    let (start, end) = (status.part("startTime"), status.part("completionTime"));
-    let (start_at, end_at) = (at.child("startTime"), at.child("completionTime"));
+    let start = status.field("startTime");
+    let end = status.field("completionTime");
+    let start_at = at.child("startTime");
+    let end_at = at.child("completionTime");
     if !end.is_null() && !now.complete {
         out.push(FieldError::invalid(
             end_at,
@@ -181,7 +183,8 @@ fn check_times(
             "startTime is required for finished job",
         ));
     }
-    if !end.is_null() && before.has("completionTime") && !same(end, before.part("completionTime")) {
+    if !end.is_null() && before.has("completionTime") && !same(end, before.field("completionTime"))
+    {
         out.push(FieldError::invalid(end_at, end, "field is immutable"));
     }
     let suspended = |status: &Value, value: &str| {
@@ -192,7 +195,7 @@ fn check_times(
     };
     let resuming = suspended(before, "True") && suspended(status, "False");
     if before.has("startTime")
-        && !same(before.part("startTime"), start)
+        && !same(before.field("startTime"), start)
         && !resuming
         && !spec.is_true("suspend")
     {
@@ -204,7 +207,7 @@ fn check_times(
     }
 }
 
-fn check_finished(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_finished(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (field, detail) in [
         ("active", "active>0 is invalid for finished job"),
         ("terminating", "terminating>0 is invalid for finished job"),
@@ -217,7 +220,7 @@ fn check_finished(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             ));
         }
     }
-    let uncounted = status.part("uncountedTerminatedPods");
+    let uncounted = status.field("uncountedTerminatedPods");
     if ["succeeded", "failed"]
         .iter()
         .any(|l| !uncounted.list(l).is_empty())
@@ -230,20 +233,19 @@ fn check_finished(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_indexes(
+fn validate_indexes(
     spec: &Value,
     status: &Value,
     before: &Value,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    let (completed, failed) = (
-        status.text("completedIndexes"),
-        status.part("failedIndexes").as_str(),
-    );
-    let (completed_at, failed_at) = (at.child("completedIndexes"), at.child("failedIndexes"));
+    let completed = status.text("completedIndexes");
+    let failed = status.field("failedIndexes").as_str();
+    let completed_at = at.child("completedIndexes");
+    let failed_at = at.child("failedIndexes");
     if completed == before.text("completedIndexes")
-        && failed == before.part("failedIndexes").as_str()
+        && failed == before.field("failedIndexes").as_str()
     {
         return;
     }
@@ -290,7 +292,7 @@ fn check_indexes(
 }
 
 /// Counters of ended pods do not go down.
-fn check_steps(
+fn validate_steps(
     spec: &Value,
     status: &Value,
     before: &Value,
@@ -312,7 +314,7 @@ fn check_steps(
 }
 
 /// What a job has come to is not taken back.
-fn check_kept(now: Said, was: Said, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_kept(now: Said, was: Said, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (name, was, now) in [
         ("Failed", was.failed, now.failed),
         ("Complete", was.complete, now.complete),

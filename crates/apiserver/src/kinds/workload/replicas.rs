@@ -1,13 +1,15 @@
 //! ReplicaSets and ReplicationControllers: a number of pods from a template.
+//! Mirrors `ValidateReplicaSet` in `pkg/apis/apps/validation` and `ValidateReplicationController`.
 
 use serde_json::{Value, json};
 
 use super::{
     super::{
-        Strategy, checks,
-        look::{Fill, Look},
+        Strategy,
+        json_ext::{JsonDefaults, JsonExt},
         pod::defaults::default_template,
         selector::Selector,
+        validation,
     },
     deployment,
     rollout::Counts,
@@ -29,18 +31,19 @@ pub(crate) const REPLICA_SET: Strategy = Strategy {
         object.body.insert("status".into(), json!({"replicas": 0}));
     },
     validate: |object, out| {
-        let (spec, at) = (object.body.part("spec"), Path::field("spec"));
-        checks::not_negative(&at.child("replicas"), spec.number("replicas"), out);
-        checks::not_negative(
+        let at = Path::field("spec");
+        let spec = object.body.field("spec");
+        validation::not_negative(&at.child("replicas"), spec.number("replicas"), out);
+        validation::not_negative(
             &at.child("minReadySeconds"),
             spec.number("minReadySeconds"),
             out,
         );
-        deployment::check_pods(spec, &at, out);
+        deployment::validate_pods(spec, &at, out);
     },
-    validate_update: template::check_same_selector,
+    validate_update: template::validate_same_selector,
     validate_status: |new, old, out| {
-        COUNTS.check(new.body.part("status"), old.body.part("status"), out)
+        COUNTS.validate(new.body.field("status"), old.body.field("status"), out)
     },
     warnings: template::warnings_of,
     ..Strategy::WITH_STATUS
@@ -79,8 +82,8 @@ fn default_controller(object: &mut Object) {
     };
     default_template(template);
     let Some(labels) = template
-        .part("metadata")
-        .part("labels")
+        .field("metadata")
+        .field("labels")
         .as_object()
         .cloned()
     else {
@@ -96,23 +99,24 @@ fn default_controller(object: &mut Object) {
 }
 
 fn validate_controller(object: &Object, out: &mut Vec<FieldError>) {
-    let (spec, at) = (object.body.part("spec"), Path::field("spec"));
-    checks::not_negative(
+    let at = Path::field("spec");
+    let spec = object.body.field("spec");
+    validation::not_negative(
         &at.child("minReadySeconds"),
         spec.number("minReadySeconds"),
         out,
     );
-    let selector = Selector::of_labels(spec.part("selector").as_object());
+    let selector = Selector::of_labels(spec.field("selector").as_object());
     if selector.is_empty() {
         out.push(FieldError::required(at.child("selector"), ""));
     }
-    checks::not_negative(&at.child("replicas"), spec.number("replicas"), out);
+    validation::not_negative(&at.child("replicas"), spec.number("replicas"), out);
     let at = at.child("template");
     match spec.get_set("template") {
         None => out.push(FieldError::required(at, "")),
         Some(template) => {
-            template::check_fits(&selector, template, &at, out);
-            template::check_lasting(template, "ReplicationController", &at, out);
+            template::validate_fits(&selector, template, &at, out);
+            template::validate_lasting(template, "ReplicationController", &at, out);
         }
     }
 }

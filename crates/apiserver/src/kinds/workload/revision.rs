@@ -1,15 +1,17 @@
 //! ControllerRevisions: past states of a StatefulSet or DaemonSet, never changed.
+//! Mirrors `ValidateControllerRevision` in `pkg/apis/apps/validation`.
 
 use super::super::{
-    Strategy, checks,
-    look::{Look, same},
+    Strategy,
+    json_ext::{JsonExt, same},
+    validation,
 };
 use crate::{field::FieldError, field::Path};
 
 /// A ControllerRevision.
 pub(crate) const CONTROLLER_REVISION: Strategy = Strategy {
     validate: |object, out| {
-        checks::not_negative(
+        validation::not_negative(
             &Path::field("revision"),
             object.body.number("revision"),
             out,
@@ -24,9 +26,9 @@ pub(crate) const CONTROLLER_REVISION: Strategy = Strategy {
         Some(_) => {}
     },
     validate_update: |new, old, out| {
-        let data = new.body.part("data");
-        if !same(data, old.body.part("data")) {
-            out.push(FieldError::invalid("data", data, checks::IMMUTABLE));
+        let data = new.body.field("data");
+        if !same(data, old.body.field("data")) {
+            out.push(FieldError::invalid("data", data, validation::IMMUTABLE));
         }
     },
     ..Strategy::PLAIN

@@ -1,25 +1,29 @@
-//! How replicas are replaced: counts, percentages and strategies that several workloads share; and counts in a status.
-//! In: parts of a workload's spec or status. Out: what is wrong with them.
+//! How replicas are replaced: counts, percentages and strategies that several workloads share; and
+//! counts in a status.
+//! In: parts of a workload's spec or status. Out: their errors.
+//! Mirrors `ValidateRollingUpdateDeployment` and the status checks of `pkg/apis/apps/validation`.
 
 use serde_json::Value;
 
-use super::super::{checks, look::Look};
+use super::super::{json_ext::JsonExt, validation};
 use crate::field::{FieldError, Path};
 
 /// A count, or a percentage of all.
-pub(super) fn check_count(value: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn validate_count(value: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     match value {
         Value::String(text) if percent(value).is_none() => {
             let detail = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
             out.push(FieldError::invalid(at, text, detail));
         }
-        Value::Number(number) => checks::not_negative(at, number.as_i64().unwrap_or_default(), out),
+        Value::Number(number) => {
+            validation::not_negative(at, number.as_i64().unwrap_or_default(), out)
+        }
         _ => {}
     }
 }
 
 /// A percentage may not exceed the whole.
-pub(super) fn check_part(value: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn validate_partial_count(value: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if percent(value).is_some_and(|p| p > 100) {
         out.push(FieldError::invalid(
             at,
@@ -50,16 +54,17 @@ pub(super) struct Counts {
     pub(super) all: &'static [&'static str],
     /// None of these may be more than `replicas`.
     pub(super) parts: &'static [&'static str],
-    /// How the count of ready replicas is called when available ones exceed it; empty where nobody looks.
+    /// How the count of ready replicas is called when available ones exceed it; empty where nobody
+    /// looks.
     pub(super) ready: &'static str,
 }
 
 impl Counts {
-    /// What is wrong with the counts of a new status, next to the old.
-    pub(super) fn check(&self, status: &Value, old: &Value, out: &mut Vec<FieldError>) {
+    /// The errors of the counts of a new status, next to the old.
+    pub(super) fn validate(&self, status: &Value, old: &Value, out: &mut Vec<FieldError>) {
         let at = Path::field("status");
         for field in self.all {
-            checks::not_negative(&at.child(field), status.number(field), out);
+            validation::not_negative(&at.child(field), status.number(field), out);
         }
         for field in self
             .parts
@@ -80,7 +85,8 @@ impl Counts {
                 &format!("cannot be greater than {}", self.ready),
             ));
         }
-        let (count, before) = (status.int("collisionCount"), old.int("collisionCount"));
+        let count = status.int("collisionCount");
+        let before = old.int("collisionCount");
         if self.all.contains(&"collisionCount")
             && before.is_some_and(|b| count.is_none_or(|c| c < b))
         {

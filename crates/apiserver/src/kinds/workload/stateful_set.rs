@@ -1,4 +1,5 @@
 //! StatefulSets: replicas with names and claims that last.
+//! Mirrors `ValidateStatefulSet` in `pkg/apis/apps/validation`.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::{
     super::{
-        Strategy, checks,
-        look::{Fill, Look, same},
+        Strategy,
+        json_ext::{JsonDefaults, JsonExt, same},
         pod::{claim, defaults::default_template, volume_defaults::default_claim_spec},
         selector::{self, Selector},
         strategy::keep_status,
+        validation,
     },
     rollout::{self, Counts},
     template,
@@ -41,7 +43,7 @@ pub(crate) const STATEFUL_SET: Strategy = Strategy {
     validate,
     validate_update,
     validate_status: |new, old, out| {
-        COUNTS.check(new.body.part("status"), old.body.part("status"), out)
+        COUNTS.validate(new.body.field("status"), old.body.field("status"), out)
     },
     warnings,
     name: names::dns_label,
@@ -98,9 +100,9 @@ fn default(object: &mut Object) {
 fn rolling_of(object: &Object) -> &Value {
     object
         .body
-        .part("spec")
-        .part("updateStrategy")
-        .part("rollingUpdate")
+        .field("spec")
+        .field("updateStrategy")
+        .field("rollingUpdate")
 }
 
 /// Replacing several pods at a time is not served yet.
@@ -115,14 +117,15 @@ fn drop_max_unavailable(object: &mut Object) {
 }
 
 fn validate(object: &Object, out: &mut Vec<FieldError>) {
-    let (spec, at) = (object.body.part("spec"), Path::field("spec"));
-    check_strategies(spec, &at, out);
+    let at = Path::field("spec");
+    let spec = object.body.field("spec");
+    validate_strategies(spec, &at, out);
     let retention_at = at.child("persistentVolumeClaimRetentionPolicy");
     for field in ["whenDeleted", "whenScaled"] {
         let policy = spec
-            .part("persistentVolumeClaimRetentionPolicy")
+            .field("persistentVolumeClaimRetentionPolicy")
             .text(field);
-        checks::one_of(
+        validation::one_of(
             &retention_at.child(field),
             policy,
             &["Retain", "Delete"],
@@ -132,26 +135,26 @@ fn validate(object: &Object, out: &mut Vec<FieldError>) {
     let claims_at = at.child("volumeClaimTemplates");
     for (i, template) in spec.list("volumeClaimTemplates").iter().enumerate() {
         let item = claims_at.index(i);
-        claim::check_spec(template.part("spec"), &item.child("spec"), out);
+        claim::validate_spec(template.field("spec"), &item.child("spec"), out);
     }
     for field in ["replicas", "minReadySeconds"] {
-        checks::not_negative(&at.child(field), spec.number(field), out);
+        validation::not_negative(&at.child(field), spec.number(field), out);
     }
-    checks::not_negative(
+    validation::not_negative(
         &at.child("ordinals.start"),
-        spec.part("ordinals").number("start"),
+        spec.field("ordinals").number("start"),
         out,
     );
     let service = spec.text("serviceName");
     if !service.is_empty() {
-        checks::named(
+        validation::named(
             &at.child("serviceName"),
             service,
             names::dns_label(service),
             out,
         );
     }
-    template::check_selector(spec, "statefulset", &at, out);
+    template::validate_selector(spec, "statefulset", &at, out);
     let template_at = at.child("template");
     match Selector::read(spec.get_set("selector")) {
         None => out.push(selector::invalid(
@@ -161,14 +164,14 @@ fn validate(object: &Object, out: &mut Vec<FieldError>) {
         )),
         Some(selector) => {
             let pods = with_claims(spec);
-            template::check_fits(&selector, &pods, &template_at, out);
-            template::check(&pods, &template_at, out);
+            template::validate_fits(&selector, &pods, &template_at, out);
+            template::validate(&pods, &template_at, out);
         }
     }
-    template::check_lasting_spec(spec.part("template"), "StatefulSet", &template_at, out);
+    template::validate_lasting_spec(spec.field("template"), "StatefulSet", &template_at, out);
 }
 
-fn check_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     match spec.text("podManagementPolicy") {
         "OrderedReady" | "Parallel" => {}
         other => out.push(FieldError::invalid(
@@ -177,8 +180,10 @@ fn check_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             "must be 'OrderedReady' or 'Parallel'",
         )),
     }
-    let (strategy, at) = (spec.part("updateStrategy"), at.child("updateStrategy"));
-    let (rolling, rolling_at) = (strategy.part("rollingUpdate"), at.child("rollingUpdate"));
+    let strategy = spec.field("updateStrategy");
+    let at = at.child("updateStrategy");
+    let rolling = strategy.field("rollingUpdate");
+    let rolling_at = at.child("rollingUpdate");
     match strategy.text("type") {
         "OnDelete" if rolling.is_null() => {}
         "OnDelete" => {
@@ -190,18 +195,18 @@ fn check_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             ));
         }
         "RollingUpdate" => {
-            checks::not_negative(
+            validation::not_negative(
                 &rolling_at.child("partition"),
                 rolling.number("partition"),
                 out,
             );
             if let Some(unavailable) = rolling.get_set("maxUnavailable") {
                 let at = rolling_at.child("maxUnavailable");
-                rollout::check_count(unavailable, &at, out);
+                rollout::validate_count(unavailable, &at, out);
                 if rollout::is_zero(unavailable) {
                     out.push(FieldError::invalid(at, unavailable, "cannot be 0"));
                 }
-                rollout::check_part(unavailable, &at, out);
+                rollout::validate_partial_count(unavailable, &at, out);
             }
         }
         _ => {
@@ -215,10 +220,11 @@ fn check_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-/// The template as its pods will look: with the volumes of the claims, and without the names that each pod gets of its own.
+/// The template as its pods will look: with the volumes of the claims, and without the names that
+/// each pod gets of its own.
 fn with_claims(spec: &Value) -> Value {
     let mut template = spec
-        .part("template")
+        .field("template")
         .as_object()
         .cloned()
         .unwrap_or_default();
@@ -228,7 +234,7 @@ fn with_claims(spec: &Value) -> Value {
     let names: Vec<&str> = spec
         .list("volumeClaimTemplates")
         .iter()
-        .map(|c| c.part("metadata").text("name"))
+        .map(|c| c.field("metadata").text("name"))
         .collect();
     if !names.is_empty() {
         let claim =
@@ -236,7 +242,7 @@ fn with_claims(spec: &Value) -> Value {
         let mut volumes: Vec<Value> = names.iter().map(claim).collect();
         let claimed: BTreeSet<&str> = names.iter().copied().collect();
         volumes.extend(
-            pods.part("volumes")
+            pods.field("volumes")
                 .as_array()
                 .into_iter()
                 .flatten()
@@ -261,7 +267,7 @@ const MUTABLE: [&str; 7] = [
 
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let fixed = |object: &Object| {
-        let spec = object.body.part("spec").as_object().into_iter().flatten();
+        let spec = object.body.field("spec").as_object().into_iter().flatten();
         Value::Object(
             spec.filter(|(k, _)| !MUTABLE.contains(&k.as_str()))
                 .map(|(k, v)| (k.clone(), v.clone()))
@@ -278,7 +284,7 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
 
 fn warnings(new: &Object, old: Option<&Object>) -> Vec<String> {
     let mut out = template::template_warnings(new, old);
-    if new.body.part("spec").number("revisionHistoryLimit") < 0 {
+    if new.body.field("spec").number("revisionHistoryLimit") < 0 {
         out.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".into());
     }
     out

@@ -1,11 +1,12 @@
 //! Pod templates: inside workloads, and as objects of their own.
-//! In: a template and the selector that must fit it. Out: what is wrong with it.
+//! In: a template and the selector that must fit it. Out: its errors.
+//! Mirrors `ValidatePodTemplateSpec` in `pkg/apis/core/validation`.
 
 use serde_json::Value;
 
 use super::super::{
-    DeleteAnswer, Generation, Strategy, checks,
-    look::{Fill, Look},
+    DeleteAnswer, Generation, Strategy,
+    json_ext::{JsonDefaults, JsonExt},
     pod::{
         annotations_of_template, claim,
         defaults::default_template,
@@ -13,6 +14,7 @@ use super::super::{
         warnings,
     },
     selector::{self, Selector},
+    validation,
 };
 use crate::{
     field::{FieldError, Path},
@@ -22,11 +24,11 @@ use crate::{
 /// A template kept for its own sake.
 pub(crate) const POD_TEMPLATE: Strategy = Strategy {
     default: |object| default_template(object.body.map_at("template")),
-    validate: |object, out| check(object.body.part("template"), &Path::field("template"), out),
+    validate: |object, out| validate(object.body.field("template"), &Path::field("template"), out),
     warnings: |object, _| {
         let mut out = Vec::new();
         warnings::of_template(
-            object.body.part("template"),
+            object.body.field("template"),
             &Path::field("template"),
             &mut out,
         );
@@ -37,16 +39,17 @@ pub(crate) const POD_TEMPLATE: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// What is wrong with a template.
-pub(super) fn check(template: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let meta = template.part("metadata");
+/// The errors of a template.
+pub(super) fn validate(template: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let meta = template.field("metadata");
     // Kubernetes leaves `metadata` out of these two paths.
-    checks::labels(&at.child("labels"), meta.part("labels"), out);
+    validation::labels(&at.child("labels"), meta.field("labels"), out);
     let annotations_at = at.child("annotations");
-    claim::check_annotations(&annotations_at, meta.part("annotations"), out);
+    claim::validate_annotations(&annotations_at, meta.field("annotations"), out);
     annotations_of_template(template, &annotations_at, out);
-    let (spec, spec_at) = (template.part("spec"), at.child("spec"));
-    spec::check(spec, Holder::Template, &spec_at, out);
+    let spec_at = at.child("spec");
+    let spec = template.field("spec");
+    spec::validate(spec, Holder::Template, &spec_at, out);
     if !spec.list("ephemeralContainers").is_empty() {
         out.push(FieldError::forbidden(
             spec_at.child("ephemeralContainers"),
@@ -56,25 +59,26 @@ pub(super) fn check(template: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) 
 }
 
 /// A template whose pods are always restarted, in a kind of this name.
-pub(super) fn check_lasting(
+pub(super) fn validate_lasting(
     template: &Value,
     kind: &str,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    check(template, at, out);
-    check_lasting_spec(template, kind, at, out);
+    validate(template, at, out);
+    validate_lasting_spec(template, kind, at, out);
 }
 
 /// Pods that a workload keeps running neither end nor have a deadline.
-pub(super) fn check_lasting_spec(
+pub(super) fn validate_lasting_spec(
     template: &Value,
     kind: &str,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    let (spec, at) = (template.part("spec"), at.child("spec"));
-    checks::one_of(
+    let at = at.child("spec");
+    let spec = template.field("spec");
+    validation::one_of(
         &at.child("restartPolicy"),
         spec.text("restartPolicy"),
         &["Always"],
@@ -90,13 +94,13 @@ pub(super) fn check_lasting_spec(
 }
 
 /// The labels of a template must fit the selector that looks for its pods.
-pub(super) fn check_fits(
+pub(super) fn validate_fits(
     selector: &Selector<'_>,
     template: &Value,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    let labels = template.part("metadata").part("labels");
+    let labels = template.field("metadata").field("labels");
     if !selector.matches(labels.as_object()) {
         let detail = "`selector` does not match template `labels`";
         out.push(FieldError::invalid(
@@ -108,13 +112,18 @@ pub(super) fn check_fits(
 }
 
 /// The selector of a workload: required, sound, not empty.
-pub(super) fn check_selector(spec: &Value, kind: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn validate_selector(
+    spec: &Value,
+    kind: &str,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let at = at.child("selector");
     let Some(selector) = spec.get_set("selector") else {
         out.push(FieldError::required(at, ""));
         return;
     };
-    checks::label_selector(&at, selector, out);
+    validation::label_selector(&at, selector, out);
     if selector.is_empty_at("matchLabels") && selector.is_empty_at("matchExpressions") {
         out.push(selector::invalid(
             Some(selector),
@@ -125,21 +134,20 @@ pub(super) fn check_selector(spec: &Value, kind: &str, at: &Path<'_>, out: &mut 
 }
 
 /// The selector of a workload may not change.
-pub(super) fn check_same_selector(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    let (new, old) = (
-        new.body.part("spec").part("selector"),
-        old.body.part("spec").part("selector"),
-    );
-    if !super::super::look::same(new, old) {
+pub(super) fn validate_same_selector(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    let new = new.body.field("spec").field("selector");
+    let old = old.body.field("spec").field("selector");
+    if !super::super::json_ext::same(new, old) {
         out.push(selector::invalid(
             Some(new),
             Path::field("spec.selector"),
-            checks::IMMUTABLE,
+            validation::IMMUTABLE,
         ));
     }
 }
 
-/// Warnings for a workload with a template at `spec.template`; a name that pods inherit is judged when it is new.
+/// Warnings for a workload with a template at `spec.template`; a name that pods inherit is
+/// validated when it is new.
 pub(super) fn warnings_of(new: &Object, old: Option<&Object>) -> Vec<String> {
     let mut out = Vec::new();
     if old.is_none() {
@@ -152,9 +160,9 @@ pub(super) fn warnings_of(new: &Object, old: Option<&Object>) -> Vec<String> {
 /// Warnings for the template of a workload, unless the update left its spec alone.
 pub(super) fn template_warnings(new: &Object, old: Option<&Object>) -> Vec<String> {
     let mut out = Vec::new();
-    if old.is_none_or(|old| old.body.part("spec") != new.body.part("spec")) {
+    if old.is_none_or(|old| old.body.field("spec") != new.body.field("spec")) {
         warnings::of_template(
-            new.body.part("spec").part("template"),
+            new.body.field("spec").field("template"),
             &Path::field("spec.template"),
             &mut out,
         );

@@ -154,10 +154,8 @@ fn job_gets_selector_labels_and_defaults() {
             {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}}),
         ),
     );
-    assert_eq!(
-        (&indexed["backoffLimit"], &indexed["podReplacementPolicy"]),
-        (&json!(2_147_483_647), &json!("Failed"))
-    );
+    assert_eq!(&indexed["backoffLimit"], &json!(2_147_483_647));
+    assert_eq!(&indexed["podReplacementPolicy"], &json!("Failed"));
     assert_eq!(
         indexed["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"],
         "True"

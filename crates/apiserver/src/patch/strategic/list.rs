@@ -1,5 +1,6 @@
 //! Lists in a strategic merge patch: what becomes of their items, and in which order they stand.
-//! Holds: items the patch names stand in the patch's order, the others in theirs; both are woven together by the order the object had.
+//! Guarantees: items the patch names stand in the patch's order, the others in theirs; both are
+//! woven together by the order the object had.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,11 +8,11 @@ use serde_json::{Map, Value};
 
 use super::{
     DIRECTIVE, ELEMENT_ORDER, bad_format, failed, merge_map,
-    print::{GoList, GoMap, go_type},
+    print::{GoList, GoMap},
     schema::{Found, Schema, Strategy},
     unknown_directive, without_directives,
 };
-use crate::error::ApiError;
+use crate::{error::ApiError, field};
 
 /// Merges every list for which the patch gives an order, and takes list and order out of the patch.
 pub(super) fn merge_ordered(
@@ -59,15 +60,20 @@ pub(super) fn merge_ordered(
 fn items(value: Value) -> Result<Vec<Value>, ApiError> {
     match value {
         Value::Array(items) => Ok(items),
-        other => Err(wrong_type("[]interface {}", &other)),
+        other => Err(type_error("[]interface {}", &other)),
     }
 }
 
-fn wrong_type(expected: &str, found: &Value) -> ApiError {
+fn type_error(expected: &str, found: &Value) -> ApiError {
     failed(format!(
         "expected a {expected}, but received a {}",
         go_type(found)
     ))
+}
+
+/// A Go type as kube-apiserver prints it.
+fn go_type(value: &Value) -> &'static str {
+    field::go_type(value).unwrap_or("%!s(<nil>)")
 }
 
 /// Merges a patch list into the list of an object.
@@ -127,8 +133,8 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// Deletes or replaces what directives among the items say, and gives the places of the items that are none. `None` when the list was
-/// replaced, and is done.
+/// Deletes or replaces what directives among the items say, and gives the places of the items that
+/// are none. `None` when the list was replaced, and is done.
 fn follow_directives(
     current: &mut Vec<Value>,
     patch: &[Value],
@@ -231,18 +237,18 @@ fn same(left: &Value, right: &Value, key: &str) -> Result<bool, ApiError> {
     Ok(identity(left, key)? == identity(right, key)?)
 }
 
-/// What tells an item from others: the value of its key, or the item itself.
+/// The identity of an item: the value of its key, or the item itself.
 fn identity<'v>(item: &'v Value, key: &str) -> Result<&'v Value, ApiError> {
     if key.is_empty() {
         return Ok(item);
     }
     let map = item
         .as_object()
-        .ok_or_else(|| wrong_type("map[string]interface {}", item))?;
+        .ok_or_else(|| type_error("map[string]interface {}", item))?;
     map.get(key).ok_or_else(|| no_key(map, key))
 }
 
-/// Where in a list each item stands, by what tells it from others; of equal ones the first counts.
+/// Where in a list each item stands, by its identity; of equal ones the first counts.
 struct Places(HashMap<String, usize>);
 
 impl Places {
@@ -269,8 +275,8 @@ impl Places {
     }
 }
 
-/// Puts the items that `order` names into its order, weaves the others in between by the order they had, and puts in front of them what
-/// was not there before.
+/// Puts the items that `order` names into its order, weaves the others in between by the order they
+/// had, and puts in front of them what was not there before.
 fn in_order(
     merged: Vec<Value>,
     order: &[Value],
@@ -280,8 +286,10 @@ fn in_order(
     for item in order.iter().chain(before) {
         identity(item, key)?;
     }
-    let (wanted, had) = (Places::of(order, key), Places::of(before, key));
-    let (mut named, mut others) = (Vec::new(), Vec::new());
+    let wanted = Places::of(order, key);
+    let had = Places::of(before, key);
+    let mut named = Vec::new();
+    let mut others = Vec::new();
     for item in merged {
         let identity = identity(&item, key)?;
         let was = had.find(identity);

@@ -1,9 +1,12 @@
 //! Strategic merge patch: a merge that knows the types of Kubernetes.
-//! In: the JSON of a built-in object, a patch and the object's type. Out: the JSON of the changed object.
-//! Holds: lists merge by the patch keys of the type table; a directive is never left in the object; an error leaves the object of no use.
+//! In: the JSON of a built-in object, a patch and the object's type. Out: the JSON of the changed
+//! object.
+//! Guarantees: lists merge by the patch keys of the type table; a directive is never left in the
+//! object; an error leaves the object of no use.
 //!
-//! `$patch: replace` and `$patch: delete` act on a map or on an item of a list, `$retainKeys` names the only keys that stay,
-//! `$setElementOrder/LIST` gives an order, `$deleteFromPrimitiveList/LIST` takes values out.
+//! `$patch: replace` and `$patch: delete` act on a map or on an item of a list, `$retainKeys` names
+//! the only keys that stay, `$setElementOrder/LIST` gives an order, `$deleteFromPrimitiveList/LIST`
+//! takes values out.
 
 mod list; // merging lists, and their order
 mod print; // values as Go prints them
@@ -23,11 +26,12 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const ELEMENT_ORDER: &str = "$setElementOrder";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 
-/// Lays a patch over the JSON of an object. The directives that were followed are taken out of the patch, as the real server does before
-/// it shows the patch in an error.
+/// Lays a patch over the JSON of an object. The directives that were followed are taken out of the
+/// patch, as kube-apiserver does before it shows the patch in an error.
 ///
 /// # Errors
-/// A patch of the wrong form, in the words of the real server: 400 for some, 422 or a nameless 500 for the rest.
+/// A patch of the wrong form, with the messages of kube-apiserver: 400 for some, 422 or a nameless
+/// 500 for the rest.
 pub(crate) fn strategic_merge(
     object: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
@@ -206,7 +210,7 @@ fn bad_format(of: &str) -> ApiError {
     ApiError::BadRequest(format!("invalid patch format of {of}"))
 }
 
-/// 500 without a reason: most errors of such a patch have no name in the real server.
+/// 500 without a reason: most errors of such a patch have no name in kube-apiserver.
 fn failed(why: String) -> ApiError {
     ApiError::Unnamed(why)
 }

@@ -47,16 +47,3 @@ impl fmt::Display for GoList<'_> {
         f.write_str("]")
     }
 }
-
-/// The Go type that JSON of this form is decoded into.
-pub(super) fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}

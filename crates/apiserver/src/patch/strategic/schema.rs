@@ -30,7 +30,7 @@ pub(super) enum Strategy {
 pub(super) struct Found {
     pub(super) schema: Schema,
     pub(super) strategy: Strategy,
-    /// The key that tells items of a list apart; empty for none.
+    /// The merge key of a list; empty for none.
     pub(super) key: &'static str,
 }
 

@@ -1,17 +1,20 @@
-//! What changed between two texts, as Python's difflib tells it, whose Go version kube-apiserver uses.
+//! What changed between two texts, as Python's difflib prints it, whose Go version kube-apiserver
+//! uses.
 //! In: two texts. Out: a unified diff without a head.
-//! Holds: of all equal stretches the longest, then the first, is kept; in a long text a line that is everywhere starts no stretch.
+//! Guarantees: of all equal stretches the longest, then the first, is kept; in a long text a line
+//! that is everywhere starts no stretch.
 
 use std::{collections::HashMap, ops::Range};
 
 /// Equal lines that are shown around a change.
 const CONTEXT: usize = 3;
-/// From so many lines on, a line that is more than a hundredth of the text starts no stretch.
+/// From this many lines on, a line that is more than a hundredth of the text starts no stretch.
 const LONG: usize = 200;
 /// Texts of more lines are not compared, because the work may grow with the square of their length.
 const LINES_MAX: usize = 5_000;
 
-/// The changes that lead from `old` to `new`; nothing for equal texts, and for texts too long to compare.
+/// The changes that lead from `old` to `new`; nothing for equal texts, and for texts too long to
+/// compare.
 pub(super) fn unified(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     if old.len().max(new.len()) > LINES_MAX {
@@ -19,7 +22,8 @@ pub(super) fn unified(old: &str, new: &str) -> String {
     }
     let mut out = String::new();
     for group in grouped(steps(&old, &new)) {
-        let (first, last) = (&group[0], &group[group.len() - 1]);
+        let first = &group[0];
+        let last = &group[group.len() - 1];
         let [before, after] =
             [first.old.start..last.old.end, first.new.start..last.new.end].map(numbers);
         out.push_str(&format!("@@ -{before} +{after} @@\n"));
@@ -53,7 +57,8 @@ struct Step {
 /// From the first line to the last.
 fn steps(old: &[&str], new: &[&str]) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
-    let (mut i, mut j) = (0, 0);
+    let mut i = 0;
+    let mut j = 0;
     for stretch in stretches(old, new).into_iter().chain([Stretch {
         old: old.len(),
         new: new.len(),

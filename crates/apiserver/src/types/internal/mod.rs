@@ -1,6 +1,8 @@
-//! The structs with which kube-apiserver calculates, which some of its messages show whole or as a diff.
+//! The structs with which kube-apiserver calculates, which some of its messages show whole or as a
+//! diff.
 //! In: the name of a struct and a value as objects have it. Out: the text of a message.
-//! Holds: every member is shown under its Go name and in the order of the struct, with null or the zero value where an object has nothing.
+//! Guarantees: every member is shown under its Go name and in the order of the struct, with null or
+//! the zero value where an object has nothing.
 
 mod diff; // what changed between two texts
 mod model; // what the table says
@@ -105,10 +107,8 @@ mod tests {
 
     #[test]
     fn change_is_shown_with_three_lines_around_it() {
-        let (old, new) = (
-            json!({"name": "a", "weight": 1}),
-            json!({"kind": "User", "name": "b"}),
-        );
+        let old = json!({"name": "a", "weight": 1});
+        let new = json!({"kind": "User", "name": "b"});
         let expected = "@@ -1,5 +1,5 @@\n {\n  \"APIGroup\": \"\",\n- \"Kind\": \"\",\n- \"Name\": \"a\"\n+ \"Kind\": \"User\",\n+ \"Name\": \"b\"\n }\n";
         assert_eq!(changes("rbac.RoleRef", &old, &new), expected);
         assert_eq!(changes("rbac.RoleRef", &old, &old), "");

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 /// No test waits longer for an event.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a connection to a backend holds in each direction, and the backend itself.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -183,7 +183,7 @@ impl tokio::io::AsyncWrite for Closing {
 
 /// The output of a future that must end.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future)
+    tokio::time::timeout(TIMEOUT, future)
         .await
         .expect("it happens in time")
 }

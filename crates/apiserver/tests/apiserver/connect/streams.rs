@@ -145,7 +145,7 @@ async fn large_input_passes_through_bounded_buffers() {
 }
 
 #[tokio::test]
-async fn kubelet_is_told_when_the_client_is_gone() {
+async fn kubelet_connection_ends_with_the_client() {
     let (backend, _requests) = kubelet();
     let cluster = Cluster::start(backend.clone()).await;
     for client in cluster.both() {

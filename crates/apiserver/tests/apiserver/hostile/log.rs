@@ -1,5 +1,6 @@
 //! What the server complains of while it is attacked.
-//! Holds: panics are known to have happened wherever they did, also in tasks that nobody waits for.
+//! Guarantees: panics are known to have happened wherever they did, also in tasks that nobody waits
+//! for.
 
 use std::sync::{Mutex, Once, PoisonError};
 

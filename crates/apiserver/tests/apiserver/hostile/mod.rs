@@ -1,5 +1,6 @@
 //! What no honest client sends: malformed paths, headers and bodies, bombs, floods and silence.
-//! Holds: the answer is a Status or a clean close, never a panic, and the server serves the next client as if nothing had happened.
+//! Guarantees: the answer is a Status or a clean close, never a panic, and the server serves the
+//! next client as if nothing had happened.
 
 mod bodies; // what is too large, too deep or no text
 mod floods; // too many and too slow

@@ -26,7 +26,8 @@ use super::log;
 /// On the wall clock: whatever is sent, the answer does not take this long.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// A server under attack, and the administrator's token: an attack that stops at the door proves little.
+/// A server under attack, and the administrator's token: an attack that stops at the door proves
+/// little.
 pub(crate) struct Target {
     pub(crate) server: ApiServer,
     address: SocketAddr,
@@ -66,7 +67,8 @@ impl Target {
             .decode(after("certificate-authority-data:"))
             .expect("base64");
         let address = after("server: https://").parse().expect("an address");
-        let (authority, token) = (String::from_utf8(authority).expect("PEM"), after("token:"));
+        let authority = String::from_utf8(authority).expect("PEM");
+        let token = after("token:");
         Self {
             server,
             address,
@@ -114,7 +116,8 @@ impl Target {
 
     /// Sends a request with a body, as the administrator.
     pub(crate) async fn request(&self, line: &str, content_type: &str, body: &[u8]) -> Outcome {
-        let (token, length) = (&self.token, body.len());
+        let token = &self.token;
+        let length = body.len();
         let head = format!(
             "{line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
         );
@@ -154,7 +157,8 @@ pub(crate) async fn finish(stream: &mut TlsStream<TcpStream>) -> Outcome {
 }
 
 impl Outcome {
-    /// A refusal as a client understands it: a Status, plain text for a path that leads nowhere, or a close by the HTTP layer.
+    /// A refusal as a client understands it: a Status, plain text for a path that leads nowhere, or
+    /// a close by the HTTP layer.
     pub(crate) fn is_clean(&self) -> bool {
         let status = || {
             serde_json::from_str::<Value>(&self.body)

@@ -1,5 +1,6 @@
 //! One server and two ways to ask it: a call in this process, or HTTPS as any client would.
-//! Holds: time moves only through [`Cluster::pass`], even while bytes are on their way through a socket.
+//! Guarantees: time moves only through [`Cluster::pass`], even while bytes are on their way through
+//! a socket.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -28,8 +29,9 @@ pub(crate) enum Way {
     Https,
 }
 
-/// When a test stands for this long on the wall clock, its virtual time is let go, so that it fails instead of hanging.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// When a test stands for this long on the wall clock, its virtual time is let go, so that it fails
+/// instead of hanging.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest step of virtual time: timers that depend on each other fire in order.
 const STEP: Duration = Duration::from_secs(1);
@@ -108,7 +110,8 @@ impl Cluster {
         place
     }
 
-    /// Sends `METHOD path`. The methods `MERGE`, `JSON` and `STRATEGIC` are patches of that kind, `TABLE` is a GET of tables.
+    /// Sends `METHOD path`. The methods `MERGE`, `JSON` and `STRATEGIC` are patches of that kind,
+    /// `TABLE` is a GET of tables.
     pub(crate) async fn ask(&self, line: &str, body: &Value) -> Answer {
         let response = self.send(line, body).await;
         let (head, body) = response.into_parts();
@@ -189,15 +192,17 @@ impl Cluster {
     }
 }
 
-/// A runtime with a paused clock moves it whenever nothing but a socket is waited for. It does not while a blocking task runs.
+/// A runtime with a paused clock moves it whenever nothing but a socket is waited for. It does not
+/// while a blocking task runs.
 fn hold_clock() -> SyncSender<()> {
     let (held, dropped) = sync_channel::<()>(1);
-    // Nothing is ever sent: it ends when the other end is dropped, or when patience does.
-    spawn_blocking(move || dropped.recv_timeout(PATIENCE).is_ok());
+    // Nothing is ever sent: it ends when the other end is dropped, or at its timeout.
+    spawn_blocking(move || dropped.recv_timeout(TIMEOUT).is_ok());
     held
 }
 
-/// Lets all tasks run until they wait. Every yield is a look at the sockets, and a message over TLS takes a few.
+/// Lets all tasks run until they wait. Every yield is a look at the sockets, and a message over TLS
+/// takes a few.
 async fn settle() {
     for _ in 0..16 {
         tokio::task::yield_now().await;
@@ -218,7 +223,8 @@ async fn https(kubeconfig: &str) -> Client {
     Client::try_from(config).expect("a client")
 }
 
-/// A namespace of a server. Paths begin with a short name: `cm/a?limit=1`; those that begin with a slash are taken as they are.
+/// A namespace of a server. Paths begin with a short name: `cm/a?limit=1`; those that begin with a
+/// slash are taken as they are.
 pub(crate) struct Place<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) namespace: String,

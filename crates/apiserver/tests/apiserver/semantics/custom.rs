@@ -147,13 +147,8 @@ fn definition_is_served_from_the_moment_it_is_answered() {
             .filter_map(|c| c["type"].as_str())
             .collect();
         assert_eq!(conditions, ["NamesAccepted", "Established"]);
-        assert_eq!(
-            (
-                definition["metadata"]["generation"].as_i64(),
-                &definition["status"]["storedVersions"]
-            ),
-            (Some(1), &json!(["v1"]))
-        );
+        assert_eq!(definition["metadata"]["generation"].as_i64(), Some(1));
+        assert_eq!(&definition["status"]["storedVersions"], &json!(["v1"]));
         assert_eq!(place.get("widget").await.code, 200);
         let versions = cluster.ask("GET /apis/example.dev/v1", &Value::Null).await;
         let names: Vec<&str> = versions.body["resources"]
@@ -177,19 +172,18 @@ fn objects_are_completed_and_shown_in_every_version() {
             ("widget2/w", "example.dev/v2"),
         ] {
             let object = place.get(path).await.body;
-            assert_eq!(
-                (
-                    object["apiVersion"].as_str(),
-                    object["spec"]["color"].as_str()
-                ),
-                (Some(version), Some("red")),
-                "{path}"
-            );
+            assert_eq!(object["apiVersion"].as_str(), Some(version), "{path}");
+            assert_eq!(object["spec"]["color"].as_str(), Some("red"), "{path}");
         }
         let items = place.get("widget2").await.body["items"].clone();
         assert_eq!(
-            (items[0]["kind"].as_str(), items[0]["apiVersion"].as_str()),
-            (Some("Widget"), Some("example.dev/v2")),
+            items[0]["kind"].as_str(),
+            Some("Widget"),
+            "items name their kind"
+        );
+        assert_eq!(
+            items[0]["apiVersion"].as_str(),
+            Some("example.dev/v2"),
             "items name their kind"
         );
     });
@@ -276,8 +270,15 @@ fn broken_definitions_are_refused() {
                 )
                 .await;
             assert_eq!(
-                (answer.code, answer.reason()),
-                (422, "Invalid"),
+                answer.code,
+                422,
+                "{what} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
+            assert_eq!(
+                answer.reason(),
+                "Invalid",
                 "{what} ({:?}): {}",
                 cluster.way,
                 answer.message()
@@ -304,7 +305,8 @@ fn definition_goes_after_its_objects() {
             "what nothing holds goes first"
         );
         let refused = place.ask("POST widget", &widget("late", 1)).await;
-        assert_eq!((refused.code, refused.reason()), (403, "Forbidden"));
+        assert_eq!(refused.code, 403);
+        assert_eq!(refused.reason(), "Forbidden");
         place
             .set_up(&[(
                 "MERGE widget/held",
@@ -313,10 +315,8 @@ fn definition_goes_after_its_objects() {
             .await;
         assert_eq!(place.get("crd/widgets.example.dev").await.code, 404);
         let gone = place.get("widget").await;
-        assert_eq!(
-            (gone.code, gone.text.trim_end()),
-            (404, "404 page not found")
-        );
+        assert_eq!(gone.code, 404);
+        assert_eq!(gone.text.trim_end(), "404 page not found");
     });
 }
 
@@ -420,10 +420,8 @@ fn strategic_merge_of_custom_resources_is_refused() {
         let answer = place
             .ask("STRATEGIC widget/w", &json!({"spec": {"size": 2}}))
             .await;
-        assert_eq!(
-            (answer.code, answer.reason()),
-            (415, "UnsupportedMediaType")
-        );
+        assert_eq!(answer.code, 415);
+        assert_eq!(answer.reason(), "UnsupportedMediaType");
         assert!(
             answer.message().contains("application/json-patch+json"),
             "{}",

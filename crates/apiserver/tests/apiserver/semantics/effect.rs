@@ -1,4 +1,5 @@
-//! A write, and everything it changed: the answer, the object's resourceVersion and generation, what watchers saw.
+//! A write, and everything it changed: the answer, the object's resourceVersion and generation,
+//! what watchers saw.
 //! In: rows. Out: a failed assertion that names the row.
 
 use std::panic::AssertUnwindSafe;
@@ -40,8 +41,8 @@ impl Effect {
     }
 }
 
-/// One promise. In the body, `{rv}` and `{uid}` stand for those of the object before the request, `{first}` for the revision after the
-/// first step of the setup.
+/// One promise. In the body, `{rv}` and `{uid}` stand for those of the object before the request,
+/// `{first}` for the revision after the first step of the setup.
 pub(crate) struct Row {
     pub(crate) promise: &'static str,
     pub(crate) setup: Vec<(&'static str, Value)>,
@@ -99,8 +100,14 @@ async fn check_row(place: &Place<'_>, row: &Row) {
     let body = filled(body, &before, versions.first().copied().unwrap_or_default());
     let answer = place.ask(line, &body).await;
     assert_eq!(
-        (answer.code, answer.reason()),
-        (*code, *reason),
+        answer.code,
+        *code,
+        "{promise} ({way:?}): {}",
+        answer.message()
+    );
+    assert_eq!(
+        answer.reason(),
+        *reason,
         "{promise} ({way:?}): {}",
         answer.message()
     );

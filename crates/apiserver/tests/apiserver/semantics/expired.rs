@@ -13,7 +13,8 @@ use super::{
 /// Longer than events are kept.
 const FORGOTTEN: Duration = Duration::from_secs(301);
 
-/// A namespace whose first revisions are forgotten: history goes when it is old and a newer write comes.
+/// A namespace whose first revisions are forgotten: history goes when it is old and a newer write
+/// comes.
 async fn forgetful(cluster: &Cluster) -> (Place<'_>, Vec<u64>, String) {
     let place = cluster.place("a").await;
     let made = place
@@ -63,8 +64,15 @@ fn forgotten_revisions_are_gone() {
         ] {
             let answer = place.get(&format!("cm?{query}")).await;
             assert_eq!(
-                (answer.code, answer.reason()),
-                (code, reason),
+                answer.code,
+                code,
+                "{query} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
+            assert_eq!(
+                answer.reason(),
+                reason,
                 "{query} ({:?}): {}",
                 cluster.way,
                 answer.message()
@@ -78,13 +86,13 @@ fn forgotten_token_comes_with_a_fresh_one() {
     both_ways(async |cluster| {
         let (place, _, token) = forgetful(cluster).await;
         let refused = place.get(&format!("cm?limit=1&continue={token}")).await;
-        assert_eq!((refused.code, refused.reason()), (410, "Expired"));
+        assert_eq!(refused.code, 410);
+        assert_eq!(refused.reason(), "Expired");
         let fresh = refused.next().expect("a token to go on with");
         let page = place.get(&format!("cm?limit=1&continue={fresh}")).await;
-        assert_eq!(
-            (page.code, page.names(), page.version()),
-            (200, vec!["b".to_owned()], place.now().await)
-        );
+        assert_eq!(page.code, 200);
+        assert_eq!(page.names(), vec!["b".to_owned()]);
+        assert_eq!(page.version(), place.now().await);
         assert_eq!(
             page.body["items"][0]["data"]["k"], "2",
             "the newest state, not the first page's"
@@ -119,14 +127,18 @@ fn token_of_a_collection_nobody_writes_to_expires_too() {
                 .await
                 .code,
             200,
-            "pages need not be read at once"
+            "pages need not be read immediately"
         );
         cluster.place("busy").await;
         cluster.pass(Duration::from_secs(401)).await;
         let refused = place.get(&format!("cm?limit=1&continue={token}")).await;
         assert_eq!(
-            (refused.code, refused.reason()),
-            (410, "Expired"),
+            refused.code, 410,
+            "history is forgotten twice in ten minutes"
+        );
+        assert_eq!(
+            refused.reason(),
+            "Expired",
             "history is forgotten twice in ten minutes"
         );
         let page = place
@@ -135,7 +147,8 @@ fn token_of_a_collection_nobody_writes_to_expires_too() {
                 refused.next().expect("a token to go on with")
             ))
             .await;
-        assert_eq!((page.code, page.names()), (200, vec!["b".to_owned()]));
+        assert_eq!(page.code, 200);
+        assert_eq!(page.names(), vec!["b".to_owned()]);
     });
 }
 
@@ -151,10 +164,8 @@ fn watch_from_forgotten_revision_ends_with_an_error() {
             let events = watching.all().await;
             assert_eq!(shorts(&events), ["ERROR 410"]);
             let status = &events[0]["object"];
-            assert_eq!(
-                (status["kind"].as_str(), status["reason"].as_str()),
-                (Some("Status"), Some("Expired"))
-            );
+            assert_eq!(status["kind"].as_str(), Some("Status"));
+            assert_eq!(status["reason"].as_str(), Some("Expired"));
             assert!(
                 status["message"].as_str().is_some_and(
                     |m| m.starts_with(&format!("too old resource version: {version} ("))
@@ -180,7 +191,8 @@ fn revisions_of_the_last_75_seconds_are_kept() {
                 made[0]
             ))
             .await;
-        assert_eq!((then.code, then.names()), (200, vec!["a".to_owned()]));
+        assert_eq!(then.code, 200);
+        assert_eq!(then.names(), vec!["a".to_owned()]);
         let events = place.events_since("cm", made[0]).await;
         assert_eq!(
             shorts(&events),
@@ -207,9 +219,7 @@ fn what_a_fresh_server_was_made_of_is_no_history() {
                 &Value::Null,
             )
             .await;
-        assert_eq!(
-            (exact.code, exact.body["status"].as_str()),
-            (410, json!("Failure").as_str())
-        );
+        assert_eq!(exact.code, 410);
+        assert_eq!(exact.body["status"].as_str(), json!("Failure").as_str());
     });
 }

@@ -1,6 +1,9 @@
-//! What clients rely on, row by row: reads, pages, watches, writes, deletions, errors, selectors, custom resources.
-//! In: rows of setup, request and expectation. Out: a server that keeps every one, in-process and over HTTPS alike.
-//! Holds: time stands still unless a row lets it pass, so nothing here sleeps and nothing depends on the speed of the machine.
+//! What clients rely on, row by row: reads, pages, watches, writes, deletions, errors, selectors,
+//! custom resources.
+//! In: rows of setup, request and expectation. Out: a server that keeps every one, in-process and
+//! over HTTPS alike.
+//! Guarantees: time stands still unless a row lets it pass, so nothing here sleeps and nothing
+//! depends on the speed of the machine.
 
 mod answer; // what came back
 mod cluster; // one server, two ways to ask it
@@ -12,7 +15,7 @@ mod expired; // what is no longer kept
 mod names; // definitions that want the same names
 mod objects; // short builders
 mod pages; // limit and continue
-mod races; // many writers at once
+mod races; // concurrent writers
 mod reads; // resourceVersion and resourceVersionMatch
 mod scale; // the scale of an object
 mod selectors; // labels and fields

@@ -1,5 +1,5 @@
 //! Definitions that want the names of others.
-//! Holds: nobody loses a name to a newcomer; who waits for one gets it when it becomes free.
+//! Guarantees: nobody loses a name to a newcomer; who waits for one gets it when it becomes free.
 
 use serde_json::{Value, json};
 

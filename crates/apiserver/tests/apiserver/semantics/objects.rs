@@ -12,7 +12,7 @@ pub(crate) fn labelled(name: &str, labels: &Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels}})
 }
 
-/// A Deployment of so many replicas.
+/// A Deployment with this many replicas.
 pub(crate) fn deployment(name: &str, replicas: u32) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "replicas": replicas, "selector": {"matchLabels": {"app": name}},

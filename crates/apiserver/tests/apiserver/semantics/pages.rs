@@ -48,7 +48,9 @@ fn pages_together_are_the_list() {
                 vec![None, None, None],
             ),
         ] {
-            let (mut shown, mut left, mut next) = (Vec::new(), Vec::new(), Some(String::new()));
+            let mut shown = Vec::new();
+            let mut left = Vec::new();
+            let mut next = Some(String::new());
             while let Some(token) = next {
                 let answer = place.get(&format!("cm?{query}{token}")).await;
                 assert_eq!(answer.code, 200, "{query}: {}", answer.message());
@@ -56,17 +58,19 @@ fn pages_together_are_the_list() {
                 left.push(answer.body["metadata"]["remainingItemCount"].as_i64());
                 next = answer.next().map(|token| format!("&continue={token}"));
             }
-            // Behind the last selected object the real server cannot know that nothing follows; an empty last page is allowed, not required.
+            // Behind the last selected object kube-apiserver cannot know that nothing follows; an
+            // empty last page is allowed, not required.
             if shown.len() < pages.len() && pages.last() == Some(&"") {
                 shown.push(String::new());
                 left.push(None);
             }
             assert_eq!(
-                (shown, left),
-                (pages.iter().map(ToString::to_string).collect(), remaining),
+                shown,
+                pages.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "{query} ({:?})",
                 cluster.way
             );
+            assert_eq!(left, remaining, "{query} ({:?})", cluster.way);
         }
     });
 }
@@ -91,7 +95,8 @@ fn all_pages_show_one_revision() {
             ["c", "d", "e"],
             "as it was when the first page was read"
         );
-        assert_eq!((first.version(), second.version()), (made[4], made[4]));
+        assert_eq!(first.version(), made[4]);
+        assert_eq!(second.version(), made[4]);
     });
 }
 
@@ -131,8 +136,15 @@ fn tokens_go_with_their_own_list_only() {
         ] {
             let answer = place.get(&format!("cm?{query}")).await;
             assert_eq!(
-                (answer.code, answer.reason()),
-                (code, reason),
+                answer.code,
+                code,
+                "{query} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
+            assert_eq!(
+                answer.reason(),
+                reason,
                 "{query} ({:?}): {}",
                 cluster.way,
                 answer.message()
@@ -151,7 +163,8 @@ fn pages_cross_namespaces_in_key_order() {
                 .set_up(&[("POST secret", json!({"metadata": {"name": name}}))])
                 .await;
         }
-        let (mut seen, mut token) = (Vec::new(), String::new());
+        let mut seen = Vec::new();
+        let mut token = String::new();
         loop {
             let page = cluster
                 .ask(&format!("GET /api/v1/secrets?limit=1{token}"), &Value::Null)

@@ -9,7 +9,8 @@ use super::{
     objects::cm,
 };
 
-/// `a` was made at {1} and changed at {3}, `b` made at {2} and deleted at {4}. `{now}` is the newest, `{future}` far beyond it.
+/// `a` was made at {1} and changed at {3}, `b` made at {2} and deleted at {4}. `{now}` is the
+/// newest, `{future}` far beyond it.
 async fn history(cluster: &Cluster) -> (Place<'_>, Vec<(String, u64)>) {
     let place = cluster.place("history").await;
     let made = place
@@ -133,9 +134,10 @@ fn objects_are_shown_at_least_as_new_as_asked() {
             "?resourceVersion={now}",
         ] {
             let answer = place.get(&fill(&format!("cm/a{query}"), &versions)).await;
+            assert_eq!(answer.code, 200, "{query} ({:?})", cluster.way);
             assert_eq!(
-                (answer.code, answer.body["data"]["k"].as_str()),
-                (200, Some("2")),
+                answer.body["data"]["k"].as_str(),
+                Some("2"),
                 "{query} ({:?})",
                 cluster.way
             );
@@ -175,8 +177,15 @@ fn reads_that_make_no_sense_are_refused() {
         ] {
             let answer = place.get(&fill(path, &versions)).await;
             assert_eq!(
-                (answer.code, answer.reason()),
-                (code, reason),
+                answer.code,
+                code,
+                "{path} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
+            assert_eq!(
+                answer.reason(),
+                reason,
                 "{path} ({:?}): {}",
                 cluster.way,
                 answer.message()
@@ -187,7 +196,8 @@ fn reads_that_make_no_sense_are_refused() {
         let elsewhere = place
             .get("/api/v1/namespaces/no-such-place/configmaps")
             .await;
-        assert_eq!((elsewhere.code, elsewhere.names().len()), (200, 0));
+        assert_eq!(elsewhere.code, 200);
+        assert_eq!(elsewhere.names().len(), 0);
     });
 }
 
@@ -202,11 +212,9 @@ fn future_revision_is_waited_for_three_seconds() {
         ] {
             let line = format!("GET {}", place.path(&fill(path, &versions)));
             let (answer, waited) = cluster.ask_in_time(&line, &Value::Null).await;
-            assert_eq!(
-                (answer.code, answer.reason(), answer.causes()),
-                (504, "Timeout", vec!["ResourceVersionTooLarge"]),
-                "{path}"
-            );
+            assert_eq!(answer.code, 504, "{path}");
+            assert_eq!(answer.reason(), "Timeout", "{path}");
+            assert_eq!(answer.causes(), vec!["ResourceVersionTooLarge"], "{path}");
             assert_eq!(answer.body["details"]["retryAfterSeconds"], 1, "{path}");
             assert!(
                 waited >= Duration::from_secs(3),
@@ -235,10 +243,8 @@ fn future_revision_is_answered_once_reached() {
         let path = format!("cm?resourceVersion={next}");
         let write = async { place.set_up(&[("POST cm", cm("c", "1"))]).await };
         let (answer, _) = tokio::join!(place.get(&path), write);
-        assert_eq!(
-            (answer.code, answer.names()),
-            (200, vec!["a".to_owned(), "c".to_owned()])
-        );
+        assert_eq!(answer.code, 200);
+        assert_eq!(answer.names(), vec!["a".to_owned(), "c".to_owned()]);
     });
 }
 
@@ -247,10 +253,8 @@ fn items_of_lists_carry_no_kind() {
     both_ways(async |cluster| {
         let (place, _) = history(cluster).await;
         let list = place.get("cm").await.body;
-        assert_eq!(
-            (list["kind"].as_str(), list["apiVersion"].as_str()),
-            (Some("ConfigMapList"), Some("v1"))
-        );
+        assert_eq!(list["kind"].as_str(), Some("ConfigMapList"));
+        assert_eq!(list["apiVersion"].as_str(), Some("v1"));
         assert!(
             list["items"][0].get("kind").is_none() && list["items"][0].get("apiVersion").is_none()
         );

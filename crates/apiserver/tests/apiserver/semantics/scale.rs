@@ -98,20 +98,16 @@ fn scale_shows_what_is_wanted_and_what_is_there() {
             ("deploy/a", json!({"replicas": 2, "selector": "app=a"})),
             ("widget/a", json!({"replicas": 2})),
         ] {
-            let (object, shown) = (
-                place.get(path).await,
-                place.get(&format!("{path}/scale")).await,
-            );
+            let object = place.get(path).await;
+            let shown = place.get(&format!("{path}/scale")).await;
+            assert_eq!(&shown.body["kind"], &json!("Scale"), "{path}");
             assert_eq!(
-                (&shown.body["kind"], &shown.body["apiVersion"]),
-                (&json!("Scale"), &json!("autoscaling/v1")),
+                &shown.body["apiVersion"],
+                &json!("autoscaling/v1"),
                 "{path}"
             );
-            assert_eq!(
-                (&shown.body["spec"], &shown.body["status"]),
-                (&json!({"replicas": 3}), &status),
-                "{path}"
-            );
+            assert_eq!(&shown.body["spec"], &json!({"replicas": 3}), "{path}");
+            assert_eq!(&shown.body["status"], &status, "{path}");
             for field in [
                 "name",
                 "namespace",

@@ -58,8 +58,15 @@ fn label_selectors_select() {
                 .get(&format!("cm?labelSelector={}", encoded(selector)))
                 .await;
             assert_eq!(
-                (answer.code, answer.names().concat().as_str()),
-                (200, names),
+                answer.code,
+                200,
+                "{selector:?} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
+            assert_eq!(
+                answer.names().concat().as_str(),
+                names,
                 "{selector:?} ({:?}): {}",
                 cluster.way,
                 answer.message()
@@ -82,9 +89,10 @@ fn label_selectors_select() {
             let answer = place
                 .get(&format!("cm?labelSelector={}", encoded(selector)))
                 .await;
+            assert_eq!(answer.code, 400, "{selector:?} ({:?})", cluster.way);
             assert_eq!(
-                (answer.code, answer.reason()),
-                (400, "BadRequest"),
+                answer.reason(),
+                "BadRequest",
                 "{selector:?} ({:?})",
                 cluster.way
             );
@@ -150,8 +158,15 @@ fn field_selectors_select() {
                 .get(&format!("{path}?fieldSelector={}", encoded(selector)))
                 .await;
             assert_eq!(
-                (answer.code, answer.names()),
-                (200, names.iter().map(ToString::to_string).collect()),
+                answer.code,
+                200,
+                "{selector:?} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
+            assert_eq!(
+                answer.names(),
+                names.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "{selector:?} ({:?}): {}",
                 cluster.way,
                 answer.message()
@@ -167,9 +182,10 @@ fn field_selectors_select() {
             let answer = place
                 .get(&format!("{path}?fieldSelector={}", encoded(selector)))
                 .await;
+            assert_eq!(answer.code, 400, "{selector:?} ({:?})", cluster.way);
             assert_eq!(
-                (answer.code, answer.reason()),
-                (400, "BadRequest"),
+                answer.reason(),
+                "BadRequest",
                 "{selector:?} ({:?})",
                 cluster.way
             );

@@ -1,5 +1,5 @@
 //! A watch that is read in the background.
-//! Holds: events are kept in order, each with the virtual time at which it came.
+//! Guarantees: events are kept in order, each with the virtual time at which it came.
 
 use std::time::Duration;
 

@@ -1,0 +1,61 @@
+//! Field ownership: who last set which field of an object, and applying configurations by it.
+//! In: an object before and after a write, or a configuration to apply. Out:
+//! `metadata.managedFields`, and the merged object.
+//! Guarantees: the rules are those of Kubernetes' structured merge; cost grows with the object, not
+//! faster; a write that changes nothing leaves the owners as they are.
+
+mod apply; // server-side apply
+mod collect; // the fields of a configuration
+mod compare; // what a write changed
+mod field_manager; // entries of managedFields
+mod fields_v1; // the JSON form of a set
+mod merge; // a configuration over an object
+mod path_element; // a step of a path
+mod reset_fields; // what does not count
+mod scale; // replicas written through their own path
+mod schema; // how a place is owned
+mod set; // a set of paths
+mod track; // ownership after an update
+mod validate; // whether a configuration fits
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use scale::ScaleManagedFields;
+pub(crate) use track::{Tracker, claim};
+
+use compare::Comparison;
+use field_manager::{
+    FieldManager, Operation, cap_updaters, read_managed_fields, write_managed_fields,
+};
+use path_element::PathElement;
+use reset_fields::ResetFields;
+use schema::Node;
+use set::FieldSet;
+
+/// The name of a manager that did not give one: the first word of its user agent.
+pub(crate) fn manager_name(field_manager: &str, user_agent: &str) -> String {
+    /// The longest name, in bytes.
+    const MAX: usize = 128;
+    if !field_manager.is_empty() {
+        return field_manager.to_owned();
+    }
+    let mut name = String::new();
+    for c in user_agent
+        .split('/')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| !c.is_control())
+    {
+        if name.len() + c.len_utf8() > MAX {
+            break;
+        }
+        name.push(c);
+    }
+    if name.is_empty() {
+        "unknown".to_owned()
+    } else {
+        name
+    }
+}

@@ -1,0 +1,73 @@
+//! How others verify the tokens of service accounts: the issuer's configuration and its public
+//! keys.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::Value;
+
+use super::{EndpointRequest, ServerState};
+use crate::{
+    error::ApiError,
+    http::{body::Body, negotiate, response::json_response},
+};
+
+pub(super) const CONFIGURATION: &str = "/.well-known/openid-configuration";
+pub(super) const KEYS: &str = "/openid/v1/jwks";
+
+const KEY_SET_TYPE: &str = "application/jwk-set+json";
+
+/// Keys live as long as the server, so an hour is safe.
+const CACHE: &str = "public, max-age=3600";
+
+/// The issuer and where its keys are.
+pub(super) fn configuration(
+    server: &ServerState<'_>,
+    request: &EndpointRequest<'_>,
+) -> Result<Response<Body>, ApiError> {
+    request.only_get()?;
+    document(
+        request,
+        "application/json",
+        &server
+            .authenticator
+            .tokens()
+            .discovery(server.endpoints.address()),
+    )
+}
+
+/// The keys.
+pub(super) fn keys(
+    server: &ServerState<'_>,
+    request: &EndpointRequest<'_>,
+) -> Result<Response<Body>, ApiError> {
+    request.only_get()?;
+    document(
+        request,
+        KEY_SET_TYPE,
+        &server.authenticator.tokens().key_set(),
+    )
+}
+
+fn document(
+    request: &EndpointRequest<'_>,
+    media_type: &'static str,
+    value: &Value,
+) -> Result<Response<Body>, ApiError> {
+    let accepted = negotiate::ranges(&request.accept());
+    if !accepted.is_empty()
+        && !accepted
+            .iter()
+            .any(|range| range.type_ == media_type || range.type_ == "*/*")
+    {
+        return Err(ApiError::NotAcceptable(vec![media_type]));
+    }
+    let mut response = json_response(
+        StatusCode::OK,
+        serde_json::to_vec(value)
+            .expect("a value has string keys")
+            .into(),
+    );
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(CACHE));
+    Ok(response)
+}

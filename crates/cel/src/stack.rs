@@ -1,0 +1,39 @@
+//! The stack of deep expressions.
+//! In: work that recurses as deep as an expression. Out: its result.
+//! Guarantees: what is deeper than [`SHALLOW`] runs on a stack of its own, so that a caller with a
+//! small one never runs out of it.
+
+use std::{panic, thread};
+
+/// How deep work may recurse on the stack of the caller: some hundred KiB in a build without
+/// optimisation.
+pub(crate) const SHALLOW: usize = 40;
+/// What the deepest expression that parses needs, several times over.
+const STACK_BYTES: usize = 16 << 20;
+
+/// Does work that recurses `depth` levels; none when a stack of its own is needed and cannot be
+/// had.
+pub(crate) fn with_stack<T: Send>(depth: usize, work: impl FnOnce() -> T + Send) -> Option<T> {
+    if depth <= SHALLOW {
+        return Some(work());
+    }
+    thread::scope(|scope| {
+        let thread = thread::Builder::new()
+            .name("deep expression".into())
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, work)
+            .ok()?;
+        Some(
+            thread
+                .join()
+                .unwrap_or_else(|panicked| panic::resume_unwind(panicked)),
+        )
+    })
+}
+
+/// At most how deep the tree of a text is: as many levels as it has characters that can begin one.
+pub(crate) fn depth_max(text: &str) -> usize {
+    text.bytes()
+        .filter(|b| b"([{?.+-*/%<>=!&|".contains(b))
+        .count()
+}
