@@ -25,6 +25,7 @@ mod listen; // from connections to requests
 mod metrics; // what a scrape tells
 mod names; // what names and labels may look like
 mod object; // typed metadata, opaque body, the clock
+mod observe; // accepted writes, for an observer in the process
 mod offload; // long work off the threads of other requests
 mod openapi; // what requests and objects look like
 mod ownership; // who set which field, and apply
@@ -46,5 +47,6 @@ pub use connect::{ByteStream, Dialer, Dialing, InProcessDialer, LoopbackDialer, 
 pub use http::body::Body;
 pub use kinds::Component;
 pub use limits::RequestLimits;
+pub use observe::{ObservedRequest, ObservedWrite};
 pub use server::{ApiServer, Builder, StartError};
 pub use service::ApiService;

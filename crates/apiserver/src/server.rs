@@ -25,9 +25,10 @@ use crate::{
     limits::RequestLimits,
     listen::{Limits, Listener},
     object::Clock,
+    observe::{ObservedStore, ObservedWrite, Observer},
     pages::{Site, guest::Page},
     service::{ApiService, Server},
-    store::MemoryStore,
+    store::{MemoryStore, Store},
     tls::{self, Certificates},
 };
 
@@ -60,6 +61,17 @@ pub struct Builder {
     pages: Vec<Page>,
     dialer: Option<Arc<dyn Dialer>>,
     components: Components,
+    observer: ObserverOption,
+}
+
+/// An observer of accepted writes, if there is one.
+#[derive(Default)]
+struct ObserverOption(Option<Observer>);
+
+impl std::fmt::Debug for ObserverOption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Observer").field(&self.0.is_some()).finish()
+    }
 }
 
 impl Builder {
@@ -117,6 +129,19 @@ impl Builder {
         }
     }
 
+    /// Calls a function after each accepted write, of clients and of the server itself, the objects
+    /// of a new cluster included. It runs before the request is answered and must not block.
+    #[must_use]
+    pub fn observe_writes(
+        self,
+        observer: impl Fn(ObservedWrite) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            observer: ObserverOption(Some(Arc::new(observer))),
+            ..self
+        }
+    }
+
     /// Serves a page of one's own at a path that is no resource, to those who may `get` it. The page is given the query
     /// of the request, as it was sent, and answers with pieces of text. A path that the server has already stays its own.
     #[must_use]
@@ -149,7 +174,13 @@ impl Builder {
             let token = tls::admin_token();
             let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
             let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
-            let store = Arc::new(MemoryStore::new());
+            let is_observed = self.observer.0.is_some();
+            let store: Arc<dyn Store> = match self.observer.0 {
+                Some(observer) => {
+                    Arc::new(ObservedStore::new(Arc::new(MemoryStore::new()), observer))
+                }
+                None => Arc::new(MemoryStore::new()),
+            };
             let api = Arc::new(Api::new(
                 store,
                 clock,
@@ -163,13 +194,14 @@ impl Builder {
             let connector = Connector::new(dialer, stop.clone()).map_err(|e| keys(&e))?;
             let front_proxy = FrontProxy::issue(api.clock.now()).map_err(|e| keys(&e))?;
             let front_proxy_ca = front_proxy.ca_pem().to_owned();
-            let server = Arc::new(Server::new(
+            let server = Server::new(
                 api.clone(),
                 Authenticator::new(&token, tokens),
                 site,
                 connector,
                 Aggregator::new(front_proxy),
-            ));
+            );
+            let server = Arc::new(if is_observed { server.observed() } else { server });
             let bound = match self.listen {
                 None => None,
                 Some(address) => {

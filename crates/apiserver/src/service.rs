@@ -34,6 +34,7 @@ use crate::{
     },
     listen::TrackedConnection,
     metrics::Asked,
+    observe::{self, ObservedRequest},
     offload::offload,
     pages::{self, Site, Visit},
     print::IncludeObject,
@@ -58,6 +59,8 @@ pub(crate) struct Server {
     /// Passes on requests to other API servers.
     aggregator: Aggregator,
     bodies: RequestBodies,
+    /// Whether an observer receives accepted writes.
+    is_observed: bool,
 }
 
 impl Server {
@@ -76,6 +79,15 @@ impl Server {
             connector,
             aggregator,
             bodies: RequestBodies::default(),
+            is_observed: false,
+        }
+    }
+
+    /// Describes requests to an observer of writes.
+    pub(crate) fn observed(self) -> Self {
+        Self {
+            is_observed: true,
+            ..self
         }
     }
 
@@ -479,12 +491,20 @@ impl ApiService {
         };
         // Pinned here, so that the futures below hold a reference instead of a copy each: in debug
         // builds the copies overflow the stack of a thread.
-        let dispatched = pin!(verbs::dispatch(
-            api,
-            &self.server.authenticator,
-            &head.method,
-            &call,
-            path.watch,
+        let observed = self
+            .server
+            .is_observed
+            .then(|| ObservedRequest::of(&head.method, &call, self.trusted.is_some()))
+            .flatten();
+        let dispatched = pin!(observe::with_request(
+            observed,
+            verbs::dispatch(
+                api,
+                &self.server.authenticator,
+                &head.method,
+                &call,
+                path.watch,
+            )
         ));
         let running = pin!(async { answer(api, &found.resource, dispatched.await?, &shape) });
         // Requests of this process stay where they are: their tasks may run on threads that must

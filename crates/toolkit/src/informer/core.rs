@@ -384,6 +384,15 @@ impl<L: Locks> Core<L> {
         status.resource_version.clone()
     }
 
+    /// The newest resource version of all its reflectors.
+    pub(crate) fn newest_version(&self) -> Option<u64> {
+        let distribution = self.distribution();
+        let versions = distribution.scopes.values();
+        versions
+            .filter_map(|status| status.resource_version.as_ref()?.parse().ok())
+            .max()
+    }
+
     pub(crate) fn stats(&self) -> InformerStats {
         let Counters {
             relists,

@@ -10,9 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::probes::{CacheSnapshot, Probes, QueueSnapshot};
 use super::record::{TraceEvent, TraceRecord};
 use super::timeline::{Timeline, link};
 use crate::ObjectKey;
+use crate::informer::Informer;
+use crate::queue::WorkQueue;
 
 /// The records after the last one that a reader has seen.
 ///
@@ -42,6 +45,7 @@ pub struct TraceBatch {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use bellerophon::queue::Causes;
 /// use bellerophon::{ObjectKey, trace::{Trace, TraceEvent}};
 ///
 /// let trace = Trace::new(10_000);
@@ -49,8 +53,9 @@ pub struct TraceBatch {
 /// trace.record(|| TraceEvent::Started {
 ///     controller: "hero".into(),
 ///     key: key.clone(),
-///     causes: String::new(),
+///     causes: Causes::default(),
 ///     attempt: 1,
+///     waited: None,
 /// });
 /// // What led to the reconciles of this object, and what they wrote.
 /// assert_eq!(
@@ -68,6 +73,8 @@ struct Ring {
     records: Mutex<Records>,
     /// The sequence number of the newest record.
     newest: watch::Sender<u64>,
+    /// The queues and caches of everything that records here.
+    probes: Probes,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +95,7 @@ impl Trace {
             capacity: capacity.max(1),
             records: Mutex::default(),
             newest: watch::Sender::new(0),
+            probes: Probes::default(),
         };
         Self(Some(Arc::new(ring)))
     }
@@ -156,6 +164,35 @@ impl Trace {
     /// The reconciles of a key that are still in the buffer, and those whose writes led to them.
     pub fn timeline(&self, key: &ObjectKey) -> Timeline {
         link(&self.snapshot(), key)
+    }
+
+    /// The work queues of the controllers that record here, with at most `keys_max` keys of each
+    /// state. They are read now; nothing is computed otherwise.
+    pub fn queues(&self, keys_max: usize) -> Vec<QueueSnapshot> {
+        self.0
+            .as_ref()
+            .map_or_else(Vec::new, |ring| ring.probes.queues(keys_max))
+    }
+
+    /// The caches of the informers that record here, read now.
+    pub fn caches(&self) -> Vec<CacheSnapshot> {
+        self.0
+            .as_ref()
+            .map_or_else(Vec::new, |ring| ring.probes.caches())
+    }
+
+    /// Lists a queue in [`queues`](Self::queues) until it is dropped.
+    pub(crate) fn track_queue(&self, controller: &Arc<str>, workers: usize, queue: &WorkQueue) {
+        if let Some(ring) = &self.0 {
+            ring.probes.track_queue(controller, workers, queue);
+        }
+    }
+
+    /// Lists a cache in [`caches`](Self::caches) until it is dropped.
+    pub(crate) fn track_informer(&self, informer: &Arc<Informer>) {
+        if let Some(ring) = &self.0 {
+            ring.probes.track_informer(informer);
+        }
     }
 
     /// Waits for records after that sequence number; for ever if the trace is off.

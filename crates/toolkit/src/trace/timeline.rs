@@ -69,15 +69,26 @@ pub struct TracedReconcile {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use bellerophon::queue::{Cause, CauseEvent};
 /// use bellerophon::{ObjectKey, trace::{Trace, TraceEvent}};
+/// use tokio::time::Instant;
 ///
 /// let trace = Trace::new(100);
 /// let key = ObjectKey::namespaced("team-a", "icarus");
+/// let retry = Cause {
+///     kind: "Hero".into(),
+///     key: key.clone(),
+///     resource_version: None,
+///     event: CauseEvent::Retry,
+///     at: Instant::now(),
+///     reason: None,
+/// };
 /// trace.record(|| TraceEvent::Started {
 ///     controller: "hero".into(),
 ///     key: key.clone(),
-///     causes: "Hero team-a/icarus retry".into(),
+///     causes: retry.into(),
 ///     attempt: 2,
+///     waited: None,
 /// });
 /// assert_eq!(
 ///     trace.timeline(&key).to_string(),
@@ -120,7 +131,7 @@ impl Links {
     fn read(&mut self, record: &Record) {
         match &record.event {
             // Changes of a cache are linked by their delivery to the controller.
-            TraceEvent::Listed { .. } | TraceEvent::Cached { .. } => {}
+            TraceEvent::Accepted(_) | TraceEvent::Listed { .. } | TraceEvent::Cached { .. } => {}
             TraceEvent::Delivered {
                 kind,
                 key,
@@ -267,8 +278,8 @@ impl fmt::Display for TracedReconcile {
         let (attempt, causes) = match &self.started.event {
             TraceEvent::Started {
                 attempt, causes, ..
-            } => (*attempt, causes.as_str()),
-            _ => (1, ""),
+            } => (*attempt, causes.to_string()),
+            _ => (1, String::new()),
         };
         write!(
             f,
@@ -359,6 +370,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::queue::Causes;
     use crate::trace::Trace;
 
     /// Records `delivered Hero h 1`, `queued hero h by Hero h 1`, `start hero h`,
@@ -392,8 +404,9 @@ mod tests {
                 ["start", controller, key] => TraceEvent::Started {
                     controller: controller.into(),
                     key: name(key),
-                    causes: String::new(),
+                    causes: Causes::default(),
                     attempt: 1,
+                    waited: None,
                 },
                 ["wrote", controller, key, kind, other, rv] => TraceEvent::Wrote {
                     controller: controller.into(),
@@ -407,6 +420,8 @@ mod tests {
                     key: name(key),
                     result: "success",
                     took: Duration::ZERO,
+                    requeue_after: None,
+                    error: None,
                 },
                 _ => panic!("no such step: {step}"),
             });
