@@ -14,7 +14,7 @@ use bellerophon_operator::Operator;
 
 use crate::{
     doctor::DoctorOptions, error::CliError, hello::HelloOptions, kubeconfig::KubeconfigOptions,
-    operators, reboot::RebootArguments, store::StoreArguments,
+    operators, page::PageArguments, reboot::RebootArguments, store::StoreArguments,
 };
 
 /// Run a local Kubernetes cluster in one process, and run operators on any cluster.
@@ -71,6 +71,9 @@ pub(crate) enum Command {
                       Resource versions (at 42) link a write to its event."
     )]
     Trace(TraceOptions),
+
+    /// Show a recorded trace in a browser until Ctrl-C
+    Page(PageArguments),
 
     /// Check what this system offers to a cluster, and print what to change
     #[command(
@@ -147,6 +150,15 @@ pub(crate) struct UpOptions {
     #[arg(long)]
     pub(crate) demo: bool,
 
+    /// Record the trace into a file, which `bellerophon page FILE` shows
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Allow the live page to write as the administrator: apply samples, scale, delete pods, switch
+    /// nodes off
+    #[arg(long)]
+    pub(crate) page_may_act: bool,
+
     /// The format of stdout: text, or one JSON object per line
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: OutputFormat,
@@ -185,6 +197,10 @@ pub(crate) struct RunArguments {
     /// The address of /healthz, /readyz and /metrics; default: not served
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) metrics: Option<SocketAddr>,
+
+    /// The address of the live page, on loopback; its URL is printed. Default: not served
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
+    pub(crate) page: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]

@@ -10,10 +10,13 @@ mod doctor; // `bellerophon doctor`
 mod error; // errors as one line, and exit codes
 mod hello; // `bellerophon hello`
 mod kubeconfig; // `bellerophon kubeconfig`
+mod live_page; // the live page of a cluster or of operators
 mod logs; // logs on stderr
 mod manifests; // `bellerophon manifests`
 mod memory; // freed memory is returned
 mod operators; // the operators of this binary
+mod page; // `bellerophon page`
+mod page_actions; // `bellerophon up --page-may-act`
 mod process_nodes; // nodes that run local processes
 mod ready; // the message of a ready cluster
 mod reboot; // `bellerophon reboot`
@@ -76,6 +79,7 @@ fn run(arguments: Arguments, started: Instant) -> Result<(), CliError> {
             runtime.block_on(store::store(arguments, &mut std::io::stdout().lock()))
         }
         Command::Hello(options) => runtime.block_on(hello::hello(options)),
+        Command::Page(arguments) => runtime.block_on(page::page(&arguments)),
         Command::Trace(options) => runtime.block_on(trace::trace(&options)),
     }
 }

@@ -11,7 +11,8 @@ use std::{
 };
 
 use bellerophon::clock::Clock;
-use bellerophon::trace::{Trace, TraceRecord};
+use bellerophon::trace::TraceRecord;
+use bellerophon_page::LiveSource;
 use bytes::Bytes;
 use futures_util::{AsyncBufReadExt as _, Stream, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -139,12 +140,17 @@ impl Query {
     }
 }
 
-/// The handler of the path: the entries of stored records, then new ones with `follow`.
+/// The handler of the path: the entries of stored records, then new ones with `follow`; with
+/// `format=json`, all records after `since` in the trace format.
 pub(crate) fn endpoint(
-    bus: Trace,
-    clock: Clock,
+    source: LiveSource,
 ) -> impl Fn(&str) -> std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send>> + Send + Sync {
     move |query| {
+        let bus = source.trace.clone();
+        let clock = source.clock;
+        if let Some(since) = JsonQuery::parse(query) {
+            return since.lines(source.clone());
+        }
         let query = Query::parse(query);
         let mut timeline = query.timeline();
         // Subscribe before the snapshot: records in between are in both, and printed once.
@@ -179,6 +185,33 @@ pub(crate) fn endpoint(
             Some((Bytes::from(text), (reader, timeline)))
         });
         Box::pin(futures_util::StreamExt::chain(stored, new))
+    }
+}
+
+/// The query parameters of records in the trace format.
+struct JsonQuery {
+    since: u64,
+    follow: bool,
+}
+
+impl JsonQuery {
+    /// `None` for a timeline as text.
+    fn parse(query: &str) -> Option<Self> {
+        let value = |key: &str| {
+            let mut pairs = query.split('&');
+            pairs.find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
+        };
+        (value("format") == Some("json")).then(|| Self {
+            since: value("since").and_then(|since| since.parse().ok()).unwrap_or(0),
+            follow: value("follow") == Some("true"),
+        })
+    }
+
+    fn lines(&self, source: LiveSource) -> std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send>> {
+        match self.follow {
+            true => Box::pin(bellerophon_page::following_lines(source, self.since)),
+            false => Box::pin(bellerophon_page::stored_lines(source, self.since)),
+        }
     }
 }
 

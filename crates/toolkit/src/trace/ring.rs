@@ -161,6 +161,29 @@ impl Trace {
         }
     }
 
+    /// A reader of the records after that sequence number; 0 for all in the buffer.
+    pub fn subscribe_since(&self, sequence: u64) -> TraceReader {
+        TraceReader {
+            trace: self.clone(),
+            seen: sequence,
+        }
+    }
+
+    /// The sequence number of the newest record; 0 if there is none.
+    pub fn newest_sequence(&self) -> u64 {
+        self.0.as_ref().map_or(0, |ring| *ring.newest.borrow())
+    }
+
+    /// Waits until there are records after that sequence number; for ever if the trace is off.
+    pub async fn wait_for(&self, sequence: u64) {
+        let Some(ring) = &self.0 else {
+            return std::future::pending().await;
+        };
+        let mut newest = ring.newest.subscribe();
+        // The sender lives as long as the ring, which this borrows.
+        let _ = newest.wait_for(|newest| *newest > sequence).await;
+    }
+
     /// The reconciles of a key that are still in the buffer, and those whose writes led to them.
     pub fn timeline(&self, key: &ObjectKey) -> Timeline {
         link(&self.snapshot(), key)
@@ -193,17 +216,6 @@ impl Trace {
         if let Some(ring) = &self.0 {
             ring.probes.track_informer(informer);
         }
-    }
-
-    /// Waits for records after that sequence number; for ever if the trace is off.
-    async fn wait_since(&self, sequence: u64) -> TraceBatch {
-        let Some(ring) = &self.0 else {
-            return std::future::pending().await;
-        };
-        let mut newest = ring.newest.subscribe();
-        // The sender lives as long as the ring, which this borrows.
-        let _ = newest.wait_for(|newest| *newest > sequence).await;
-        self.since(sequence)
     }
 }
 
@@ -242,7 +254,8 @@ impl TraceReader {
     /// Waits for the records since the last call; for ever if the trace is off. Cancel safe: no
     /// record is lost if the future is dropped.
     pub async fn next(&mut self) -> TraceBatch {
-        let batch = self.trace.wait_since(self.seen).await;
+        self.trace.wait_for(self.seen).await;
+        let batch = self.trace.since(self.seen);
         self.seen += batch.missed + batch.records.len() as u64;
         batch
     }
