@@ -6,6 +6,7 @@ mod hello; // the HTTP server of samples
 #[cfg(target_os = "linux")]
 mod hero; // the Bellerophon operator with real members
 mod kube_rs; // kube-rs
+mod page; // the live page over HTTP
 #[cfg(target_os = "linux")]
 mod process_nodes; // pods as local processes
 #[cfg(target_os = "linux")]

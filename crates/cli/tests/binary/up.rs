@@ -145,7 +145,8 @@ fn ready_message_has_url_kubeconfig_and_startup_time() {
     let url = server.ready["server"].as_str().expect("a URL");
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
     assert!(server.ready["startup_ms"].is_u64(), "{}", server.ready);
-    assert!(server.ready["dashboard"].is_null(), "{}", server.ready);
+    let dashboard = server.ready["dashboard"].as_str().expect("a URL");
+    assert!(dashboard.starts_with("http://127.0.0.1:"), "{dashboard}");
     let expected = server.directory.path().join(".bellerophon/kubeconfig");
     assert_eq!(
         fs::canonicalize(server.kubeconfig()).ok(),

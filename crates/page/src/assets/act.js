@@ -1,18 +1,16 @@
-// @ts-check
 // Actions: only with `up --page-may-act`. Each item names its object; deletions ask once.
 
 import { h, icon } from './dom.js';
 import { full, middle } from './format.js';
 
-/** @param {any} app */
 function items(app) {
   const { samples, nodes } = app.info.act;
   const { seq } = app.at();
   const node = app.node(app.selected);
   const existing = app.existing(seq);
-  const deployment = existing.find((/** @type {any} */ item) => item.object.kind === 'Deployment.apps' && (!node || item.object.name === node.name)) || existing.find((/** @type {any} */ item) => item.object.kind === 'Deployment.apps');
-  const pod = (node && node.kind === 'Pod' ? node : null) || existing.find((/** @type {any} */ item) => item.object.kind === 'Pod')?.object;
-  const list = samples.map((/** @type {string} */ sample) => ({ name: 'Apply a sample', object: sample, body: { action: 'apply-sample', sample } }));
+  const deployment = existing.find((item) => item.object.kind === 'Deployment.apps' && (!node || item.object.name === node.name)) || existing.find((item) => item.object.kind === 'Deployment.apps');
+  const pod = (node && node.kind === 'Pod' ? node : null) || existing.find((item) => item.object.kind === 'Pod')?.object;
+  const list = samples.map((sample) => ({ name: 'Apply a sample', object: sample, body: { action: 'apply-sample', sample } }));
   if (deployment) {
     const now = Number(/of (\d+)/.exec(deployment.digest?.status || '')?.[1] || 2);
     const replicas = now >= 4 ? 2 : 4;
@@ -23,15 +21,13 @@ function items(app) {
   return list;
 }
 
-/** @param {any} app */
 export function actMenu(app) {
   if (!app.info.act) return null;
   return h('div', { class: 'act' }, h('button', { type: 'button', class: 'btn', 'aria-haspopup': 'menu', 'aria-expanded': app.actOpen ? 'true' : 'false', 'aria-pressed': app.actOpen ? 'true' : 'false', onclick: () => app.toggleAct() }, h('b', null, 'Act'), icon('down', 12)),
     app.actOpen ? h('div', { class: 'menu', role: 'menu', 'aria-label': 'Actions' }, h('div', { class: 'lab', role: 'presentation' }, app.actMessage || 'This page may write, as the administrator'),
-      items(app).map((/** @type {any} */ item) => h('button', { key: item.object, type: 'button', role: 'menuitem', onclick: () => start(app, item) }, h('span', null, app.confirming === item.object ? `Confirm: ${item.name.toLowerCase()}` : item.name), h('span', { class: 't3 cut' }, item.object)))) : null);
+      items(app).map((item) => h('button', { key: item.object, type: 'button', role: 'menuitem', onclick: () => start(app, item) }, h('span', null, app.confirming === item.object ? `Confirm: ${item.name.toLowerCase()}` : item.name), h('span', { class: 't3 cut' }, item.object)))) : null);
 }
 
-/** @param {any} app @param {any} item */
 function start(app, item) {
   if (item.confirm && app.confirming !== item.object) {
     app.confirm(item.object);

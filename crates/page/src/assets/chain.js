@@ -1,4 +1,3 @@
-// @ts-check
 // Causes and effects: the chain of a write or reconcile, its root, and all edges.
 
 import { isClient, TIMER_CHAIN_US } from './model.js';
@@ -17,7 +16,7 @@ function followsTimer(reconcile) {
 /** The causes of a node. @param {any} node @returns {any[]} */
 export function causesOf(node) {
   if (node.type === 'write') return node.writer ? [node.writer] : [];
-  const causes = node.links.map((/** @type {any} */ link) => link.write);
+  const causes = node.links.map((link) => link.write);
   const timer = followsTimer(node);
   return timer ? [...causes, timer] : causes;
 }
@@ -44,7 +43,7 @@ function reach(start, step, max) {
   return found;
 }
 
-/** The path from a node to its root, the node first: the earliest cause of each. @param {any} node */
+/** The path from a node to its root, the node first: the earliest cause of each. */
 export function pathToRoot(node) {
   const path = [node];
   const seen = new Set(path);
@@ -61,7 +60,7 @@ export function pathToRoot(node) {
 /**
  * What a root is: `command`, `timer`, `start` (the first records of a process), `component` (a
  * write of the cluster without a reconcile), or `unknown` (not recorded).
- * @param {any} node @param {any} model
+ * @param {any} model
  */
 export function rootType(node, model) {
   const root = pathToRoot(node).at(-1);
@@ -70,8 +69,8 @@ export function rootType(node, model) {
     if (root.known) return root.user === '' ? 'start' : 'component';
     return root.version && model.hasAccepted ? 'start' : 'command';
   }
-  if (root.timer || root.causes.some((/** @type {any} */ cause) => ['retry', 'resync', 'generic'].includes(cause.event))) return 'timer';
-  if (root.causes.some((/** @type {any} */ cause) => cause.event === 'added')) return 'start';
+  if (root.timer || root.causes.some((cause) => ['retry', 'resync', 'generic'].includes(cause.event))) return 'timer';
+  if (root.causes.some((cause) => cause.event === 'added')) return 'start';
   return root.causes.length ? 'unknown' : 'timer';
 }
 

@@ -1,4 +1,3 @@
-// @ts-check
 // Small charts, each hidden from screen readers: the numbers stand beside them.
 
 import { h } from './dom.js';
@@ -22,8 +21,8 @@ export function bars(values, { w = 88, h: height = 22, tone = '' } = {}) {
 export function spark(p50, p99, { w = 96, h: height = 30 } = {}) {
   const values = p99.filter((value) => value !== undefined);
   const max = Math.max(1, ...values) * 1.05;
-  const y = (/** @type {number} */ value) => (height - 3 - (value / max) * (height - 7)).toFixed(1);
-  const line = (/** @type {Array<number | undefined>} */ list) => {
+  const y = (value) => (height - 3 - (value / max) * (height - 7)).toFixed(1);
+  const line = (list) => {
     let path = '';
     let last;
     list.forEach((value, i) => {

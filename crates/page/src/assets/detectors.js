@@ -1,4 +1,3 @@
-// @ts-check
 // Detectors: what is wrong in the records up to a moment. Pure: no document.
 //
 // A finding has an object or controller, a field, the writers, and what to do.
@@ -17,7 +16,7 @@ const IDLE_WRITES_MIN = 5;
 const NAMES = { 'hot-loop': 'Hot loop', fight: 'Field conflict', idle: 'Write without change', finalizer: 'Stuck finalizer', permission: 'Missing permission', streak: 'Error streak', lag: 'Cache lag' };
 export const DETECTORS = Object.entries(NAMES);
 
-/** @param {any} model @param {number} seq @param {number} time @returns {any[]} */
+/** @param {number} seq @param {number} time @returns {any[]} */
 export function detect(model, seq, time) {
   const from = time - WINDOW_US;
   const recent = [];
@@ -31,18 +30,18 @@ export function detect(model, seq, time) {
   return findings.sort((a, b) => b.severity - a.severity || b.time - a.time);
 }
 
-/** Fields that change to a former value again and again. @param {any} model @param {number} seq @param {number} from */
+/** Fields that change to a former value again and again. @param {number} seq @param {number} from */
 function flips(model, seq, from) {
   const findings = [];
   for (const object of model.objects.values()) {
-    const writes = object.versions.filter((/** @type {any} */ write) => write.seq <= seq && write.time >= from);
+    const writes = object.versions.filter((write) => write.seq <= seq && write.time >= from);
     if (writes.length < FLIPS_MIN) continue;
-    /** @type {Map<string, any[]>} */ const fields = new Map();
+    const fields = new Map();
     for (const write of writes) {
       for (const change of write.changes) {
         if (/lastTransitionTime|lastUpdateTime|renewTime|lastHeartbeatTime|heartbeat/i.test(change.path)) continue;
         if (!fields.has(change.path)) fields.set(change.path, []);
-        /** @type {any[]} */ (fields.get(change.path)).push({ write, old: change.old, new: change.new });
+        (fields.get(change.path)).push({ write, old: change.old, new: change.new });
       }
     }
     let worst = null;
@@ -56,7 +55,7 @@ function flips(model, seq, from) {
     const first = worst.changes[0].write;
     const type = writers.length > 1 ? (worst.changes.some((change) => change.write.writer) ? 'hot-loop' : 'fight') : 'hot-loop';
     findings.push({
-      id: `${type}:${object.id}:${worst.path}`, type, severity: 3, title: /** @type {any} */ (NAMES)[type], object, time: last.time, since: first.time, path: worst.path, changes: worst.changes, writers,
+      id: `${type}:${object.id}:${worst.path}`, type, severity: 3, title: (NAMES)[type], object, time: last.time, since: first.time, path: worst.path, changes: worst.changes, writers,
       heading: writers.length > 1 ? `${writers.length === 2 ? 'Two' : writers.length} writers flip ${worst.path}` : `${writers[0]} flips ${worst.path}`,
       text: `${worst.path} flipped ${worst.changes.length} times in ${long((last.time - first.time) / 1e6)}. ${writers.length > 1 ? 'Writers' : 'Writer'}: ${writers.join(', ')}.`,
       lead: `${short(object.kind)} ${full(object)} changed ${worst.changes.length} times in ${long((last.time - first.time) / 1e6)}. ${writers.length > 1 ? 'Each write of one manager causes the other to write the previous value again.' : 'Each write of the controller enqueues it again, and the next reconcile writes the previous value.'}`,
@@ -71,14 +70,14 @@ function flips(model, seq, from) {
 /** Errors in a row, and permissions that are missing. @param {any[]} recent @param {number} seq */
 function failures(recent, seq) {
   const findings = [];
-  /** @type {Map<string, any[]>} */ const keys = new Map();
+  const keys = new Map();
   for (const reconcile of recent) {
     if (!reconcile.endSeq || reconcile.endSeq > seq) continue;
     const key = `${reconcile.controller}|${reconcile.ns || ''}|${reconcile.name}`;
     if (!keys.has(key)) keys.set(key, []);
-    /** @type {any[]} */ (keys.get(key)).push(reconcile);
+    (keys.get(key)).push(reconcile);
   }
-  /** @type {Map<string, any>} */ const forbidden = new Map();
+  const forbidden = new Map();
   for (const list of keys.values()) {
     let streak = 0;
     while (streak < list.length && list[streak].result === 'error') streak += 1;
@@ -116,7 +115,7 @@ function failures(recent, seq) {
 
 /** Writes that changed nothing but bookkeeping. @param {any[]} recent @param {number} from */
 function idleWrites(recent, from) {
-  /** @type {Map<string, any>} */ const keys = new Map();
+  const keys = new Map();
   for (const reconcile of recent) {
     if (reconcile.time < from) continue;
     for (const write of reconcile.writes) {
@@ -134,7 +133,6 @@ function idleWrites(recent, from) {
   }));
 }
 
-/** @param {any} model @param {number} seq @param {number} time */
 function finalizers(model, seq, time) {
   const findings = [];
   for (const { object, write, digest } of model.existingAt(seq)) {
@@ -151,11 +149,10 @@ function finalizers(model, seq, time) {
   return findings;
 }
 
-/** @param {any} model @param {number} seq */
 function lag(model, seq) {
   const state = model.stateAt(seq);
   if (!state) return [];
-  return state.caches.filter((/** @type {any} */ cache) => cache.backlog > 0 && cache.lag_us > LAG_US).map((/** @type {any} */ cache) => ({
+  return state.caches.filter((cache) => cache.backlog > 0 && cache.lag_us > LAG_US).map((cache) => ({
     id: `lag:${cache.kind}`, type: 'lag', severity: 2, title: NAMES.lag, time: state.time_us, since: state.time_us - cache.lag_us, subject: `cache of ${cache.kind}`, heading: `The cache of ${cache.kind} is behind`,
     text: `${plural(cache.backlog, 'change')} not delivered for ${long(cache.lag_us / 1e6)}.`, lead: 'Event handlers receive the changes of a cache later than they arrive.', advice: 'Do no work in event handlers: enqueue the key only.', command: '', severityName: 'warn',
   }));

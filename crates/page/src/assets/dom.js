@@ -1,4 +1,3 @@
-// @ts-check
 // Elements as data, and the patch of a tree of elements to them. No markup is parsed.
 //
 // Guarantees: an element with the same key stays in the document, with focus and scroll position;
@@ -22,7 +21,6 @@ export function h(tag, props, ...children) {
   return { tag, props: props || {}, children: list, key: props ? props.key : undefined };
 }
 
-/** @param {any[]} from @param {any[]} to */
 function flatten(from, to) {
   for (const child of from) {
     if (Array.isArray(child)) flatten(child, to);
@@ -39,11 +37,11 @@ function create(node) {
   const element = SVG_TAGS.has(node.tag) && node.tag !== 'title'
     ? document.createElementNS(SVG, node.tag)
     : document.createElement(node.tag);
-  update(/** @type {any} */ (element), {}, node);
+  update((element), {}, node);
   return element;
 }
 
-/** @param {any} element @param {Record<string, any>} old @param {Node_} node */
+/** @param {Record<string, any>} old @param {Node_} node */
 function update(element, old, node) {
   const { props } = node;
   for (const name in old) if (!(name in props)) set(element, name, undefined, old[name]);
@@ -54,14 +52,13 @@ function update(element, old, node) {
   if (props.ref) props.ref(element);
 }
 
-/** @param {any} element @param {string} name @param {any} value @param {any} old */
 function set(element, name, value, old) {
   if (name === 'key' || name === 'ref') return;
   if (name.startsWith('on')) {
     const type = name.slice(2).toLowerCase();
     if (!element.__on) element.__on = {};
     if (!(type in element.__on)) {
-      element.addEventListener(type, (/** @type {Event} */ event) => {
+      element.addEventListener(type, (event) => {
         const handler = element.__on[type];
         if (handler) handler.call(element, event);
       });
@@ -83,7 +80,7 @@ function set(element, name, value, old) {
 
 /**
  * Makes the children of an element equal to a list.
- * @param {any} parent @param {Array<Node_ | string>} children
+ * @param {Array<Node_ | string>} children
  */
 export function patchChildren(parent, children) {
   /** @type {Map<any, any>} */
@@ -126,32 +123,6 @@ export function patchChildren(parent, children) {
     const next = place.nextSibling;
     place.remove();
     place = next;
-  }
-}
-
-/**
- * A value with listeners.
- * @template T
- */
-export class Signal {
-  /** @param {T} value */
-  constructor(value) {
-    this.value = value;
-    /** @type {Set<(value: T) => void>} */
-    this.listeners = new Set();
-  }
-
-  /** @param {T} value */
-  set(value) {
-    if (value === this.value) return;
-    this.value = value;
-    for (const listener of this.listeners) listener(value);
-  }
-
-  /** @param {(value: T) => void} listener */
-  listen(listener) {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
   }
 }
 

@@ -1,4 +1,3 @@
-// @ts-check
 // Times, durations, counts and names as text.
 
 const THIN = '\u202f';
@@ -39,7 +38,6 @@ export function ago(us) {
   return `${Math.floor(s / 86400)} d ago`;
 }
 
-/** @param {number} n @param {number} digits */
 const pad = (n, digits) => String(n).padStart(digits, '0');
 
 /** `14:02:31`. @param {number} us */
@@ -73,7 +71,7 @@ export function middle(name, max) {
   return `${name.slice(0, Math.max(0, max - suffix - 1))}…${name.slice(-suffix)}`;
 }
 
-/** A value of a field as text. @param {any} value */
+/** A value of a field as text. */
 export function value(value) {
   if (value === undefined) return 'unset';
   if (value === null) return 'null';
@@ -96,8 +94,7 @@ export function field(path) {
 
 const PAST = { create: 'created', update: 'updated', patch: 'patched', apply: 'applied', delete: 'deleted', deletecollection: 'deleted' };
 
-/** @param {string} verb */
-export const past = (verb) => /** @type {any} */ (PAST)[verb] || verb;
+export const past = (verb) => (PAST)[verb] || verb;
 
 /** The quantile of sorted numbers. @param {number[]} sorted @param {number} q */
 export function quantile(sorted, q) {

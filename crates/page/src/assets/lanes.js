@@ -1,4 +1,3 @@
-// @ts-check
 // The layout of the timeline: rows, lanes, blocks and edges. Pure: no document.
 //
 // One row is one object version. A reconcile is one block over the rows of its writes; without a
@@ -23,7 +22,6 @@ const OUTSIDE_SHOWN = 1;
 const LAST_LANES = ['scheduler', 'kubelets'];
 const FIRST_LANES = ['deployment', 'replicaset', 'endpointslice'];
 
-/** @param {string} name */
 function rank(name) {
   const lane = title(name);
   const first = FIRST_LANES.indexOf(lane);
@@ -41,8 +39,8 @@ export const laneOrder = (names) => [...names].sort((a, b) => rank(a) - rank(b) 
  */
 export function layout(model, options) {
   const { seq, chain } = options;
-  const matches = (/** @type {any} */ node) => !options.find || node.name.includes(options.find);
-  const isShown = (/** @type {any} */ write) => write.seq <= seq && !options.hidden.has(write.kind.split('.', 1)[0])
+  const matches = (node) => !options.find || node.name.includes(options.find);
+  const isShown = (write) => write.seq <= seq && !options.hidden.has(write.kind.split('.', 1)[0])
     && (!options.ns || write.ns === options.ns || (chain && chain.members.has(write)))
     && (matches(write) || (chain && chain.members.has(write)));
   const writes = [];
@@ -61,9 +59,9 @@ export function layout(model, options) {
     const reconcile = model.reconciles[i];
     if (reconcile.seq > seq) continue;
     if (reconcile.seq < oldest) break;
-    const written = reconcile.writes.filter((/** @type {any} */ write) => shownWrites.has(write));
+    const written = reconcile.writes.filter((write) => shownWrites.has(write));
     const inChain = chain && chain.members.has(reconcile);
-    const linked = reconcile.links.some((/** @type {any} */ link) => shownWrites.has(link.write));
+    const linked = reconcile.links.some((link) => shownWrites.has(link.write));
     const inNs = !options.ns || reconcile.ns === options.ns;
     if (!inChain && !written.length && (!linked || !inNs || !matches(reconcile))) continue;
     // Without a namespace filter, reconciles of hidden kinds have nothing to show.
@@ -83,7 +81,6 @@ export function layout(model, options) {
   return { rows: rows.list, folds: rows.folds, blocks: placed, lanes, columns, edges, height: rows.height, hidden, writes, total: active.size };
 }
 
-/** @param {Map<string, number>} active @param {any} options */
 function chooseLanes(active, options) {
   const chosen = options.lanes
     ? [...options.lanes]
@@ -91,7 +88,6 @@ function chooseLanes(active, options) {
   return laneOrder(chosen).map((name) => ({ name, title: title(name) }));
 }
 
-/** @param {number} width */
 const lanesThatFit = (width) => Math.max(3, Math.min(12, Math.floor((width - 72 - 104 - 240) / 120)));
 
 /** The x and width of each lane. @param {any[]} lanes @param {number} width */
@@ -111,26 +107,25 @@ function place(lanes, width) {
   return { time: columns[0], clients: columns[1], api: columns[2], lanes: new Map(lanes.map((lane, i) => [lane.name, columns[i + 3]])), width: x };
 }
 
-/** @param {any[]} writes @param {any[]} blocks @param {any} options */
 function placeRows(writes, blocks, options) {
   const { chain } = options;
   const items = [
     ...writes.map((write) => ({ seq: write.seq, time: write.time, write, block: null })),
     ...blocks.filter((block) => !block.writes.length).map((block) => ({ seq: block.node.seq, time: block.node.time, write: null, block })),
   ].sort((a, b) => a.seq - b.seq);
-  /** @type {any[]} */ const list = [];
-  /** @type {any[]} */ const folds = [];
-  /** @type {Map<any, any>} */ const of = new Map();
+  const list = [];
+  const folds = [];
+  const of = new Map();
   let y = 6;
   let previous = null;
   let second = '';
   let skipped = [];
-  const isInside = (/** @type {any} */ item) => !chain || chain.members.has(item.write || item.block.node);
-  const addFold = (/** @type {any} */ fold) => {
+  const isInside = (item) => !chain || chain.members.has(item.write || item.block.node);
+  const addFold = (fold) => {
     folds.push({ y, ...fold });
     y += FOLD;
   };
-  const addRow = (/** @type {any} */ item) => {
+  const addRow = (item) => {
     if (previous && options.fold && item.time - previous.time > IDLE_US) {
       addFold({ id: `f${item.seq}`, idle: item.time - previous.time });
       y += 6;
@@ -143,7 +138,7 @@ function placeRows(writes, blocks, options) {
     previous = row;
     return row;
   };
-  const flush = (/** @type {boolean} */ isEnd) => {
+  const flush = (isEnd) => {
     if (!skipped.length) return;
     if (!isEnd && skipped.length <= OUTSIDE_SHOWN) {
       for (const item of skipped) of.set(item.write || item.block, addRow(item));
@@ -165,7 +160,7 @@ function placeRows(writes, blocks, options) {
       const { node } = item.block;
       const row = list[list.length - 1];
       const isFree = row && previous === row && !row.cells.has(node.controller) && item.time - row.time < IDLE_US
-        && row.write && !node.links.some((/** @type {any} */ link) => link.write === row.write);
+        && row.write && !node.links.some((link) => link.write === row.write);
       const placed = isFree ? row : addRow(item);
       placed.cells.add(node.controller);
       of.set(item.block, placed);
@@ -179,19 +174,18 @@ function placeRows(writes, blocks, options) {
   return { list, folds, of, height: y + 12 };
 }
 
-/** @param {any[]} blocks @param {any} rows @param {any} columns */
 function placeBlocks(blocks, rows, columns) {
   const placed = [];
-  /** @type {Map<string, any[]>} */ const open = new Map();
+  const open = new Map();
   for (const block of blocks) {
-    const own = block.writes.map((/** @type {any} */ write) => rows.of.get(write)).filter(Boolean);
+    const own = block.writes.map((write) => rows.of.get(write)).filter(Boolean);
     if (!own.length) {
       const row = rows.of.get(block);
       if (row) own.push(row);
     }
     if (!own.length) continue;
-    const top = Math.min(...own.map((/** @type {any} */ row) => row.y));
-    const bottom = Math.max(...own.map((/** @type {any} */ row) => row.y)) + CHIP;
+    const top = Math.min(...own.map((row) => row.y));
+    const bottom = Math.max(...own.map((row) => row.y)) + CHIP;
     const column = columns.lanes.get(block.node.controller);
     const taken = (open.get(block.node.controller) || []).filter((other) => other.bottom > top);
     let sub = 0;
@@ -199,7 +193,7 @@ function placeBlocks(blocks, rows, columns) {
     const offset = Math.min(sub, 3) * 12;
     const at = {
       id: block.node.id, node: block.node, writes: block.writes, rows: own, x: column.x + 7 + offset, y: top,
-      width: Math.min(column.width - 16 - offset, 150), height: bottom - top, bottom, sub, isDim: own.every((/** @type {any} */ row) => row.isDim),
+      width: Math.min(column.width - 16 - offset, 150), height: bottom - top, bottom, sub, isDim: own.every((row) => row.isDim),
     };
     open.set(block.node.controller, [...taken, at]);
     placed.push(at);
@@ -207,13 +201,13 @@ function placeBlocks(blocks, rows, columns) {
   return placed;
 }
 
-/** The lines between chips and blocks. @param {any} rows @param {any[]} blocks @param {any} columns @param {Set<any>} shown */
+/** The lines between chips and blocks. @param {any[]} blocks @param {Set<any>} shown */
 function route(rows, blocks, columns, shown) {
   const blockOf = new Map(blocks.map((block) => [block.node, block]));
   const edges = [];
   const right = columns.api.x + columns.api.width - 12;
   const left = columns.api.x + 8;
-  /** @type {Map<string, any[]>} */ const tracks = new Map();
+  const tracks = new Map();
   const drops = new Map();
   for (const edge of edgesOf(shown, blocks.map((block) => block.node))) {
     const { type, from, to } = edge;
@@ -235,8 +229,8 @@ function route(rows, blocks, columns, shown) {
       drops.set(block, number + 1);
       const lane = tracks.get(to.controller) || [];
       let track = type === 'timer' ? TRACKS_MAX - 1 : 0;
-      const isTaken = (/** @type {number} */ t) => lane.some((other) => other.track === t && other.to !== block && other.top < block.y && other.bottom > start);
-      const isOwn = (/** @type {number} */ t) => lane.some((other) => other.track === t && other.to === block);
+      const isTaken = (t) => lane.some((other) => other.track === t && other.to !== block && other.top < block.y && other.bottom > start);
+      const isOwn = (t) => lane.some((other) => other.track === t && other.to === block);
       // More than four drops into one block share a track.
       if (type === 'event' && number < 4) while (track < TRACKS_MAX - 1 && (isTaken(track) || isOwn(track))) track += 1;
       else if (type === 'event') track = 3;
@@ -251,7 +245,7 @@ function route(rows, blocks, columns, shown) {
   return edges;
 }
 
-/** The text of a client's command. @param {any} write */
+/** The text of a client's command. */
 export function command(write) {
   if (!isClient(write)) return null;
   const verb = write.sub ? `${write.verb} ${write.sub}` : write.verb;

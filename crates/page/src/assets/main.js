@@ -1,4 +1,3 @@
-// @ts-check
 // The page: state, frame, keys, and the loop that renders at most ten times per second.
 
 import { h, icon, patchChildren } from './dom.js';
@@ -32,37 +31,37 @@ class App {
     this.model = new Model();
     this.views = VIEWS.map(([id, name, symbol]) => [id, name, symbol]);
     this.view = 'timeline';
-    this.info = /** @type {any} */ ({ mode: 'live' });
-    this.status = /** @type {any} */ ({ connected: true });
+    this.info = ({ mode: 'live' });
+    this.status = ({ connected: true });
     this.isReady = false;
-    /** @type {number | null} */ this.position = null;
-    /** @type {string | null} */ this.selected = null;
-    this.chain = /** @type {any} */ (null);
-    this.filters = { ns: '', kind: '', hidden: new Set(HIDDEN_KINDS), lanes: /** @type {Set<string> | null} */ (null), find: '', allQueues: false };
+    this.position = null;
+    this.selected = null;
+    this.chain = (null);
+    this.filters = { ns: '', kind: '', hidden: new Set(HIDDEN_KINDS), lanes: (null), find: '', allQueues: false };
     this.table = false;
     this.fold = true;
     this.range = 60e6;
     this.viewport = { top: 0, height: 900 };
-    /** @type {string | null} */ this.scrollTo = null;
+    this.scrollTo = null;
     this.whyId = '';
     this.whyTab = 'reconciles';
-    this.queue = /** @type {string | null} */ (null);
-    this.object = /** @type {string | null} */ (null);
+    this.queue = (null);
+    this.object = (null);
     this.finding = '';
-    this.palette = /** @type {any} */ (null);
+    this.palette = (null);
     this.keysOpen = false;
     this.menu = '';
     this.actOpen = false;
     this.actMessage = '';
-    /** @type {string | null} */ this.confirming = null;
+    this.confirming = null;
     this.diffs = new Map();
     this.loadedFields = new Map();
     this.open = new Map();
-    this.cache = { existing: /** @type {any} */ (null), findings: /** @type {any} */ (null) };
+    this.cache = { existing: (null), findings: (null) };
     this.timer = 0;
     this.lastRender = 0;
     this.announced = { at: 0, total: 0 };
-    this.connection = /** @type {Connection | null} */ (null);
+    this.connection = (null);
   }
 
   // ---- time ----
@@ -81,13 +80,11 @@ class App {
     this.render();
   }
 
-  /** @param {number} seq */
   seek(seq) {
     this.position = Math.max(this.model.first, Math.min(this.model.last, seq));
     this.render();
   }
 
-  /** @param {number} direction */
   step(direction) {
     const { seq } = this.at();
     const { records } = this.model;
@@ -100,12 +97,10 @@ class App {
     return undefined;
   }
 
-  /** @param {number} range */
   setRange(range) { this.range = range; this.render(); }
 
   state() { return this.model.stateAt(this.position === null ? Infinity : this.position); }
 
-  /** @param {number} seq */
   existing(seq) {
     const key = `${this.model.changed}|${seq}`;
     if (this.cache.existing?.key !== key) this.cache.existing = { key, list: this.model.existingAt(seq) };
@@ -138,7 +133,6 @@ class App {
     return reconciles[low]?.seq === seq ? reconciles[low] : null;
   }
 
-  /** @param {string | null} id */
   select(id) {
     this.selected = id;
     const node = this.node(id);
@@ -148,13 +142,13 @@ class App {
     this.render();
   }
 
-  /** The object that a node is about. @param {any} node */
+  /** The object that a node is about. */
   objectOf(node) {
     if (!node) return null;
     if (node.type === 'write') return this.model.objects.get(`${node.kind}|${node.ns || ''}|${node.name}`) || null;
     if (node.type !== 'reconcile') return node.id ? this.model.objects.get(node.id) || null : null;
-    const own = node.causes.find((/** @type {any} */ cause) => cause.object.name === node.name && (cause.object.namespace || '') === (node.ns || ''))?.kind
-      || node.links.find((/** @type {any} */ link) => link.write.name === node.name)?.write.kind || node.writes.find((/** @type {any} */ write) => write.name === node.name)?.kind;
+    const own = node.causes.find((cause) => cause.object.name === node.name && (cause.object.namespace || '') === (node.ns || ''))?.kind
+      || node.links.find((link) => link.write.name === node.name)?.write.kind || node.writes.find((write) => write.name === node.name)?.kind;
     if (own) return this.model.objects.get(`${own}|${node.ns || ''}|${node.name}`) || null;
     for (const object of this.model.objects.values()) {
       if (object.name === node.name && (object.ns || '') === (node.ns || '') && short(object.kind).toLowerCase() === title(node.controller)) return object;
@@ -162,7 +156,7 @@ class App {
     return null;
   }
 
-  /** What followed from a node. @param {any} node */
+  /** What followed from a node. */
   effects(node) {
     const { seq } = this.at();
     const seen = new Set([node]);
@@ -182,14 +176,12 @@ class App {
     return { reconciles, end };
   }
 
-  /** @param {string} id */
   tabStop(id) {
     if (this.selected) return this.selected === id;
     const plan = shown();
     return !!plan?.rows.length && plan.rows[plan.rows.length - 1].id === id;
   }
 
-  /** @param {any} target */
   openWhy(target) {
     const object = target?.type ? this.objectOf(target) : target;
     if (object) this.whyId = object.id;
@@ -198,10 +190,8 @@ class App {
 
   whyObject() { return this.model.objects.get(this.whyId) || null; }
 
-  /** @param {string} tab */
   setWhyTab(tab) { this.whyTab = tab; this.render(); }
 
-  /** @param {any} node */
   showInTimeline(node) {
     this.show('timeline');
     this.select(node.id);
@@ -209,32 +199,27 @@ class App {
     this.render();
   }
 
-  /** @param {string | null} name */
   selectQueue(name) { this.queue = this.queue === name ? null : name; this.render(); }
 
-  /** @param {string | null} id */
   selectObject(id) {
     this.object = id;
     if (id) this.whyId = id;
     this.render();
   }
 
-  /** @param {string} id */
   selectFinding(id) { this.finding = id; this.render(); }
 
-  /** @param {string} id @param {boolean} initial */
   isOpen(id, initial) { return this.open.has(id) ? this.open.get(id) : initial; }
 
-  /** @param {string} id @param {boolean} initial */
   toggle(id, initial) { this.open.set(id, !this.isOpen(id, initial)); this.render(); }
 
   // ---- data on demand ----
 
-  /** The fields of an object with their managers; null while they are read. @param {any} object */
+  /** The fields of an object with their managers; null while they are read. */
   fields(object) {
     if (this.info.mode === 'replay' || !this.info.diffs) return null;
     const { seq } = this.at();
-    const write = [...object.versions].reverse().find((/** @type {any} */ candidate) => candidate.seq <= seq);
+    const write = [...object.versions].reverse().find((candidate) => candidate.seq <= seq);
     const version = write?.version || object.base?.version;
     const key = `${object.id}|${version}`;
     const known = this.loadedFields.get(key);
@@ -251,7 +236,6 @@ class App {
     return null;
   }
 
-  /** @param {number} version */
   loadDiff(version) {
     this.connection?.json(`/api/diff?version=${version}`).then(({ data }) => {
       if (data) this.diffs.set(version, data);
@@ -259,7 +243,6 @@ class App {
     }).catch(() => undefined);
   }
 
-  /** @param {any} body */
   act(body) {
     this.actMessage = 'Sent';
     this.connection?.fetch('/api/act', { method: 'POST', body: JSON.stringify(body), headers: { 'content-type': 'application/json' } })
@@ -269,12 +252,10 @@ class App {
 
   toggleAct() { this.actOpen = !this.actOpen; this.actMessage = ''; this.render(); }
 
-  /** @param {string | null} object */
   confirm(object) { this.confirming = object; this.render(); }
 
   // ---- frame ----
 
-  /** @param {string} id */
   show(id) {
     this.view = id;
     this.menu = '';
@@ -294,7 +275,6 @@ class App {
     this.render();
   }
 
-  /** @param {string} text */
   setFind(text) { this.filters.find = text; this.render(); }
 
   openPalette() {
@@ -304,7 +284,6 @@ class App {
     requestAnimationFrame(() => requestAnimationFrame(() => document.getElementById('palette-input')?.focus()));
   }
 
-  /** @param {any} value */
   setPalette(value) { this.palette = value; this.draw(); }
 
   closeOverlay() {
@@ -328,12 +307,12 @@ class App {
     const view = VIEWS.find(([id]) => id === this.view) || VIEWS[0];
     this.panelNode = this.view === 'timeline' ? panel(this) : this.view === 'why' ? whyPanel(this) : this.view === 'queues' ? queuePanel(this) : this.view === 'objects' ? objectPanel(this) : null;
     if (this.isNarrow() && this.view === 'why') this.panelNode = null;
-    const root = /** @type {HTMLElement} */ (document.getElementById('app'));
+    const root = (document.getElementById('app'));
     root.className = `app${this.panelNode ? ' with-panel' : ''}`;
     root.dataset.view = this.view;
     root.dataset.seq = String(this.at().seq);
     root.dataset.ready = String(this.isReady);
-    patchChildren(root, [rail(this), topbar(this, /** @type {any} */ (view)), h('main', { key: 'main', class: 'main', id: 'main' }, banner(this), /** @type {any} */ (view)[3](this)), this.panelNode ? h('div', { key: 'panel', class: 'panel-slot' }, this.panelNode) : null, h('div', { key: 'time', class: 'time-slot' }, timebar(this))].filter(Boolean));
+    patchChildren(root, [rail(this), topbar(this, (view)), h('main', { key: 'main', class: 'main', id: 'main' }, banner(this), (view)[3](this)), this.panelNode ? h('div', { key: 'panel', class: 'panel-slot' }, this.panelNode) : null, h('div', { key: 'time', class: 'time-slot' }, timebar(this))].filter(Boolean));
     patchChildren(document.getElementById('overlay'), [palette(this), keysDialog(this)].filter(Boolean));
     this.announce();
   }
@@ -364,26 +343,26 @@ class App {
     const node = this.node(this.selected);
     let next = null;
     if (key === 'ArrowUp' || key === 'ArrowDown') {
-      const list = plan.rows.filter((/** @type {any} */ row) => row.write).map((/** @type {any} */ row) => row.write);
-      const place = node ? list.findIndex((/** @type {any} */ write) => write === node || (write.writer && write.writer === node)) : -1;
+      const list = plan.rows.filter((row) => row.write).map((row) => row.write);
+      const place = node ? list.findIndex((write) => write === node || (write.writer && write.writer === node)) : -1;
       next = place < 0 ? list[list.length - 1] : list[place + (key === 'ArrowDown' ? 1 : -1)];
     } else if (node) {
       const list = key === 'ArrowLeft' ? causesOf(node) : effectsOf(node);
-      next = list.filter((/** @type {any} */ candidate) => candidate.seq <= this.at().seq)[0];
+      next = list.filter((candidate) => candidate.seq <= this.at().seq)[0];
     }
     if (!next) return;
     this.select(next.id);
     this.scrollTo = next.id;
-    requestAnimationFrame(() => requestAnimationFrame(() => /** @type {any} */ (document.querySelector(`[data-id="${next.id}"]`))?.focus({ preventScroll: true })));
+    requestAnimationFrame(() => requestAnimationFrame(() => (document.querySelector(`[data-id="${next.id}"]`))?.focus({ preventScroll: true })));
   }
 }
 
-/** The fields of an object as paths, each with its manager. @param {any} object */
+/** The fields of an object as paths, each with its manager. */
 function fieldsOf(object) {
-  /** @type {Map<string, string>} */ const managers = new Map();
+  const managers = new Map();
   for (const entry of object.metadata?.managedFields || []) walkFields(entry.fieldsV1 || {}, '', entry.manager, managers);
   const fields = [];
-  const walk = (/** @type {any} */ value, /** @type {string} */ path) => {
+  const walk = (value, path) => {
     if (fields.length > 300) return;
     if (value && typeof value === 'object' && !Array.isArray(value) && Object.keys(value).length) {
       for (const name in value) walk(value[name], path ? `${path}.${name}` : name);
@@ -395,7 +374,6 @@ function fieldsOf(object) {
   return fields;
 }
 
-/** @param {any} set @param {string} path @param {string} manager @param {Map<string, string>} managers */
 function walkFields(set, path, manager, managers) {
   for (const key in set) {
     if (!key.startsWith('f:')) {
@@ -408,27 +386,24 @@ function walkFields(set, path, manager, managers) {
   }
 }
 
-/** @param {string} path @param {Map<string, string>} managers */
 function managerOf(path, managers) {
   for (let at = path; at; at = at.replace(/(\.[^.[]+|\[[^\]]*\]|^[^.[]+)$/, '')) if (managers.has(at)) return managers.get(at);
   return '';
 }
 
-/** @param {App} app */
 function rail(app) {
   const problems = app.findings().length;
   return h('nav', { key: 'rail', class: 'rail', 'aria-label': 'Views' }, h('span', { class: 'mark' }, icon('mark', 20)),
-    VIEWS.map(([id, name, symbol]) => h('a', { key: id, href: `#${id}`, 'aria-current': app.view === id ? 'page' : undefined, onclick: (/** @type {any} */ event) => { event.preventDefault(); app.show(/** @type {string} */ (id)); } }, icon(/** @type {string} */ (symbol), 18), h('span', null, name), id === 'findings' && problems ? h('span', { class: 'badge', 'aria-label': `${problems} findings` }, String(problems)) : null)),
+    VIEWS.map(([id, name, symbol]) => h('a', { key: id, href: `#${id}`, 'aria-current': app.view === id ? 'page' : undefined, onclick: (event) => { event.preventDefault(); app.show((id)); } }, icon((symbol), 18), h('span', null, name), id === 'findings' && problems ? h('span', { class: 'badge', 'aria-label': `${problems} findings` }, String(problems)) : null)),
     h('button', { type: 'button', class: 'end', onclick: () => { app.keysOpen = true; app.render(); } }, icon('keys', 18), h('span', null, 'Keys')));
 }
 
-/** @param {App} app @param {string} id @param {any} label @param {() => any} content */
+/** @param {App} app @param {string} id @param {() => any} content */
 function dropdown(app, id, label, content) {
   const isOpen = app.menu === id;
   return h('div', { key: id, class: 'act only-wide' }, h('button', { type: 'button', class: 'btn', 'aria-haspopup': 'true', 'aria-expanded': isOpen ? 'true' : 'false', onclick: () => { app.menu = isOpen ? '' : id; app.render(); } }, label, icon('down', 12)), isOpen ? h('div', { class: 'menu left' }, content()) : null);
 }
 
-/** @param {App} app */
 function namespaces(app) {
   const names = new Set();
   for (const object of app.model.objects.values()) if (object.ns) names.add(object.ns);
@@ -437,16 +412,15 @@ function namespaces(app) {
 
 /** @param {App} app @param {string} id @param {string} name @param {string[]} values @param {string} current @param {(value: string) => void} choose */
 function chooser(app, id, name, values, current, choose) {
-  const pick = (/** @type {string} */ value) => { choose(value); app.menu = ''; app.render(); };
+  const pick = (value) => { choose(value); app.menu = ''; app.render(); };
   return dropdown(app, id, [`${name} `, h('b', null, current || 'all')], () => ['', ...values].map((value) => h('button', { key: value, type: 'button', 'aria-pressed': value === current ? 'true' : 'false', onclick: () => pick(value) }, h('span', null, value || 'all'), value === current ? icon('check', 14) : null)));
 }
 
-/** @param {App} app @param {string} id @param {any} label @param {string[]} values @param {(value: string) => boolean} isOn @param {(value: string) => void} toggle */
+/** @param {App} app @param {string} id @param {string[]} values @param {(value: string) => boolean} isOn @param {(value: string) => void} toggle */
 function checklist(app, id, label, values, isOn, toggle) {
   return dropdown(app, id, label, () => values.map((value) => h('button', { key: value, type: 'button', role: 'menuitemcheckbox', 'aria-checked': isOn(value) ? 'true' : 'false', onclick: () => { toggle(value); app.render(); } }, h('span', null, title(value)), isOn(value) ? icon('check', 14) : null)));
 }
 
-/** @param {App} app @param {any} view */
 function topbar(app, view) {
   const { filters } = app;
   const parts = [h('h1', { key: 'h1' }, view[1])];
@@ -455,8 +429,8 @@ function topbar(app, view) {
     const lanes = plan ? plan.lanes.length : 0;
     const all = laneOrder(app.model.controllers.keys());
     parts.push(chooser(app, 'ns', 'Namespace', namespaces(app), filters.ns, (value) => { filters.ns = value; }),
-      checklist(app, 'lanes', ['Lanes ', h('b', null, `${lanes} of ${all.length}`)], all, (name) => (filters.lanes ? filters.lanes.has(name) : !!plan?.lanes.some((/** @type {any} */ lane) => lane.name === name)), (name) => {
-        const set = new Set(filters.lanes || plan?.lanes.map((/** @type {any} */ lane) => lane.name) || []);
+      checklist(app, 'lanes', ['Lanes ', h('b', null, `${lanes} of ${all.length}`)], all, (name) => (filters.lanes ? filters.lanes.has(name) : !!plan?.lanes.some((lane) => lane.name === name)), (name) => {
+        const set = new Set(filters.lanes || plan?.lanes.map((lane) => lane.name) || []);
         if (set.has(name)) set.delete(name); else set.add(name);
         filters.lanes = set;
       }),
@@ -489,14 +463,12 @@ function topbar(app, view) {
   return h('header', { key: 'top', class: 'top' }, parts);
 }
 
-/** @param {App} app */
 function kinds(app) {
   const names = new Set(HIDDEN_KINDS);
   for (const object of app.model.objects.values()) names.add(short(object.kind));
   return [...names].sort();
 }
 
-/** @param {App} app */
 function banner(app) {
   if (app.status.unauthorized) return h('div', { class: 'banner err', role: 'alert' }, icon('lock'), h('b', null, '401 Unauthorized.'), 'Open the address printed by bellerophon up; it carries the token.');
   if (app.status.connected === false) return h('div', { class: 'banner err', role: 'alert' }, icon('cut'), h('b', null, 'Disconnected.'), `Shown up to #${app.model.last}. Next try in ${Math.ceil(app.status.retry / 1000)} s.`, h('button', { type: 'button', class: 'btn', onclick: () => app.connection?.wake?.() }, 'Retry now'));
@@ -504,9 +476,8 @@ function banner(app) {
   return null;
 }
 
-/** @param {App} app @param {KeyboardEvent} event */
 function onKey(app, event) {
-  const target = /** @type {HTMLElement} */ (event.target);
+  const target = (event.target);
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k') {
     event.preventDefault();
     app.openPalette();
@@ -522,7 +493,7 @@ function onKey(app, event) {
   }
   if (['INPUT', 'SELECT', 'TEXTAREA'].includes(target.tagName) || event.ctrlKey || event.metaKey || event.altKey || app.palette) return;
   const node = app.node(app.selected);
-  if (/^[1-6]$/.test(event.key)) app.show(/** @type {string} */ (VIEWS[Number(event.key) - 1][0]));
+  if (/^[1-6]$/.test(event.key)) app.show((VIEWS[Number(event.key) - 1][0]));
   else if (event.key.startsWith('Arrow') && app.view === 'timeline') app.move(event.key);
   else if (event.key === 'w' || event.key === 'W') app.openWhy(node || app.model.objects.get(app.object || ''));
   else if (event.key === 't' || event.key === 'T') { if (node) app.showInTimeline(node); else app.show('timeline'); } else if (event.key === 'b' || event.key === 'B') app.table = !app.table;
@@ -554,7 +525,7 @@ async function start() {
   const [id] = location.hash.slice(1).split('?');
   if (VIEWS.some(([view]) => view === id)) app.view = id;
   // For tests and for the console: the data that the page shows.
-  /** @type {any} */ (window).bellerophon = { app, edgesOf, rootType, perfetto };
+  (window).bellerophon = { app, edgesOf, rootType, perfetto };
   app.connection = new Connection(token, {
     last: () => app.model.last,
     frame: (type, data) => {
@@ -570,7 +541,7 @@ async function start() {
   });
   document.addEventListener('keydown', (event) => onKey(app, event));
   document.addEventListener('click', (event) => {
-    if ((app.menu || app.actOpen) && !(/** @type {HTMLElement} */ (event.target)).closest('.act')) app.closeOverlay();
+    if ((app.menu || app.actOpen) && !((event.target)).closest('.act')) app.closeOverlay();
   });
   addEventListener('resize', () => app.render());
   addEventListener('hashchange', () => { const view = location.hash.slice(1); if (VIEWS.some(([name]) => name === view)) app.show(view); });

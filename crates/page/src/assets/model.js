@@ -1,4 +1,3 @@
-// @ts-check
 // The records of a trace, linked: writes, reconciles, and what caused what.
 //
 // In: records in the trace format. Out: writes by version, reconciles, objects, edges.
@@ -37,19 +36,19 @@ export const TIMER_CHAIN_US = 30e6;
 
 export class Model {
   constructor() {
-    /** @type {any[]} */ this.records = [];
-    /** @type {Map<number, Write>} */ this.writes = new Map();
-    /** @type {Reconcile[]} */ this.reconciles = [];
+    this.records = [];
+    this.writes = new Map();
+    this.reconciles = [];
     /** Known writes in the order of their records. @type {Write[]} */ this.writeList = [];
     /** @type {Map<string, {id: string, kind: string, ns?: string, name: string, versions: Write[], base: any}>} */
     this.objects = new Map();
-    /** @type {Map<string, any[]>} */ this.pending = new Map();
-    /** @type {Map<string, Reconcile>} */ this.running = new Map();
-    /** @type {Map<string, Reconcile>} */ this.latest = new Map();
-    /** @type {Map<string, number>} */ this.controllers = new Map();
-    /** @type {any[]} */ this.states = [];
-    /** @type {any[]} */ this.gaps = [];
-    /** @type {Map<string, any>} */ this.lists = new Map();
+    this.pending = new Map();
+    this.running = new Map();
+    this.latest = new Map();
+    this.controllers = new Map();
+    this.states = [];
+    this.gaps = [];
+    this.lists = new Map();
     this.last = 0;
     this.first = 0;
     this.lastTime = 0;
@@ -59,7 +58,6 @@ export class Model {
     this.hasAccepted = false;
   }
 
-  /** @param {any[]} records */
   add(records) {
     for (const record of records) this.read(record);
     this.forget();
@@ -75,7 +73,6 @@ export class Model {
     this.changed += 1;
   }
 
-  /** @param {number} after @param {number} missed */
   addGap(after, missed) {
     this.gaps.push({ after, missed, seq: after + 1, time: this.lastTime });
     // A reconcile whose end was overwritten would run for ever.
@@ -84,7 +81,6 @@ export class Model {
     this.last = Math.max(this.last, after + missed);
   }
 
-  /** @param {any} r */
   read(r) {
     if (r.type === 'gap') {
       this.addGap(r.seq - 1, r.missed);
@@ -131,7 +127,6 @@ export class Model {
     return object;
   }
 
-  /** @param {string} name */
   controller(name) {
     let number = this.controllers.get(name);
     if (number === undefined) {
@@ -144,7 +139,7 @@ export class Model {
   /**
    * The write of a version. It is a placeholder until its record arrives, and for ever if the API
    * server runs in another process.
-   * @param {number} version @param {string} kind @param {any} object @param {any} record @returns {Write}
+   * @param {number} version @param {string} kind @param {any} record @returns {Write}
    */
   write(version, kind, object, record) {
     let write = this.writes.get(version);
@@ -160,7 +155,6 @@ export class Model {
     return write;
   }
 
-  /** @param {any} r */
   readAccepted(r) {
     if (!this.hasAccepted) {
       this.hasAccepted = true;
@@ -179,12 +173,10 @@ export class Model {
     this.writeList.push(write);
   }
 
-  /** @param {string} controller @param {any} key */
   queueId(controller, key) {
     return `${controller}|${key.namespace || ''}|${key.name}`;
   }
 
-  /** @param {any} r */
   readEnqueued(r) {
     const id = this.queueId(r.controller, r.key);
     const list = this.pending.get(id) || [];
@@ -197,12 +189,11 @@ export class Model {
     if (list.length) this.pending.set(id, list);
   }
 
-  /** @param {any} r */
   readStarted(r) {
     this.controller(r.controller);
     const id = this.queueId(r.controller, r.key);
     const previous = this.latest.get(id) || null;
-    const isTimer = r.causes.some((/** @type {any} */ cause) => cause.event === 'retry');
+    const isTimer = r.causes.some((cause) => cause.event === 'retry');
     /** @type {Reconcile} */
     const reconcile = {
       type: 'reconcile', id: `r${r.seq}`, seq: r.seq, time: r.time_us, controller: r.controller,
@@ -218,7 +209,6 @@ export class Model {
     this.reconciles.push(reconcile);
   }
 
-  /** @param {any} r */
   readWrote(r) {
     const id = this.queueId(r.controller, r.key);
     let reconcile = this.running.get(id);
@@ -245,7 +235,7 @@ export class Model {
     }
   }
 
-  /** The write of a delete or of a subresource, whose response has no version. @param {any} r */
+  /** The write of a delete or of a subresource, whose response has no version. */
   match(r) {
     const object = this.objects.get(`${r.kind}|${r.object.namespace || ''}|${r.object.name}`);
     if (!object) return null;
@@ -259,7 +249,6 @@ export class Model {
     return null;
   }
 
-  /** @param {any} r */
   readFinished(r) {
     const id = this.queueId(r.controller, r.key);
     const reconcile = this.running.get(id);

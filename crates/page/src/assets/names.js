@@ -1,4 +1,3 @@
-// @ts-check
 // Names, colours and words for controllers, writes and reconciles.
 
 import { field, full, past, short, value } from './format.js';
@@ -12,12 +11,12 @@ export function title(controller) {
   return controller.replace(/-controller$/, '');
 }
 
-/** The number of the colour and shape of a controller; 8 for all others. @param {string} controller @param {any} model */
+/** The number of the colour and shape of a controller; 8 for all others. @param {string} controller */
 export function tone(controller, model) {
-  const known = /** @type {any} */ (TONES)[title(controller)];
+  const known = (TONES)[title(controller)];
   if (known) return known;
   // Without the built-in controllers, the first seven have a colour of their own.
-  const isCluster = model.controllers.has('deployment') || model.controllers.has('replicaset');
+  const isCluster = ['deployment-controller', 'replicaset-controller'].some((name) => model.controllers.has(name));
   const number = model.controllers.get(controller);
   return !isCluster && number !== undefined && number < 7 ? number + 1 : 8;
 }
@@ -26,7 +25,7 @@ export function tone(controller, model) {
 const NOISE = /(lastTransitionTime|lastUpdateTime|lastHeartbeatTime|lastProbeTime|renewTime|startedAt|\.message|\.reason|observedGeneration|last-applied-configuration|deployment\.kubernetes\.io|metadata\.labels)/;
 const STRONG = /^(spec\.|status\.(readyReplicas|availableReplicas|replicas|phase)|status\.conditions\[(Ready|Available|Complete)\]\.status)/;
 
-/** The change that says most about a write. @param {any} write */
+/** The change that says most about a write. */
 export function mainChange(write) {
   let best = null;
   let bestScore = -1;
@@ -41,7 +40,7 @@ export function mainChange(write) {
   return best;
 }
 
-/** What a write changed, in a line. @param {any} write */
+/** What a write changed, in a line. */
 export function changeText(write) {
   if (!write.known) return 'written outside of this process';
   if (write.deletion) return 'removed';
@@ -49,7 +48,7 @@ export function changeText(write) {
   const change = mainChange(write);
   if (!change) return write.digest && write.digest.deleted ? 'Terminating' : 'no field changed';
   const path = field(change.path);
-  const isLong = (/** @type {any} */ v) => v !== null && typeof v === 'object';
+  const isLong = (v) => v !== null && typeof v === 'object';
   if (isLong(change.new) || isLong(change.old)) {
     return `${path} ${change.old === undefined ? 'added' : change.new === undefined ? 'removed' : 'changed'}`;
   }
@@ -58,42 +57,41 @@ export function changeText(write) {
   return `${path} ${value(change.old)} → ${value(change.new)}`;
 }
 
-/** `+`, `~` or `−`. @param {any} write */
+/** `+`, `~` or `−`. */
 export const sign = (write) => (write.deletion ? '−' : write.known && write.previous === undefined ? '+' : '~');
 
 const SIGNS = { '+': 'added', '~': 'updated', '−': 'deleted' };
 
-/** @param {any} write */
-export const signWord = (write) => /** @type {any} */ (SIGNS)[sign(write)];
+export const signWord = (write) => (SIGNS)[sign(write)];
 
-/** The verb of a write in a block. @param {any} write */
+/** The verb of a write in a block. */
 export function verb(write) {
   if (write.sub === 'binding') return 'bind';
   if (write.sub === 'eviction') return 'evict';
   return write.verb || 'write';
 }
 
-/** Who wrote a version. @param {any} write */
+/** Who wrote a version. */
 export function writerName(write) {
   if (write.writer) return title(write.writer.controller);
   if (!write.known) return 'outside';
   return write.manager || write.user || 'apiserver';
 }
 
-/** A node in a sentence. @param {any} node */
+/** A node in a sentence. */
 export function sentence(node) {
   if (node.type === 'write') return `${short(node.kind)} ${node.name} ${signWord(node)}`;
   return `${title(node.controller)} reconciled ${node.name}`;
 }
 
-/** A command in a sentence: `kubectl patched scale`. @param {any} write */
+/** A command in a sentence: `kubectl patched scale`. */
 export function commandSentence(write) {
   const what = write.sub ? `${past(write.verb)} ${write.sub}` : past(write.verb || 'wrote');
   return `${write.manager || write.user || 'a client'} ${what}`;
 }
 
-/** The accessible name of a reconcile. @param {any} reconcile */
-export function reconcileLabel(reconcile, /** @type {(us: number) => string} */ duration) {
+/** The accessible name of a reconcile. */
+export function reconcileLabel(reconcile, duration) {
   const causes = reconcile.causes.length + reconcile.omitted;
   const took = reconcile.took === undefined ? 'running' : `${reconcile.result}, ${duration(reconcile.took)}`;
   return `${title(reconcile.controller)} reconciled ${full(reconcile)}, ${took}, ${causes} ${causes === 1 ? 'cause' : 'causes'}, ${reconcile.writes.length} ${reconcile.writes.length === 1 ? 'write' : 'writes'}`;

@@ -1,30 +1,27 @@
-// @ts-check
 // View: panels of the operators: reboot roll, secret fan-out, members of stores, Icecream, leases.
 
 import { h, icon } from './dom.js';
 import { ago, count, full, plural, short } from './format.js';
 import { empty, health } from './parts.js';
 
-/** @param {any} app */
 export function operators(app) {
   const { seq, time } = app.at();
   const existing = app.existing(seq);
-  const of = (/** @type {string} */ kind) => existing.filter((/** @type {any} */ item) => short(item.object.kind) === kind && item.object.kind !== kind || (item.object.kind === kind));
+  const of = (kind) => existing.filter((item) => short(item.object.kind) === kind && item.object.kind !== kind || (item.object.kind === kind));
   const left = [rebootRoll(of('Node'), of('RebootPolicy'), time), secretMatrix(existing, of('SecSynch')), leases(of('Lease'), time)].filter(Boolean);
-  const right = [...of('Bellerophon').map((/** @type {any} */ item) => store(item)), backups(of('Backup')), icecreams(of('Icecream'), existing)].filter(Boolean);
+  const right = [...of('Bellerophon').map((item) => store(item)), backups(of('Backup')), icecreams(of('Icecream'), existing)].filter(Boolean);
   if (!left.length && !right.length) {
     return h('div', { class: 'scroll' }, empty('No operator objects', 'Panels appear for RebootPolicies, SecSynches, Bellerophons and Icecreams.'));
   }
   return h('div', { class: 'scroll' }, h('div', { class: 'panels' }, h('div', { class: 'col' }, left), h('div', { class: 'col' }, right)));
 }
 
-/** @param {any} digest @param {string} name */
 function annotation(digest, name) {
   for (const key in digest?.details || {}) if (key.endsWith(`/${name}`)) return digest.details[key];
   return undefined;
 }
 
-/** The state of the reboot of a node. @param {any} item */
+/** The state of the reboot of a node. */
 export function rebootState(item) {
   const { digest } = item;
   const waiting = annotation(digest, 'reboot-waiting');
@@ -37,7 +34,6 @@ export function rebootState(item) {
   return ['idle', 'No request', ''];
 }
 
-/** @param {any[]} nodes @param {any[]} policies @param {number} time */
 function rebootRoll(nodes, policies, time) {
   if (!policies.length && !nodes.some((node) => Object.keys(node.digest?.details || {}).length)) return null;
   const policy = policies[0];
@@ -52,12 +48,11 @@ function rebootRoll(nodes, policies, time) {
       h('div', { class: 'legend' }, Object.entries(names).map(([kind, name]) => h('span', { key: kind }, `${name} ${states.filter(({ state }) => state[0] === kind).length}`)))));
 }
 
-/** @param {any[]} existing @param {any[]} synches */
 function secretMatrix(existing, synches) {
   if (!synches.length) return null;
   const copies = existing.filter((item) => item.object.kind === 'Secret');
   const rows = synches.map((item) => {
-    const failures = new Map((item.digest?.details?.failures || []).map((/** @type {any} */ failure) => [failure.namespace || failure.destination || '', failure]));
+    const failures = new Map((item.digest?.details?.failures || []).map((failure) => [failure.namespace || failure.destination || '', failure]));
     const name = item.object.name;
     const spaces = new Set(copies.filter((copy) => copy.object.name === name && copy.object.ns !== item.object.ns).map((copy) => copy.object.ns));
     return { item, name, failures, spaces };
@@ -72,7 +67,6 @@ function secretMatrix(existing, synches) {
       }))))) : h('p', { class: 't3' }, `${rows[0].item.digest?.details?.synced ?? 0} of ${rows[0].item.digest?.details?.total ?? 0} copies`)));
 }
 
-/** @param {any[]} list @param {number} time */
 function leases(list, time) {
   const held = list.filter((item) => item.object.ns !== 'kube-node-lease' && item.digest?.details?.holder);
   if (!held.length) return null;
@@ -81,34 +75,31 @@ function leases(list, time) {
     h('tbody', null, held.map((item) => h('tr', { key: item.object.id }, h('td', null, full(item.object)), h('td', null, item.digest.details.holder), h('td', { class: 't2' }, item.digest.details.renewed ? ago(time - Date.parse(item.digest.details.renewed) * 1000) : 'never'), h('td', { class: 'num' }, String(item.digest.details.transitions ?? 0)))))));
 }
 
-/** @param {any} item */
 function store(item) {
   const details = item.digest?.details || {};
   const members = details.members || [];
-  const voters = members.filter((/** @type {any} */ member) => /voter|leader|follower/i.test(`${member.role} ${member.state || ''}`));
+  const voters = members.filter((member) => /voter|leader|follower/i.test(`${member.role} ${member.state || ''}`));
   return h('section', { key: item.object.id, class: 'box' }, h('h2', { class: 'h' }, `Bellerophon ${item.object.name}`, h('span', { class: 'n' }, item.object.ns || ''), h('span', { class: 'grow' }), details.phase ? h('span', { class: 'tag acc' }, details.phase) : null),
-    h('dl', { class: 'strip4' }, [['Voters', `${voters.filter((/** @type {any} */ member) => member.healthy).length} of ${voters.length || members.length}`], ['Leader', details.leader || 'none'], ['Replicas', String(details.replicas ?? 0)], ['State', item.digest?.status || 'unknown']].map(([name, text]) => h('div', { key: name }, h('dt', null, name), h('dd', { class: 'cut' }, text)))),
+    h('dl', { class: 'strip4' }, [['Voters', `${voters.filter((member) => member.healthy).length} of ${voters.length || members.length}`], ['Leader', details.leader || 'none'], ['Replicas', String(details.replicas ?? 0)], ['State', item.digest?.status || 'unknown']].map(([name, text]) => h('div', { key: name }, h('dt', null, name), h('dd', { class: 'cut' }, text)))),
     members.length ? h('table', { class: 'grid' }, h('thead', null, h('tr', null, h('th', null, 'Member'), h('th', null, 'Role'), h('th', null, 'Phase'), h('th', { class: 'num' }, 'Lag, entries'), h('th', null, 'Health'))),
-      h('tbody', null, members.map((/** @type {any} */ member) => h('tr', { key: member.name }, h('td', null, h('b', { class: 'strong' }, member.name)), h('td', null, h('span', { class: `tag${details.leader === member.name ? ' acc' : ''}` }, details.leader === member.name ? 'Leader' : member.role || 'unknown')), h('td', { class: 't2' }, member.phase || ''), h('td', { class: 'num' }, member.lag === undefined || member.lag === null ? 'unknown' : count(member.lag)), h('td', null, h('span', { class: `state ${member.healthy ? 'ok' : 'warn'}` }, icon(member.healthy ? 'check' : 'clock', 14), member.healthy ? 'healthy' : 'not healthy')))))) : h('div', { class: 'bd' }, h('p', { class: 't3' }, 'No members yet')));
+      h('tbody', null, members.map((member) => h('tr', { key: member.name }, h('td', null, h('b', { class: 'strong' }, member.name)), h('td', null, h('span', { class: `tag${details.leader === member.name ? ' acc' : ''}` }, details.leader === member.name ? 'Leader' : member.role || 'unknown')), h('td', { class: 't2' }, member.phase || ''), h('td', { class: 'num' }, member.lag === undefined || member.lag === null ? 'unknown' : count(member.lag)), h('td', null, h('span', { class: `state ${member.healthy ? 'ok' : 'warn'}` }, icon(member.healthy ? 'check' : 'clock', 14), member.healthy ? 'healthy' : 'not healthy')))))) : h('div', { class: 'bd' }, h('p', { class: 't3' }, 'No members yet')));
 }
 
-/** @param {any[]} list */
 function backups(list) {
   if (!list.length) return null;
   return h('section', { key: 'backups', class: 'box' }, h('h2', { class: 'h' }, 'Backups'), h('table', { class: 'grid' }, h('thead', null, h('tr', null, h('th', null, 'Backup'), h('th', null, 'Phase'), h('th', { class: 'num' }, 'Revision'), h('th', null, 'Checksum'))),
     h('tbody', null, list.slice(-8).map((item) => h('tr', { key: item.object.id }, h('td', null, full(item.object)), h('td', null, item.digest?.details?.phase || ''), h('td', { class: 'num' }, String(item.digest?.details?.revision ?? '')), h('td', null, item.digest?.details?.checksum ? h('span', { class: 'state ok' }, icon('check', 14), 'recorded') : h('span', { class: 't3' }, 'none')))))));
 }
 
-/** @param {any[]} list @param {any[]} existing */
 function icecreams(list, existing) {
   if (!list.length) return null;
   const pods = existing.filter((item) => item.object.kind === 'Pod' && item.digest?.node);
-  const owned = (/** @type {any} */ item) => pods.filter((pod) => pod.object.ns === item.object.ns && pod.object.name.startsWith(`${item.object.name}-`));
+  const owned = (item) => pods.filter((pod) => pod.object.ns === item.object.ns && pod.object.name.startsWith(`${item.object.name}-`));
   const nodes = [...new Set(list.flatMap((item) => [...owned(item).map((pod) => pod.digest.node), ...(item.digest?.details?.nodes || [])]))].sort();
   return h('section', { key: 'icecreams', class: 'box' }, h('h2', { class: 'h' }, 'Icecream', h('span', { class: 'n' }, 'pods by node')), h('div', { class: 'bd' }, h('table', { class: 'matrix' },
     h('thead', null, h('tr', null, h('th', null, 'Icecream'), nodes.map((name) => h('th', { key: name }, name)), h('th', null, 'Available'))),
     h('tbody', null, list.map((item) => h('tr', { key: item.object.id }, h('th', { scope: 'row' }, item.object.name), nodes.map((name) => {
       const n = owned(item).filter((pod) => pod.digest.node === name).length;
       return h('td', { key: name, class: n ? 'some' : '' }, n ? String(n) : '');
-    }), h('td', { class: 'plain' }, health(item.digest)))))), list.some((item) => item.digest?.details) ? null : null));
+    }), h('td', { class: 'plain' }, health(item.digest))))))));
 }

@@ -1,15 +1,13 @@
-// @ts-check
 // Overlays: jump to an object, chain or view; the list of keys.
 
 import { h, icon } from './dom.js';
-import { ago, full, middle, plural, precise, short } from './format.js';
+import { ago, full, middle, precise, short } from './format.js';
 import { isClient } from './model.js';
 import { commandSentence } from './names.js';
 import { objectName } from './parts.js';
 
 const FOUND_MAX = 6;
 
-/** @param {any} app */
 function results(app) {
   const text = app.palette.text.trim().toLowerCase();
   const { seq, time } = app.at();
@@ -48,19 +46,18 @@ function results(app) {
   return found;
 }
 
-/** @param {any} app */
 export function palette(app) {
   if (!app.palette) return null;
   const list = results(app);
   const at = Math.min(app.palette.at, list.length - 1);
-  const run = (/** @type {any} */ item) => { app.closeOverlay(); item.run(); };
+  const run = (item) => { app.closeOverlay(); item.run(); };
   let group = '';
-  return h('div', { class: 'scrim', onclick: (/** @type {any} */ event) => { if (event.target === event.currentTarget) app.closeOverlay(); } },
+  return h('div', { class: 'scrim', onclick: (event) => { if (event.target === event.currentTarget) app.closeOverlay(); } },
     h('div', { class: 'pal', role: 'dialog', 'aria-modal': 'true', 'aria-label': 'Jump to object or view' },
       h('div', { class: 'in' }, icon('search'), h('input', {
         type: 'text', id: 'palette-input', autocomplete: 'off', spellcheck: 'false', role: 'combobox', 'aria-expanded': 'true', 'aria-controls': 'palette-list', 'aria-activedescendant': list[at] ? `p-${at}` : undefined, 'aria-label': 'Jump to object or view', placeholder: 'Jump to object or view', value: app.palette.text,
-        oninput: (/** @type {any} */ event) => app.setPalette({ text: event.currentTarget.value, at: 0 }),
-        onkeydown: (/** @type {any} */ event) => {
+        oninput: (event) => app.setPalette({ text: event.currentTarget.value, at: 0 }),
+        onkeydown: (event) => {
           if (event.key === 'ArrowDown') app.setPalette({ ...app.palette, at: Math.min(list.length - 1, at + 1) });
           else if (event.key === 'ArrowUp') app.setPalette({ ...app.palette, at: Math.max(0, at - 1) });
           else if (event.key === 'Enter' && list[at]) { if (event.ctrlKey && list[at].alternative) { app.closeOverlay(); list[at].alternative(); } else run(list[at]); } else return;
@@ -78,10 +75,7 @@ export function palette(app) {
 
 const KEYS = [['1–6', 'Views'], ['Ctrl K', 'Jump'], ['↑ ↓', 'Previous, next'], ['← →', 'Cause, effect'], ['Enter', 'Chain'], ['W', 'Why'], ['T', 'Timeline'], ['B', 'Table'], ['Space', 'Pause'], ['L', 'Live'], [', .', 'Step'], ['F', 'Fold idle time'], ['/', 'Filter'], ['D', 'Theme'], ['Esc', 'Clear'], ['?', 'Keys']];
 
-/** @param {any} app */
 export function keysDialog(app) {
   if (!app.keysOpen) return null;
   return h('div', { class: 'scrim', onclick: () => app.closeOverlay() }, h('div', { class: 'pal', role: 'dialog', 'aria-modal': 'true', 'aria-label': 'Keys' }, h('div', { class: 'in' }, h('h2', null, 'Keys'), h('span', { class: 'grow' }), h('kbd', null, 'Esc')), h('dl', { class: 'keys' }, KEYS.map(([key, name]) => h('div', { key }, h('dt', null, name), h('dd', null, h('kbd', null, key)))))));
 }
-
-export { plural };

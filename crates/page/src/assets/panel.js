@@ -1,24 +1,21 @@
-// @ts-check
 // The detail panel: a write or a reconcile, why it happened, and what it led to.
 
 import { h, icon } from './dom.js';
-import { duration, full, middle, plural, precise, seconds, short } from './format.js';
+import { duration, full, middle, plural, seconds, short } from './format.js';
 import { isClient } from './model.js';
 import { changeText, commandSentence, sign, title, verb, writerName } from './names.js';
-import { controllerShape, copyButton, diff, objectName, op, writerShape } from './parts.js';
+import { controllerShape, copyButton, diff, objectName, op } from './parts.js';
 
 const STEPS_MAX = 12;
 const EFFECTS_MAX = 8;
 const WRITES_MAX = 12;
 
-/** @param {any} app */
 export function panel(app) {
   const node = app.node(app.selected);
   if (!node) return null;
   return node.type === 'write' ? writePanel(app, node) : reconcilePanel(app, node);
 }
 
-/** @param {any} app @param {any} symbol @param {string} text @param {any} node @param {any[]} facts */
 function head(app, symbol, text, node, facts) {
   return h('div', { class: 'p-head' },
     h('div', { class: 'row' }, symbol, h('span', { class: 't2' }, text), h('span', { class: 'grow' }), h('span', { class: 't3' }, `#${node.seq}`),
@@ -27,7 +24,6 @@ function head(app, symbol, text, node, facts) {
     h('dl', { class: 'facts' }, facts.map(([name, value, tone]) => h('div', { key: name }, h('dt', null, name), h('dd', { class: tone || '' }, value)))));
 }
 
-/** @param {any} app @param {any} node */
 function foot(app, node) {
   const object = node.type === 'write' ? node : app.objectOf(node);
   const command = `bellerophon trace ${short(object ? object.kind : node.controller).toLowerCase()}/${node.name}${node.ns && node.ns !== 'default' ? ` -n ${node.ns}` : ''}`;
@@ -36,7 +32,6 @@ function foot(app, node) {
     h('span', { class: 'copy' }, copyButton(command), 'Copy command'));
 }
 
-/** @param {any} app @param {any} node */
 function reconcilePanel(app, node) {
   const isDone = node.endSeq && node.endSeq <= app.at().seq;
   const tone = node.result === 'error' ? 'bad' : 'good';
@@ -51,7 +46,6 @@ function reconcilePanel(app, node) {
     whySection(app, node), wroteSection(app, node), ledSection(app, node), foot(app, node));
 }
 
-/** @param {any} app @param {any} node */
 function writePanel(app, node) {
   const { writer } = node;
   return h('aside', { class: 'panel', 'aria-label': 'Details' },
@@ -65,7 +59,6 @@ function writePanel(app, node) {
     ledSection(app, node), foot(app, node));
 }
 
-/** @param {any} app @param {any} node */
 function fullDiff(app, node) {
   if (!node.more) return null;
   const loaded = app.diffs.get(node.version);
@@ -74,7 +67,6 @@ function fullDiff(app, node) {
   return diff(loaded.changes, loaded.more);
 }
 
-/** @param {any} app @param {any} node */
 function whySection(app, node) {
   const path = app.chain ? [...app.chain.path].reverse() : [node];
   const causes = node.type === 'write' ? (node.writer ? 1 : 0) : node.causes.length + node.omitted;
@@ -94,32 +86,29 @@ function whySection(app, node) {
   }
   const before = isCommand ? `${plural(path.length - 1, 'step')} from the command` : root.type === 'reconcile' ? 'from a timer or the start' : `written by ${writerName(root)}`;
   const merged = node.type === 'reconcile' && node.causes.length > 1
-    ? h('ul', { class: 'causes' }, node.causes.map((/** @type {any} */ cause, /** @type {number} */ i) => h('li', { key: i, class: 't2' }, `${short(cause.kind)} ${cause.object.name} ${cause.event || ''}${cause.version ? ` at ${cause.version}` : ''}${cause.reason ? `: ${cause.reason}` : ''}`)), node.omitted ? h('li', { key: 'more', class: 't3' }, `${node.omitted} more`) : null)
+    ? h('ul', { class: 'causes' }, node.causes.map((cause, i) => h('li', { key: i, class: 't2' }, `${short(cause.kind)} ${cause.object.name} ${cause.event || ''}${cause.version ? ` at ${cause.version}` : ''}${cause.reason ? `: ${cause.reason}` : ''}`)), node.omitted ? h('li', { key: 'more', class: 't3' }, `${node.omitted} more`) : null)
     : null;
   return h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Why', h('span', { class: 'n' }, `${node.type === 'reconcile' ? `${plural(causes, 'cause')}, ` : ''}${before}`)), h('ol', { class: 'chain' }, steps), merged);
 }
 
-/** @param {any} app @param {any} symbol @param {string} text @param {string} small @param {number} time @param {string} key @param {any} node */
 function step(app, symbol, text, small, time, key, node) {
   return h('li', { key }, h('span', null, symbol), h('button', { type: 'button', onclick: () => app.select(node.id), title: full(node) }, text, h('small', null, small)), h('time', null, seconds(time)));
 }
 
-/** @param {any} app @param {any} node */
 function wroteSection(app, node) {
   const total = node.writes.length + node.calls.length;
   return h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Wrote', h('span', { class: 'n' }, total ? plural(total, 'version') : 'nothing')),
-    node.writes.slice(0, WRITES_MAX).map((/** @type {any} */ write) => h('div', { key: write.id, class: 'write' },
+    node.writes.slice(0, WRITES_MAX).map((write) => h('div', { key: write.id, class: 'write' },
       h('button', { type: 'button', class: 'wh', onclick: () => app.select(write.id) }, op(write), objectName(write, write.sub === 'status' ? `${middle(write.name, 20)} status` : middle(write.name, 26)), h('span', { class: 'mono' }, String(write.version))),
       write.changes.length ? h('div', { class: 'wb' }, diff(write.changes.slice(0, 6), write.more + Math.max(0, write.changes.length - 6))) : null)),
-    node.calls.map((/** @type {any} */ call) => h('div', { key: call.seq, class: 'write' }, h('div', { class: 'wh' }, h('span', { class: 't3' }, call.text), objectName(call, middle(call.name, 24))))),
+    node.calls.map((call) => h('div', { key: call.seq, class: 'write' }, h('div', { class: 'wh' }, h('span', { class: 't3' }, call.text), objectName(call, middle(call.name, 24))))),
     node.writes.length > WRITES_MAX ? h('p', { class: 't3 small' }, `${node.writes.length - WRITES_MAX} more`) : null);
 }
 
-/** @param {any} app @param {any} node */
 function ledSection(app, node) {
   const effects = app.effects(node);
   if (!effects.reconciles.length) return h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Led to', h('span', { class: 'n' }, 'no reconcile')));
-  /** @type {Map<string, any>} */ const groups = new Map();
+  const groups = new Map();
   for (const reconcile of effects.reconciles) {
     const group = groups.get(reconcile.controller) || { controller: reconcile.controller, count: 0, writes: [], last: 0, first: reconcile };
     group.count += 1;
@@ -134,19 +123,13 @@ function ledSection(app, node) {
     list.length > EFFECTS_MAX ? h('p', { class: 't3 small' }, `${list.length - EFFECTS_MAX} more controllers`) : null);
 }
 
-/** @param {any} group */
 function effectText(group) {
   const name = title(group.controller);
   const last = group.writes[group.writes.length - 1];
   if (!last) return `${name} reconciled ${plural(group.count, 'key')}, no write`;
-  const kinds = new Set(group.writes.map((/** @type {any} */ write) => short(write.kind)));
-  const objects = new Set(group.writes.map((/** @type {any} */ write) => write.name)).size;
+  const kinds = new Set(group.writes.map((write) => short(write.kind)));
+  const objects = new Set(group.writes.map((write) => write.name)).size;
   if (verb(last) === 'bind') return `${name} bound ${plural(objects, 'pod')}`;
   if (kinds.size === 1 && objects > 1) return `${name} wrote ${objects} ${[...kinds][0]}s`;
   return `${name}: ${short(last.kind)} ${changeText(last)}`;
 }
-
-/** @param {any} app @param {string} text @param {any} when */
-export const timeOf = (app, text, when) => h('time', { title: precise(when) }, text);
-
-export { writerShape };

@@ -1,4 +1,3 @@
-// @ts-check
 // Small parts that several views share.
 
 import { h, icon, outside, shape } from './dom.js';
@@ -6,33 +5,33 @@ import { full, short, value } from './format.js';
 import { isClient } from './model.js';
 import { sign, signWord, title, tone } from './names.js';
 
-/** The sign of a write. @param {any} write */
+/** The sign of a write. */
 export function op(write) {
   const kind = { '+': 'add', '~': 'upd', '−': 'del' }[sign(write)];
   return h('span', { class: `op ${kind}`, role: 'img', 'aria-label': signWord(write) }, sign(write));
 }
 
-/** Kind and name. @param {any} object @param {string} [name] */
+/** Kind and name. @param {string} [name] */
 export function objectName(object, name) {
   return h('span', { class: 'obj cut', title: `${object.kind} ${full(object)}` },
     h('i', null, short(object.kind)), h('b', { class: 'cut' }, name || object.name));
 }
 
-/** Colour and shape of a controller. @param {string} controller @param {any} model @param {number} [size] */
+/** Colour and shape of a controller. @param {string} controller @param {number} [size] */
 export const controllerShape = (controller, model, size) => shape(tone(controller, model), size);
 
-/** The symbol of who wrote a version. @param {any} write @param {any} model */
+/** The symbol of who wrote a version. */
 export function writerShape(write, model) {
   if (write.writer) return controllerShape(write.writer.controller, model);
   return isClient(write) ? icon('user', 13) : outside();
 }
 
-/** A controller with its symbol. @param {string} controller @param {any} model */
+/** A controller with its symbol. @param {string} controller */
 export function controllerName(controller, model) {
   return h('span', { class: 'who' }, controllerShape(controller, model), title(controller));
 }
 
-/** One value of a diff. @param {any} v @param {'old' | 'new'} side */
+/** One value of a diff. @param {'old' | 'new'} side */
 function diffValue(v, side) {
   return v === undefined ? h('span', { class: 'unset' }, 'unset') : h('span', { class: `val ${side}`, title: value(v) }, value(v));
 }
@@ -54,7 +53,7 @@ export function diff(changes, more = 0, extra = '') {
     more ? h('tr', { key: 'more' }, h('td', { colspan: 2, class: 't3' }, `${more} more fields`)) : null));
 }
 
-/** The result of a reconcile. @param {any} reconcile @param {number} seq */
+/** The result of a reconcile. @param {number} seq */
 export function resultTag(reconcile, seq) {
   if (!reconcile.result || reconcile.endSeq > seq) return h('span', { class: 'tag acc' }, icon('loop', 12), 'running');
   if (reconcile.result === 'error') return h('span', { class: 'tag error' }, icon('error', 12), 'error');
@@ -64,10 +63,10 @@ export function resultTag(reconcile, seq) {
 
 const HEALTH = { ok: ['ok', 'check'], progressing: ['warn', 'clock'], failed: ['error', 'error'], none: ['', ''] };
 
-/** The state of an object, as icon and word. @param {any} digest */
+/** The state of an object, as icon and word. */
 export function health(digest) {
   if (!digest || !digest.status) return null;
-  const [tone_, name] = /** @type {any} */ (HEALTH)[digest.health] || HEALTH.none;
+  const [tone_, name] = (HEALTH)[digest.health] || HEALTH.none;
   return h('span', { class: `state ${tone_}` }, name ? icon(name, 14) : null, digest.status);
 }
 
@@ -76,11 +75,10 @@ export function commandLine(text) {
   return h('span', { class: 'cmdline' }, h('code', null, text), copyButton(text));
 }
 
-/** @param {string} text */
 export function copyButton(text) {
   return h('button', {
     class: 'btn icon ghost', type: 'button', 'aria-label': `Copy ${text}`,
-    onclick: (/** @type {any} */ event) => {
+    onclick: (event) => {
       navigator.clipboard?.writeText(text);
       event.currentTarget.classList.add('copied');
     },

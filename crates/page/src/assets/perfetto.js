@@ -1,15 +1,13 @@
-// @ts-check
 // Export: the records as a Perfetto trace (Chrome JSON), with one flow per edge.
 
 import { edgesOf } from './chain.js';
 import { full, short } from './format.js';
 import { changeText, title, writerName } from './names.js';
 
-/** @param {any} model */
 export function perfetto(model) {
   const events = [];
   const threads = new Map();
-  const thread = (/** @type {string} */ name) => {
+  const thread = (name) => {
     let id = threads.get(name);
     if (!id) {
       id = threads.size + 1;
@@ -21,7 +19,7 @@ export function perfetto(model) {
   events.push({ ph: 'M', name: 'process_name', pid: 1, args: { name: 'bellerophon' } });
   const api = thread('API server');
   const clients = thread('clients');
-  const writes = model.writeList.filter((/** @type {any} */ write) => write.known);
+  const writes = model.writeList.filter((write) => write.known);
   for (const write of writes) {
     events.push({ ph: 'X', name: `${short(write.kind)} ${full(write)}`, cat: 'write', pid: 1, tid: api, ts: write.time, dur: 1, args: { version: write.version, writer: writerName(write), user: write.user, change: changeText(write) } });
   }
@@ -29,7 +27,7 @@ export function perfetto(model) {
     events.push({ ph: 'X', name: full(reconcile), cat: 'reconcile', pid: 1, tid: thread(title(reconcile.controller)), ts: reconcile.time, dur: Math.max(1, reconcile.took || 1), args: { sequence: reconcile.seq, attempt: reconcile.attempt, result: reconcile.result, error: reconcile.error } });
   }
   const known = new Set(writes);
-  const edges = edgesOf(writes, model.reconciles).filter((edge) => edge.type !== 'event' || known.has(/** @type {any} */ (edge.from)));
+  const edges = edgesOf(writes, model.reconciles).filter((edge) => edge.type !== 'event' || known.has((edge.from)));
   edges.forEach((edge, i) => {
     const from = edge.from ? (edge.from.type === 'write' ? api : thread(title(edge.from.controller))) : clients;
     const to = edge.to.type === 'write' ? api : thread(title(edge.to.controller));

@@ -1,10 +1,9 @@
-// @ts-check
 // View: work queues with their keys, wait and work quantiles; caches with revision, lag and relists.
 
 import { h, icon } from './dom.js';
-import { ago, clock, count, duration, full, plural, quantile, short } from './format.js';
+import { clock, count, duration, full, plural, quantile, short } from './format.js';
 import { bars, histogram, spark } from './charts.js';
-import { title, tone } from './names.js';
+import { title } from './names.js';
 import { laneOrder } from './lanes.js';
 import { controllerShape, empty } from './parts.js';
 
@@ -13,14 +12,14 @@ const PARTS = 30;
 const PIPS_MAX = 6;
 const CACHES_SHOWN = 6;
 
-/** The numbers of each controller at a moment. @param {any} app */
+/** The numbers of each controller at a moment. */
 export function queueRows(app) {
   const { seq, time } = app.at();
   const { model } = app;
   const span = Math.min(WINDOW_US, Math.max(30e6, time - model.firstTime));
   const from = time - span;
   const rows = new Map();
-  const row = (/** @type {string} */ controller) => {
+  const row = (controller) => {
     let found = rows.get(controller);
     if (!found) {
       found = { controller, starts: [], waits: [], works: [], errors: 0, queue: null, depth: new Array(PARTS).fill(0) };
@@ -61,14 +60,13 @@ export function queueRows(app) {
 
 /** @param {Array<[number, number]>} pairs @param {number} from @param {number} span */
 function quantiles(pairs, from, span) {
-  const parts = Array.from({ length: PARTS }, () => /** @type {number[]} */ ([]));
+  const parts = Array.from({ length: PARTS }, () => ([]));
   for (const [time, value] of pairs) parts[Math.min(PARTS - 1, Math.floor(((time - from) / span) * PARTS))].push(value);
-  const at = (/** @type {number} */ q) => parts.map((part) => quantile(part.sort((a, b) => a - b), q));
+  const at = (q) => parts.map((part) => quantile(part.sort((a, b) => a - b), q));
   const all = pairs.map(([, value]) => value).sort((a, b) => a - b);
   return { p50: quantile(all, 0.5), p99: quantile(all, 0.99), low: at(0.5), high: at(0.99) };
 }
 
-/** @param {any} app */
 export function queues(app) {
   const { list } = queueRows(app);
   if (!list.length) return h('div', { class: 'scroll' }, empty('No controllers', 'No controller records into this trace.'));
@@ -80,13 +78,11 @@ export function queues(app) {
     h('tbody', null, shown.map((at) => row(app, at)))), caches(app));
 }
 
-/** @param {any} at */
 function nextDue(at) {
   const first = at.queue?.keys.delayed[0];
   return first ? duration(first.due_us) : 'none';
 }
 
-/** @param {any} at */
 function inFlight(at) {
   const { queue } = at;
   if (!queue) return h('span', { class: 't3' }, 'unknown');
@@ -94,17 +90,15 @@ function inFlight(at) {
   return h('span', { class: 'pips', role: 'img', 'aria-label': `${queue.processing} of ${queue.workers}` }, Array.from({ length: queue.workers }, (_, i) => h('i', { key: i, class: i < queue.processing ? 'on' : '' })));
 }
 
-/** @param {any} numbers */
 function quantileCell(numbers) {
   return h('div', { class: 'qs' }, spark(numbers.low, numbers.high), h('div', null,
     h('span', null, 'p99'), h('b', null, numbers.p99 === undefined ? 'none' : duration(numbers.p99)), h('span', { class: 'acc' }, 'p50'), h('b', null, numbers.p50 === undefined ? 'none' : duration(numbers.p50))));
 }
 
-/** @param {any} app @param {any} at */
 function row(app, at) {
   const { queue } = at;
   const isSelected = app.queue === at.controller;
-  return h('tr', { key: at.controller, class: isSelected ? 'sel' : '', tabindex: 0, 'data-controller': at.controller, onclick: () => app.selectQueue(at.controller), onkeydown: (/** @type {any} */ event) => { if (event.key === 'Enter') app.selectQueue(at.controller); } },
+  return h('tr', { key: at.controller, class: isSelected ? 'sel' : '', tabindex: 0, 'data-controller': at.controller, onclick: () => app.selectQueue(at.controller), onkeydown: (event) => { if (event.key === 'Enter') app.selectQueue(at.controller); } },
     h('td', null, h('div', { class: 'name' }, controllerShape(at.controller, app.model), h('div', null, h('b', null, title(at.controller)), h('small', null, `${at.rate.toFixed(1)} reconciles/s`)))),
     h('td', { class: `num${queue?.ready ? '' : ' t3'}` }, queue ? count(queue.ready) : '0'),
     h('td', null, bars(at.depth.some(Boolean) ? at.depth : at.activity, { w: 68, h: 24, tone: queue && queue.ready > 2 * queue.workers ? 'warn' : '' })),
@@ -115,7 +109,6 @@ function row(app, at) {
     h('td', { class: 'num' }, at.errors ? h('span', { class: 'tag error' }, icon('error', 12), count(at.errors)) : h('span', { class: 't3' }, '0')));
 }
 
-/** @param {any} app @param {any[]} list */
 function narrow(app, list) {
   return h('div', { class: 'scroll' }, list.map((at) => h('section', { key: at.controller, class: 'qn' },
     h('div', { class: 'hd' }, controllerShape(at.controller, app.model), h('b', null, title(at.controller)), h('span', { class: `tag${at.errors ? ' error' : ''}` }, plural(at.errors, 'error'))),
@@ -123,11 +116,9 @@ function narrow(app, list) {
     h('div', { class: 'two-q' }, h('div', null, h('small', null, 'Wait in queue'), quantileCell(at.wait)), h('div', null, h('small', null, 'Work'), quantileCell(at.work))))));
 }
 
-/** @param {any} app */
 function caches(app) {
   const now = app.state();
   if (!now) return null;
-  const newest = newestVersion(app);
   const merged = new Map();
   for (const cache of now.caches) {
     const known = merged.get(cache.kind);
@@ -152,16 +143,10 @@ function caches(app) {
           h('td', { class: 'num' }, behind ? h('span', { class: 'tag warn' }, icon('clock', 12), duration(cache.lag_us)) : h('span', { class: 't3' }, '0')),
           h('td', { class: 'num t2' }, duration(cache.silence_us)),
           h('td', { class: 'num' }, String(Math.max(0, cache.relists - cache.informers))), h('td', { class: 't2' }, listed ? `${clock(listed.time_us)}, ${plural(listed.objects, 'object')}` : 'before the first record'));
-      }))), newest ? null : null];
+      })))];
 }
 
-/** @param {any} app */
-function newestVersion(app) {
-  const list = app.model.writeList;
-  return list.length ? list[list.length - 1].version : 0;
-}
-
-/** The keys of a queue. @param {any} app */
+/** The keys of a queue. */
 export function queuePanel(app) {
   if (!app.queue) return null;
   const { list } = queueRows(app);
@@ -169,8 +154,8 @@ export function queuePanel(app) {
   if (!at) return null;
   const { queue } = at;
   const keys = queue ? queue.ready + queue.processing + queue.delayed : 0;
-  const failing = app.findings().filter((/** @type {any} */ finding) => finding.controller === at.controller);
-  const running = new Map([...app.model.running.values()].filter((/** @type {any} */ r) => r.controller === at.controller).map((/** @type {any} */ r) => [full(r), r]));
+  const failing = app.findings().filter((finding) => finding.controller === at.controller);
+  const running = new Map([...app.model.running.values()].filter((r) => r.controller === at.controller).map((r) => [full(r), r]));
   return h('aside', { class: 'panel', 'aria-label': 'Queue' },
     h('div', { class: 'p-head' }, h('div', { class: 'row' }, controllerShape(at.controller, app.model), h('span', { class: 't2' }, `Queue of ${title(at.controller)}`), h('span', { class: 'grow' }), h('button', { type: 'button', class: 'btn icon ghost', 'aria-label': 'Close', onclick: () => app.selectQueue(null) }, icon('close'))),
       h('h2', null, plural(keys, 'key')),
@@ -180,10 +165,10 @@ export function queuePanel(app) {
       keyList(app, 'Ready', queue.ready, queue.keys.ready, (entry) => (entry.age_us === undefined ? '' : `waits ${duration(entry.age_us)}`), null),
       keyList(app, queue.backoff ? 'Back-off and delayed' : 'Delayed', queue.delayed, queue.keys.delayed, (entry) => `in ${duration(entry.due_us)}`, null),
     ] : null,
-    failing.map((/** @type {any} */ finding) => h('div', { key: finding.id, class: 'p-sec' }, h('div', { class: 'note warn' }, icon('findings'), h('div', null, h('b', null, finding.title), h('p', null, finding.text))))));
+    failing.map((finding) => h('div', { key: finding.id, class: 'p-sec' }, h('div', { class: 'note warn' }, icon('findings'), h('div', null, h('b', null, finding.title), h('p', null, finding.text))))));
 }
 
-/** @param {any} app @param {string} name @param {number} total @param {any[]} entries @param {(entry: any) => string} right @param {Map<string, any> | null} running */
+/** @param {string} name @param {number} total @param {any[]} entries @param {(entry: any) => string} right @param {Map<string, any> | null} running */
 function keyList(app, name, total, entries, right, running) {
   return h('div', { class: 'p-sec', key: name }, h('h3', { class: 'h' }, name, h('span', { class: 'n' }, count(total))), entries.map((entry, i) => {
     const key = entry.namespace ? `${entry.namespace}/${entry.name}` : entry.name;
@@ -195,7 +180,6 @@ function keyList(app, name, total, entries, right, running) {
   }), total > entries.length ? h('p', { class: 't3 small' }, `${count(total - entries.length)} more`) : null);
 }
 
-/** @param {any} app @param {string} key */
 function lastError(app, key) {
   for (let i = app.model.reconciles.length - 1, n = 0; i >= 0 && n < 4000; i -= 1, n += 1) {
     const reconcile = app.model.reconciles[i];
@@ -203,5 +187,3 @@ function lastError(app, key) {
   }
   return '';
 }
-
-export { ago, tone };

@@ -1,4 +1,3 @@
-// @ts-check
 // The connection to the server: one stream per browser, shared by its tabs.
 //
 // Every tab reads the stored records once. Then the tab that holds a Web Lock reads the stream and
@@ -29,7 +28,6 @@ export class Connection {
     return fetch(path, { ...options, headers: { ...options.headers, authorization: `Bearer ${this.token}` }, cache: 'no-store' });
   }
 
-  /** @param {string} path */
   async json(path) {
     const response = await this.fetch(path);
     const data = await response.json().catch(() => null);
@@ -53,7 +51,7 @@ export class Connection {
       this.handlers.status({ unauthorized: true });
       throw new Error('unauthorized');
     }
-    const reader = /** @type {ReadableStream} */ (response.body).pipeThrough(new TextDecoderStream()).getReader();
+    const reader = (response.body).pipeThrough(new TextDecoderStream()).getReader();
     let rest = '';
     for (;;) {
       const { done, value } = await reader.read();
@@ -66,7 +64,7 @@ export class Connection {
     this.handlers.frame('ready', null);
   }
 
-  /** A frame of the tab that reads the stream. @param {any} message */
+  /** A frame of the tab that reads the stream. */
   received(message) {
     if (message.type === 'status') {
       this.handlers.status(message.data);
@@ -118,7 +116,6 @@ export class Connection {
     }
   }
 
-  /** @param {string} text */
   event(text) {
     let type = '';
     let data = '';
@@ -132,7 +129,6 @@ export class Connection {
     this.channel?.postMessage({ type, data: parsed });
   }
 
-  /** @param {any} status */
   status(status) {
     this.handlers.status(status);
     this.channel?.postMessage({ type: 'status', data: status });

@@ -1,4 +1,3 @@
-// @ts-check
 // The time bar: live or paused, records per second, and the slider over the recorded time.
 
 import { h, icon } from './dom.js';
@@ -7,18 +6,16 @@ import { histogram } from './charts.js';
 
 const RANGES = [['1 min', 60e6], ['5 min', 300e6], ['10 min', 600e6], ['all', Infinity]];
 const PARTS = 160;
-const times = { key: -1, list: /** @type {number[]} */ ([]) };
+const times = { key: -1, list: ([]) };
 
-/** @param {any} app */
 function recordTimes(app) {
   if (times.key !== app.model.changed) {
     times.key = app.model.changed;
-    times.list = app.model.records.map((/** @type {any} */ record) => record.time_us);
+    times.list = app.model.records.map((record) => record.time_us);
   }
   return times.list;
 }
 
-/** @param {any} app */
 export function timebar(app) {
   const { model } = app;
   const live = app.isLive();
@@ -42,34 +39,30 @@ export function timebar(app) {
     h('div', { class: 'now' }, h('b', null, model.lastTime ? precise(at.time) : ''), h('span', null, live ? `#${at.seq}` : `#${at.seq} of ${model.last}`)));
 }
 
-/** @param {any} app @param {boolean} live */
 function pill(app, live) {
   if (app.status.connected === false) return h('span', { class: 'pill off' }, icon('cut', 14), 'Disconnected');
   if (app.info.mode === 'replay') return h('span', { class: 'pill paused' }, icon('play', 12), 'Replay');
   return live ? h('span', { class: 'pill live' }, h('i', { class: 'live-dot' }), 'Live') : h('span', { class: 'pill paused' }, icon('pause', 12), 'Paused');
 }
 
-/** @param {number[]} list @param {number} to */
 function rate(list, to) {
   let n = 0;
   for (let i = list.length - 1; i >= 0 && list[i] > to - 5e6; i -= 1) n += 1;
   return n / 5;
 }
 
-/** @param {any} app */
 function menuRange(app) {
   const current = RANGES.find(([, range]) => range === app.range) || RANGES[0];
-  return h('label', { class: 'btn select' }, h('span', { class: 'sr' }, 'Time range'), h('select', { onchange: (/** @type {any} */ event) => app.setRange(RANGES[event.currentTarget.selectedIndex][1]) }, RANGES.map(([name]) => h('option', { key: name, selected: name === current[0] }, name))), icon('down', 12));
+  return h('label', { class: 'btn select' }, h('span', { class: 'sr' }, 'Time range'), h('select', { onchange: (event) => app.setRange(RANGES[event.currentTarget.selectedIndex][1]) }, RANGES.map(([name]) => h('option', { key: name, selected: name === current[0] }, name))), icon('down', 12));
 }
 
-/** @param {any} app @param {number[]} counts @param {number} from @param {number} to @param {number} position */
 function strip(app, counts, from, to, position) {
   const W = 1000;
   const step = W / counts.length;
   const max = Math.max(8, ...counts);
   const chain = app.chain ? chainParts(app, from, to, counts.length) : new Set();
   const cut = position * counts.length;
-  const bar = (/** @type {(i: number) => boolean} */ holds) => counts.map((value, i) => {
+  const bar = (holds) => counts.map((value, i) => {
     if (!value || !holds(i)) return '';
     const tall = Math.max(1.5, (value / max) * 22);
     return `M${(i * step).toFixed(1)} ${(26 - tall).toFixed(1)}h${(step - 1.4).toFixed(1)}v${tall.toFixed(1)}h-${(step - 1.4).toFixed(1)}z`;
@@ -78,29 +71,28 @@ function strip(app, counts, from, to, position) {
   const every = span <= 90e6 ? 10e6 : span <= 400e6 ? 60e6 : span <= 1200e6 ? 120e6 : span / 6;
   const ticks = [];
   for (let t = Math.ceil(from / every) * every; t < to; t += every) ticks.push(t);
-  const findings = app.findings().filter((/** @type {any} */ finding) => finding.since > from && finding.since < to);
+  const findings = app.findings().filter((finding) => finding.since > from && finding.since < to);
   return h('div', {
     class: 'strip', role: 'slider', tabindex: 0, 'aria-label': 'Time', 'aria-valuemin': app.model.first, 'aria-valuemax': Math.max(app.model.first, app.model.last), 'aria-valuenow': app.at().seq, 'aria-valuetext': `${precise(app.at().time)}, record ${app.at().seq}`,
-    onpointerdown: (/** @type {any} */ event) => drag(app, event, from, to), onpointermove: (/** @type {any} */ event) => { if (event.buttons) drag(app, event, from, to); },
-    onkeydown: (/** @type {any} */ event) => { if (event.key === 'ArrowLeft') { event.stopPropagation(); app.step(-1); } else if (event.key === 'ArrowRight') { event.stopPropagation(); app.step(1); } else if (event.key === 'Home') app.seek(app.model.first); else if (event.key === 'End') app.goLive(); },
+    onpointerdown: (event) => drag(app, event, from, to), onpointermove: (event) => { if (event.buttons) drag(app, event, from, to); },
+    onkeydown: (event) => { if (event.key === 'ArrowLeft') { event.stopPropagation(); app.step(-1); } else if (event.key === 'ArrowRight') { event.stopPropagation(); app.step(1); } else if (event.key === 'Home') app.seek(app.model.first); else if (event.key === 'End') app.goLive(); },
   },
   h('svg', { viewBox: `0 0 ${W} 28`, preserveAspectRatio: 'none', 'aria-hidden': 'true', class: 'hist' },
     h('path', { class: 'axis', d: `M0 26.5H${W}` }), h('path', { class: 'bar', d: bar((i) => !chain.has(i) && i <= cut) }), h('path', { class: 'bar late', d: bar((i) => i > cut) }), h('path', { class: 'bar acc', d: bar((i) => chain.has(i) && i <= cut) })),
   ticks.map((t) => h('span', { key: t, class: 'tick only-wide', css: { left: `${((t - from) / span) * 100}%` } }, clock(t))),
-  findings.map((/** @type {any} */ finding) => h('span', { key: finding.id, class: `mark ${finding.severityName}`, css: { left: `${((finding.since - from) / span) * 100}%` }, title: finding.heading })),
+  findings.map((finding) => h('span', { key: finding.id, class: `mark ${finding.severityName}`, css: { left: `${((finding.since - from) / span) * 100}%` }, title: finding.heading })),
   h('span', { class: 'knob', css: { left: `${position * 100}%` } }));
 }
 
-/** @param {any} app @param {number} from @param {number} to @param {number} parts */
 function chainParts(app, from, to, parts) {
   const found = new Set();
   for (const node of app.chain.members) found.add(Math.floor(((node.time - from) / (to - from)) * parts));
   return found;
 }
 
-/** @param {any} app @param {PointerEvent} event @param {number} from @param {number} to */
+/** @param {PointerEvent} event @param {number} from @param {number} to */
 function drag(app, event, from, to) {
-  const box = /** @type {HTMLElement} */ (event.currentTarget).getBoundingClientRect();
+  const box = (event.currentTarget).getBoundingClientRect();
   const share = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
   if (share > 0.995) app.goLive();
   else app.seek(app.model.seqAt(from + share * (to - from)));

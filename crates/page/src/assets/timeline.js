@@ -1,4 +1,3 @@
-// @ts-check
 // View: lanes of clients, API server and controllers, time downwards.
 
 import { h, icon } from './dom.js';
@@ -8,9 +7,8 @@ import { isClient } from './model.js';
 import { changeText, commandSentence, reconcileLabel, signWord, title, tone, verb, writerName } from './names.js';
 import { commandLine, controllerName, controllerShape, empty, objectName, op, writerShape } from './parts.js';
 
-const state = { layout: /** @type {any} */ (null), key: '', scroll: /** @type {any} */ (null), follows: true };
+const state = { layout: (null), key: '', scroll: (null), follows: true };
 
-/** @param {any} app */
 function compute(app, width) {
   const { model, filters } = app;
   const key = [model.changed, app.at().seq, filters.ns, [...filters.hidden].join(), filters.lanes ? [...filters.lanes].join() : '', filters.find, app.fold, app.chain ? `${app.selected}:${app.chain.members.size}` : '', width].join('|');
@@ -26,7 +24,6 @@ function compute(app, width) {
 /** The layout that is shown, for keys and tests. */
 export const shown = () => state.layout;
 
-/** @param {any} app */
 export function timeline(app) {
   if (!app.model.writeList.length) return nothing(app);
   const width = Math.max(320, app.mainWidth());
@@ -40,48 +37,44 @@ export function timeline(app) {
   return lanes(app, plan);
 }
 
-/** @param {any} app */
 function nothing(app) {
   if (!app.isReady) return skeleton(app);
   return h('div', { class: 'scroll' }, empty('No records yet', 'Apply a sample. Its chain appears here as it happens.',
     commandLine('kubectl apply -f samples/deployment.yaml')));
 }
 
-/** @param {any} app */
 function skeleton(app) {
   return h('div', { class: 'scroll', 'aria-busy': 'true' },
     h('div', { class: 'loading' }, `Reading records ${count(app.model.total)}`),
     [0, 1, 2, 3, 4, 5].map((i) => h('div', { key: i, class: 'skr' }, [56, 88, 168, 96].map((w, j) => h('div', { key: j, class: 'sk', css: { width: `${w}px` } })))));
 }
 
-/** @param {any} app @param {any} plan */
 function lanes(app, plan) {
   const { columns } = plan;
   const view = app.viewport;
   const top = view.top - view.height;
   const bottom = view.top + 2 * view.height;
-  const isNear = (/** @type {number} */ y, /** @type {number} */ end) => end >= top && y <= bottom;
+  const isNear = (y, end) => end >= top && y <= bottom;
   const { chain } = app;
   return h('div', {
     class: 'scroll lanes-scroll', id: 'lanes', tabindex: -1,
-    onscroll: (/** @type {any} */ event) => onScroll(app, event.currentTarget),
-    ref: (/** @type {any} */ element) => keepScroll(app, element, plan),
+    onscroll: (event) => onScroll(app, event.currentTarget),
+    ref: (element) => keepScroll(app, element, plan),
   },
   head(app, plan),
   h('div', { class: 'lanes', role: 'group', 'aria-label': 'Timeline', css: { height: `${plan.height}px`, width: `${columns.width}px` } },
     h('svg', { width: columns.width, height: plan.height, 'aria-hidden': 'true', class: 'edges' },
       [columns.clients, columns.api, ...columns.lanes.values()].map((column, i) => h('line', { key: `l${i}`, class: 'life', x1: column.x, x2: column.x, y1: 0, y2: plan.height })),
-      plan.edges.filter((/** @type {any} */ edge) => isNear(edge.top, edge.bottom)).map((/** @type {any} */ edge) => drawEdge(edge, chain))),
-    plan.folds.filter((/** @type {any} */ fold) => isNear(fold.y, fold.y + 24)).map((/** @type {any} */ fold) => drawFold(fold, columns)),
+      plan.edges.filter((edge) => isNear(edge.top, edge.bottom)).map((edge) => drawEdge(edge, chain))),
+    plan.folds.filter((fold) => isNear(fold.y, fold.y + 24)).map((fold) => drawFold(fold, columns)),
     gaps(app, plan, isNear),
-    plan.rows.filter((/** @type {any} */ row) => isNear(row.y, row.y + ROW)).map((/** @type {any} */ row) => drawRow(app, row, columns)),
-    plan.blocks.filter((/** @type {any} */ block) => isNear(block.y, block.bottom)).map((/** @type {any} */ block) => drawBlock(app, block)),
-    plan.edges.filter((/** @type {any} */ edge) => edge.type === 'timer' && isNear(edge.top, edge.bottom)).map((/** @type {any} */ edge) => h('span', {
+    plan.rows.filter((row) => isNear(row.y, row.y + ROW)).map((row) => drawRow(app, row, columns)),
+    plan.blocks.filter((block) => isNear(block.y, block.bottom)).map((block) => drawBlock(app, block)),
+    plan.edges.filter((edge) => edge.type === 'timer' && isNear(edge.top, edge.bottom)).map((edge) => h('span', {
       key: `t${edge.id}`, class: 'timer', css: { left: `${edge.x}px`, top: `${Math.max(edge.top + 2, (edge.top + edge.bottom) / 2 - 9)}px` },
     }, `requeue ${duration(Math.max(0, edge.delay))}`))));
 }
 
-/** @param {any} app @param {any} element */
 function onScroll(app, element) {
   const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < 60;
   state.follows = isAtEnd;
@@ -91,7 +84,6 @@ function onScroll(app, element) {
   app.render();
 }
 
-/** @param {any} app @param {any} element @param {any} plan */
 function keepScroll(app, element, plan) {
   requestAnimationFrame(() => {
     const height = element.clientHeight;
@@ -100,7 +92,7 @@ function keepScroll(app, element, plan) {
       app.render();
     }
     if (app.scrollTo) {
-      const node = plan.rows.find((/** @type {any} */ row) => row.id === app.scrollTo) || plan.blocks.find((/** @type {any} */ block) => block.id === app.scrollTo);
+      const node = plan.rows.find((row) => row.id === app.scrollTo) || plan.blocks.find((block) => block.id === app.scrollTo);
       app.scrollTo = null;
       if (node) element.scrollTop = Math.max(0, node.y - height / 3);
     } else if (state.follows && app.isLive() && !app.chain) {
@@ -110,31 +102,28 @@ function keepScroll(app, element, plan) {
   });
 }
 
-/** @param {any} app @param {any} plan */
 function head(app, plan) {
   const { columns, lanes: list } = plan;
-  const queues = new Map((app.state()?.queues || []).map((/** @type {any} */ queue) => [queue.controller, queue]));
-  const clients = new Set(plan.writes.filter(isClient).map((/** @type {any} */ write) => write.manager));
+  const queues = new Map((app.state()?.queues || []).map((queue) => [queue.controller, queue]));
+  const clients = new Set(plan.writes.filter(isClient).map((write) => write.manager));
   const version = plan.writes.length ? plan.writes[plan.writes.length - 1].version : 0;
-  const cell = (/** @type {any} */ column, /** @type {any} */ name, /** @type {any} */ facts, /** @type {string} */ key) => h('div', { key, class: 'lh', css: { left: `${column.x}px`, width: `${column.width}px` } }, name, h('span', null, facts));
+  const cell = (column, name, facts, key) => h('div', { key, class: 'lh', css: { left: `${column.x}px`, width: `${column.width}px` } }, name, h('span', null, facts));
   return h('div', { class: 'lanes-head', css: { width: `${columns.width}px` } },
     cell(columns.clients, h('b', null, icon('user', 14), 'Clients'), `${clients.size} active`, 'clients'),
     cell(columns.api, h('b', null, 'API server'), version ? `revision ${version}` : 'in another process', 'api'),
-    list.map((/** @type {any} */ lane) => {
+    list.map((lane) => {
       const queue = queues.get(lane.name);
       const facts = lane.title === 'kubelets' ? nodesText(app) : queue ? `${queue.ready} queued` : '';
       return cell(columns.lanes.get(lane.name), h('b', null, controllerShape(lane.name, app.model), h('span', { class: 'cut lane-name', title: lane.name }, lane.title)), facts, lane.name);
     }));
 }
 
-/** @param {any} app */
 function nodesText(app) {
   let nodes = 0;
   for (const object of app.model.objects.values()) if (object.kind === 'Node') nodes += 1;
   return plural(nodes, 'node');
 }
 
-/** @param {any} edge @param {any} chain */
 function drawEdge(edge, chain) {
   const isOn = chain && chain.members.has(edge.to) && (edge.type === 'command' || chain.members.has(edge.from));
   const isRoot = isOn && chain.onPath.has(edge.to) && (edge.type === 'command' ? edge.to === chain.root : chain.onPath.has(edge.from));
@@ -144,7 +133,6 @@ function drawEdge(edge, chain) {
     edge.count ? h('text', { class: 'edge-count', x: edge.x + 5, y: edge.bottom - 6 }, String(edge.count)) : null);
 }
 
-/** @param {any} fold @param {any} columns */
 function drawFold(fold, columns) {
   const text = fold.outside
     ? [h('b', null, fold.idle > 1000 ? duration(fold.idle) : '0.1 ms'), `, ${plural(fold.outside, 'record')} outside the chain, folded`]
@@ -153,17 +141,16 @@ function drawFold(fold, columns) {
     h('span', { class: 'foldtxt', css: { left: `${columns.api.x}px` } }, icon('cut', 16), h('span', null, text)));
 }
 
-/** @param {any} app @param {any} plan @param {(y: number, end: number) => boolean} isNear */
+/** @param {(y: number, end: number) => boolean} isNear */
 function gaps(app, plan, isNear) {
-  return app.model.gaps.map((/** @type {any} */ gap) => {
-    const row = plan.rows.find((/** @type {any} */ candidate) => candidate.seq > gap.after);
+  return app.model.gaps.map((gap) => {
+    const row = plan.rows.find((candidate) => candidate.seq > gap.after);
     if (!row || !isNear(row.y, row.y)) return null;
     return h('div', { key: `g${gap.after}`, class: 'gapline', css: { top: `${row.y - 8}px`, width: `${plan.columns.width}px` } },
       h('span', { class: 'tag warn' }, icon('cut', 12), `${plural(gap.missed, 'record')} missing, #${gap.after + 1} to #${gap.after + gap.missed}`));
   });
 }
 
-/** @param {any} app @param {any} row @param {any} columns */
 function drawRow(app, row, columns) {
   const { write } = row;
   const parts = [h('div', { key: `time-${row.id}`, class: 'tm', css: { top: `${row.y}px`, width: `${columns.time.width - 10}px` } },
@@ -187,7 +174,6 @@ function drawRow(app, row, columns) {
   return parts;
 }
 
-/** @param {any} app @param {any} block */
 function drawBlock(app, block) {
   const { node } = block;
   const isSelected = app.selected === node.id;
@@ -198,9 +184,9 @@ function drawBlock(app, block) {
   const isFailed = isDone && (node.result === 'error');
   const kubelet = title(node.controller) === 'kubelets' && block.writes[0]?.digest?.node;
   const texts = block.writes.length
-    ? block.writes.map((/** @type {any} */ write, /** @type {number} */ i) => [block.rows[i], kubelet || verb(write)])
+    ? block.writes.map((write, i) => [block.rows[i], kubelet || verb(write)])
     : [[block.rows[0], isFailed ? 'error' : node.calls.length ? node.calls[0].text.split(' ', 1)[0] : 'no write']];
-  const lastRow = Math.max(...block.rows.map((/** @type {any} */ row) => row.y));
+  const lastRow = Math.max(...block.rows.map((row) => row.y));
   texts.forEach(([row, text], i) => {
     const offset = row.y - block.y + 15;
     lines.push(h('div', { key: i, class: `v${isFailed ? ' bad' : ''}`, css: { top: `${offset}px` } }, h('span', { class: 'cut' }, text), row.y === lastRow ? h('em', null, took) : null));
@@ -213,26 +199,26 @@ function drawBlock(app, block) {
   }, lines);
 }
 
-/** The table twin: same data, same order, same selection. @param {any} app @param {any} plan */
+/** The table twin: same data, same order, same selection. */
 function table(app, plan) {
-  const rows = plan.rows.filter((/** @type {any} */ row) => row.write);
+  const rows = plan.rows.filter((row) => row.write);
   const visible = rows.slice(-400);
   return h('div', { class: 'scroll' }, h('table', { class: 'grid' },
     h('thead', null, h('tr', null, ['Time', 'Written by', 'Object', 'Change'].map((name) => h('th', { key: name }, name)), h('th', { class: 'num' }, 'Version'), h('th', null, 'Caused reconciles'))),
-    h('tbody', null, visible.map((/** @type {any} */ row) => {
+    h('tbody', null, visible.map((row) => {
       const { write } = row;
       const isSelected = app.selected === write.id || (write.writer && app.selected === write.writer.id);
-      const caused = [...new Set(write.effects.filter((/** @type {any} */ effect) => effect.seq <= app.at().seq).map((/** @type {any} */ effect) => effect.controller))];
-      return h('tr', { key: row.id, class: isSelected ? 'sel' : '', 'data-seq': write.seq, 'data-id': write.id, tabindex: 0, onclick: () => app.select(write.id), onkeydown: (/** @type {any} */ event) => { if (event.key === 'Enter') app.select(write.id); } },
+      const caused = [...new Set(write.effects.filter((effect) => effect.seq <= app.at().seq).map((effect) => effect.controller))];
+      return h('tr', { key: row.id, class: isSelected ? 'sel' : '', 'data-seq': write.seq, 'data-id': write.id, tabindex: 0, onclick: () => app.select(write.id), onkeydown: (event) => { if (event.key === 'Enter') app.select(write.id); } },
         h('td', { class: 't2' }, precise(write.time)),
         h('td', null, h('span', { class: 'who' }, writerShape(write, app.model), isClient(write) ? `${write.manager}, ${write.sub ? `${write.verb} ${write.sub}` : write.verb}` : writerName(write))),
         h('td', null, h('span', { class: 'who' }, op(write), objectName(write))),
         h('td', { class: 'mono cut' }, changeText(write)), h('td', { class: 'num t2' }, String(write.version)),
-        h('td', null, caused.length ? h('span', { class: 'whos' }, caused.map((name) => h('span', { key: name }, controllerName(/** @type {string} */ (name), app.model)))) : h('span', { class: 't3' }, 'none')));
+        h('td', null, caused.length ? h('span', { class: 'whos' }, caused.map((name) => h('span', { key: name }, controllerName((name), app.model)))) : h('span', { class: 't3' }, 'none')));
     }))));
 }
 
-/** Narrow screens: one column, each writer with its writes. @param {any} app @param {any} plan */
+/** Narrow screens: one column, each writer with its writes. */
 function spine(app, plan) {
   const groups = [];
   for (const row of plan.rows.slice(-200)) {
@@ -250,7 +236,7 @@ function spine(app, plan) {
       h('span', { class: 'dot' }, writerShape(first, app.model)),
       h('div', null, h('div', { class: 'hd' }, h('b', null, reconcile ? title(reconcile.controller) : first.manager || 'apiserver'),
         reconcile ? ` reconciled${reconcile.took === undefined ? '' : `, ${duration(reconcile.took)}`}` : ` ${first.sub ? `${first.verb} ${first.sub}` : first.verb}`, h('time', null, precise(group.time))),
-      h('ul', null, group.writes.map((/** @type {any} */ write) => h('li', { key: write.id }, h('button', { type: 'button', 'data-id': write.id, 'data-seq': write.seq, onclick: () => app.select(reconcile ? reconcile.id : write.id) },
+      h('ul', null, group.writes.map((write) => h('li', { key: write.id }, h('button', { type: 'button', 'data-id': write.id, 'data-seq': write.seq, onclick: () => app.select(reconcile ? reconcile.id : write.id) },
         op(write), h('span', { class: 'cut' }, objectName(write, middle(write.name, 24)), h('small', { class: 'cut' }, changeText(write))), h('span', { class: 't3' }, String(write.version))))))));
   }));
 }

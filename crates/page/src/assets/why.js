@@ -1,4 +1,3 @@
-// @ts-check
 // View: why an object was reconciled, what each reconcile wrote, its versions, fields and events.
 
 import { h, icon } from './dom.js';
@@ -13,23 +12,21 @@ const RECONCILES_MAX = 60;
 const VERSIONS_MAX = 80;
 const WINDOW_US = 600e6;
 
-/** The reconciles that concern an object: of its key, by the controllers of its kind. @param {any} app @param {any} object */
+/** The reconciles that concern an object: of its key, by the controllers of its kind. */
 export function reconcilesOf(app, object) {
   const { seq } = app.at();
   const lower = short(object.kind).toLowerCase();
-  return app.model.reconciles.filter((/** @type {any} */ reconcile) => reconcile.seq <= seq && reconcile.name === object.name && (reconcile.ns || '') === (object.ns || '')
+  return app.model.reconciles.filter((reconcile) => reconcile.seq <= seq && reconcile.name === object.name && (reconcile.ns || '') === (object.ns || '')
     && concerns(reconcile, object, lower));
 }
 
-/** @param {any} reconcile @param {any} object @param {string} lower */
 function concerns(reconcile, object, lower) {
   if (title(reconcile.controller) === lower || reconcile.controller.startsWith(lower)) return true;
-  if (reconcile.causes.some((/** @type {any} */ cause) => cause.kind === object.kind && cause.object.name === object.name)) return true;
-  if (reconcile.links.some((/** @type {any} */ link) => link.write.kind === object.kind && link.write.name === object.name)) return true;
-  return reconcile.writes.some((/** @type {any} */ write) => write.kind === object.kind && write.name === object.name);
+  if (reconcile.causes.some((cause) => cause.kind === object.kind && cause.object.name === object.name)) return true;
+  if (reconcile.links.some((link) => link.write.kind === object.kind && link.write.name === object.name)) return true;
+  return reconcile.writes.some((write) => write.kind === object.kind && write.name === object.name);
 }
 
-/** @param {any} app */
 export function why(app) {
   const object = app.whyObject();
   if (!object) {
@@ -37,7 +34,7 @@ export function why(app) {
       h('button', { type: 'button', class: 'btn', onclick: () => app.openPalette() }, 'Jump to object', h('kbd', null, 'Ctrl K'))));
   }
   const { seq, time } = app.at();
-  const versions = object.versions.filter((/** @type {any} */ write) => write.seq <= seq);
+  const versions = object.versions.filter((write) => write.seq <= seq);
   const newest = versions[versions.length - 1];
   const digest = newest ? newest.digest : object.base?.digest;
   const reconciles = reconcilesOf(app, object);
@@ -52,17 +49,16 @@ export function why(app) {
   ].filter(Boolean);
   return h('div', { class: 'scroll' }, h('div', { class: 'why' },
     h('div', { class: 'why-h' }, h('div', null, h('div', { class: 'crumb' }, object.ns || 'cluster-scoped', icon('right', 12), short(object.kind)), h('h2', { class: 'big' }, object.name)),
-      h('dl', { class: 'facts' }, /** @type {any[]} */ (facts).map(([name, text]) => h('div', { key: name }, h('dt', null, name), h('dd', null, text))))),
+      h('dl', { class: 'facts' }, (facts).map(([name, text]) => h('div', { key: name }, h('dt', null, name), h('dd', null, text))))),
     h('div', { class: 'bar', role: 'tablist' }, tabs.map(([id, name, n]) => h('button', {
       key: id, type: 'button', role: 'tab', id: `tab-${id}`, 'aria-selected': app.whyTab === id ? 'true' : 'false', 'aria-controls': 'why-body', tabindex: app.whyTab === id ? 0 : -1,
-      onclick: () => app.setWhyTab(id), onkeydown: (/** @type {any} */ event) => tabKeys(app, tabs, event),
+      onclick: () => app.setWhyTab(id), onkeydown: (event) => tabKeys(app, tabs, event),
     }, `${name} `, h('span', null, String(n))))),
     h('div', { id: 'why-body', role: 'tabpanel', 'aria-labelledby': `tab-${app.whyTab}`, tabindex: 0 },
       app.whyTab === 'reconciles' ? reconcileList(app, reconciles, time) : app.whyTab === 'versions' ? versionList(app, versions, time)
         : app.whyTab === 'fields' ? fieldList(app, fields) : eventList(events, time))));
 }
 
-/** @param {any} app @param {any[]} tabs @param {KeyboardEvent} event */
 function tabKeys(app, tabs, event) {
   const step = event.key === 'ArrowRight' ? 1 : event.key === 'ArrowLeft' ? -1 : 0;
   if (!step) return;
@@ -73,7 +69,6 @@ function tabKeys(app, tabs, event) {
   requestAnimationFrame(() => document.getElementById(`tab-${next}`)?.focus());
 }
 
-/** @param {any} app @param {any[]} all @param {number} now */
 function reconcileList(app, all, now) {
   if (!all.length) return h('p', { class: 't3' }, 'No reconcile of this object is recorded.');
   const reconciles = all.slice(-RECONCILES_MAX);
@@ -90,7 +85,6 @@ function reconcileList(app, all, now) {
   return [omitted ? h('p', { key: 'omitted', class: 't3 small' }, `${plural(omitted, 'earlier reconcile')} not shown`) : null, out];
 }
 
-/** @param {any} app @param {any} reconcile @param {number} previous @param {number} now */
 function card(app, reconcile, previous, now) {
   const isDone = reconcile.endSeq && reconcile.endSeq <= app.at().seq;
   const wait = reconcile.wait || 0;
@@ -111,7 +105,6 @@ function card(app, reconcile, previous, now) {
       isPlain ? null : h('div', { class: 'card-b' }, becauseColumn(app, reconcile), wroteColumn(app, reconcile))));
 }
 
-/** @param {any} reconcile */
 function causeText(reconcile) {
   const cause = reconcile.causes[0];
   if (!cause) return 'no cause recorded';
@@ -119,32 +112,29 @@ function causeText(reconcile) {
   return `${short(cause.kind)} ${cause.object.name} ${cause.event || ''}`;
 }
 
-/** @param {any} app @param {any} reconcile */
 function becauseColumn(app, reconcile) {
   const causes = reconcile.causes.length + reconcile.omitted;
-  const items = reconcile.links.map((/** @type {any} */ { write }) => {
+  const items = reconcile.links.map(({ write }) => {
     const root = pathToRoot(write).at(-1);
     const by = write.writer ? (write.writer.controller === reconcile.controller && write.name === reconcile.name ? `${title(write.writer.controller)}, own write` : `${title(write.writer.controller)} wrote ${write.sub || 'it'}`)
       : isClient(write) ? `${commandSentence(write)}, user ${write.user}` : write.known ? `${writerName(write)}, without a reconcile` : 'cause not recorded';
     return h('div', { key: write.id, class: 'cause', title: root.type === 'write' && isClient(root) ? `root: ${commandSentence(root)}` : '' }, op(write),
       h('div', null, h('button', { type: 'button', class: 'plain', onclick: () => app.select(write.id) }, `${short(write.kind)} ${middle(write.name, 26)} ${write.deletion ? 'deleted' : write.previous === undefined && write.known ? 'added' : 'updated'} at ${write.version}`), h('small', null, writerShape(write, app.model), by)));
   });
-  const retry = reconcile.causes.find((/** @type {any} */ cause) => cause.event === 'retry');
+  const retry = reconcile.causes.find((cause) => cause.event === 'retry');
   if (retry) {
     items.push(h('div', { key: 'retry', class: 'cause' }, icon('clock', 14), h('div', null, reconcile.attempt > 1 ? 'Retry after a failure' : 'Requeue was due', h('small', null, retry.reason || 'timer'))));
   }
   return h('div', null, h('div', { class: 'lab' }, causes > 1 ? `Because: ${causes} causes merged` : 'Because'), items.length ? items : h('p', { class: 't3 small' }, causeText(reconcile)));
 }
 
-/** @param {any} app @param {any} reconcile */
 function wroteColumn(app, reconcile) {
   return h('div', null, h('div', { class: 'lab' }, 'Wrote'),
-    reconcile.writes.length ? reconcile.writes.slice(0, 10).map((/** @type {any} */ write) => h('div', { key: write.id, class: 'wr' },
+    reconcile.writes.length ? reconcile.writes.slice(0, 10).map((write) => h('div', { key: write.id, class: 'wr' },
       h('div', { class: 'wr-h' }, op(write), objectName(write), h('span', { class: 'mono' }, String(write.version))), write.changes.length ? diff(write.changes.slice(0, 8), write.more + Math.max(0, write.changes.length - 8), 'left') : null))
-      : h('p', { class: 't3 small' }, reconcile.calls.length ? reconcile.calls.map((/** @type {any} */ call) => call.text).join(', ') : 'nothing'));
+      : h('p', { class: 't3 small' }, reconcile.calls.length ? reconcile.calls.map((call) => call.text).join(', ') : 'nothing'));
 }
 
-/** @param {any} app @param {any[]} versions @param {number} now */
 function versionList(app, versions, now) {
   if (!versions.length) return h('p', { class: 't3' }, 'No version is recorded.');
   return h('div', { class: 'versions' }, versions.slice(-VERSIONS_MAX).reverse().map((write) => h('section', { key: write.id, class: 'write', 'data-id': write.id },
@@ -152,14 +142,13 @@ function versionList(app, versions, now) {
       h('span', { class: 'mono' }, `${precise(write.time)}, ${ago(now - write.time)}`)), write.changes.length ? h('div', { class: 'wb' }, diff(write.changes, write.more, 'left')) : null)));
 }
 
-/** @param {any} app @param {any[] | null} fields */
+/** @param {any[] | null} fields */
 function fieldList(app, fields) {
   if (!fields) return h('p', { class: 't3' }, app.info.mode === 'replay' ? 'A recorded file has the changes of fields, not whole objects.' : 'Reading the object.');
   return h('table', { class: 'grid slim' }, h('thead', null, h('tr', null, h('th', null, 'Field'), h('th', null, 'Value'), h('th', null, 'Field manager'))),
     h('tbody', null, fields.map((field) => h('tr', { key: field.path }, h('td', { class: 'mono' }, field.path), h('td', { class: 'mono cut', title: value(field.value) }, middle(value(field.value), 60)), h('td', null, field.manager || '')))));
 }
 
-/** @param {any} app @param {any} object */
 function eventsOf(app, object) {
   const { seq } = app.at();
   const found = [];
@@ -171,31 +160,30 @@ function eventsOf(app, object) {
   return found.sort((a, b) => a.seq - b.seq);
 }
 
-/** @param {any[]} events @param {number} now */
 function eventList(events, now) {
   if (!events.length) return h('p', { class: 't3' }, 'No event of this object is recorded.');
   return h('table', { class: 'grid slim' }, h('thead', null, h('tr', null, ['Time', 'Event', 'Recorded by'].map((name) => h('th', { key: name }, name)))),
     h('tbody', null, events.slice(-50).reverse().map((write) => h('tr', { key: write.id }, h('td', { class: 't2' }, `${precise(write.time)}, ${ago(now - write.time)}`), h('td', null, write.name), h('td', null, write.manager)))));
 }
 
-/** The panel beside the reconciles. @param {any} app */
+/** The panel beside the reconciles. */
 export function whyPanel(app) {
   const object = app.whyObject();
   if (!object) return null;
   const { seq, time } = app.at();
   const reconciles = reconcilesOf(app, object);
-  const recent = reconciles.filter((/** @type {any} */ reconcile) => time - reconcile.time < WINDOW_US);
-  const done = recent.filter((/** @type {any} */ reconcile) => reconcile.endSeq && reconcile.endSeq <= seq);
-  const sorted = (/** @type {string} */ member) => done.map((/** @type {any} */ reconcile) => reconcile[member]).filter((/** @type {any} */ n) => n !== undefined).sort((/** @type {number} */ a, /** @type {number} */ b) => a - b);
+  const recent = reconciles.filter((reconcile) => time - reconcile.time < WINDOW_US);
+  const done = recent.filter((reconcile) => reconcile.endSeq && reconcile.endSeq <= seq);
+  const sorted = (member) => done.map((reconcile) => reconcile[member]).filter((n) => n !== undefined).sort((a, b) => a - b);
   const work = sorted('took');
   const wait = sorted('wait');
-  const idle = recent.filter((/** @type {any} */ reconcile) => !reconcile.writes.length && !reconcile.calls.length).length;
+  const idle = recent.filter((reconcile) => !reconcile.writes.length && !reconcile.calls.length).length;
   const next = nextRequeue(app, object);
   const last = reconciles[reconciles.length - 1];
   const root = last ? pathToRoot(last).at(-1) : null;
   const owned = ownedBy(app, object);
   const command = `bellerophon trace ${short(object.kind).toLowerCase()}/${object.name}${object.ns && object.ns !== 'default' ? ` -n ${object.ns}` : ''}`;
-  const two = (/** @type {number[]} */ list) => (list.length ? `${duration(/** @type {number} */ (quantile(list, 0.5)))}, ${duration(/** @type {number} */ (quantile(list, 0.99)))}` : 'none');
+  const two = (list) => (list.length ? `${duration((quantile(list, 0.5)))}, ${duration((quantile(list, 0.99)))}` : 'none');
   return h('aside', { class: 'panel', 'aria-label': 'Details' },
     h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Next requeue'), next
       ? [h('p', { class: 'due' }, h('b', null, `in ${duration(next.due_us)}`), ' ', h('span', { class: 't3' }, clock(time + next.due_us))), h('p', { class: 't2' }, `${next.controller}${next.causes[0]?.reason ? `: ${next.causes[0].reason}` : ''}. ${next.failures ? `${plural(next.failures, 'failure')}, back-off.` : 'No failures, no back-off.'}`)]
@@ -205,19 +193,18 @@ export function whyPanel(app) {
       h('li', { key: 'this', class: 'here' }, h('span', null, controllerShape(last.controller, app.model)), h('span', null, `${plural(reconciles.length, 'reconcile')} of this object`), h('time', null, seconds(last.time)))),
     h('button', { type: 'button', class: 'btn', onclick: () => app.showInTimeline(last) }, 'Show in timeline', h('kbd', null, 'T'))) : null,
     h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Reconciles', h('span', { class: 'n' }, 'last 10 min')), h('dl', { class: 'kv' },
-      h('dt', null, 'Total'), h('dd', null, String(recent.length)), h('dt', null, 'Errors'), h('dd', null, String(recent.filter((/** @type {any} */ r) => r.result === 'error').length)),
+      h('dt', null, 'Total'), h('dd', null, String(recent.length)), h('dt', null, 'Errors'), h('dd', null, String(recent.filter((r) => r.result === 'error').length)),
       h('dt', null, 'Without a write'), h('dd', null, recent.length ? `${idle}, ${Math.round((idle / recent.length) * 100)} %` : '0'), h('dt', null, 'Work p50, p99'), h('dd', null, two(work)), h('dt', null, 'Wait p50, p99'), h('dd', null, two(wait)))),
     managers(app, object),
     owned.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Owns'), owned.slice(0, 12).map((item) => h('div', { key: item.object.id, class: 'own' }, h('button', { type: 'button', class: 'plain cut', onclick: () => app.openWhy(item.object) }, objectName(item.object)), health(item.digest) || h('span', { class: 't3' }, 'no status'))), owned.length > 12 ? h('p', { class: 't3 small' }, `${owned.length - 12} more`) : null) : null,
     h('div', { class: 'p-foot' }, h('span', { class: 'copy mono' }, copyButton(command), command)));
 }
 
-/** @param {any} app @param {any} object */
 function nextRequeue(app, object) {
   let found = null;
   for (const queue of app.state()?.queues || []) {
     for (const entry of queue.keys.delayed) {
-      if (entry.name === object.name && (entry.namespace || '') === (object.ns || '') && (title(queue.controller) === short(object.kind).toLowerCase() || entry.causes.some((/** @type {any} */ cause) => cause.kind === object.kind))) {
+      if (entry.name === object.name && (entry.namespace || '') === (object.ns || '') && (title(queue.controller) === short(object.kind).toLowerCase() || entry.causes.some((cause) => cause.kind === object.kind))) {
         if (!found || entry.due_us < found.due_us) found = { ...entry, controller: title(queue.controller) };
       }
     }
@@ -225,11 +212,10 @@ function nextRequeue(app, object) {
   return found;
 }
 
-/** @param {any} app @param {any} object */
 function managers(app, object) {
   const fields = app.fields(object);
   if (!fields) return null;
-  /** @type {Map<string, string>} */ const top = new Map();
+  const top = new Map();
   for (const field of fields) {
     if (!field.manager) continue;
     const path = field.path.startsWith('status') ? 'status' : field.path.split(/[.[]/).slice(0, 2).join('.');
@@ -239,11 +225,10 @@ function managers(app, object) {
   return h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Field managers'), h('dl', { class: 'kv mono' }, [...top].slice(0, 12).map(([path, manager]) => [h('dt', { key: `t${path}` }, path), h('dd', { key: `d${path}` }, manager)])));
 }
 
-/** @param {any} app @param {any} object */
 export function ownedBy(app, object) {
   const { seq } = app.at();
   const existing = app.existing(seq);
-  const self = existing.find((/** @type {any} */ item) => item.object === object);
+  const self = existing.find((item) => item.object === object);
   const uid = self?.digest?.uid;
-  return uid ? existing.filter((/** @type {any} */ item) => item.digest?.owners?.[0] === uid) : [];
+  return uid ? existing.filter((item) => item.digest?.owners?.[0] === uid) : [];
 }
