@@ -8,7 +8,7 @@ use std::{io::Write as _, net::SocketAddr, path::Path, process};
 use bellerophon::controller::{ControllerError, ControllerOptions};
 use bellerophon::informer::{Namespaces, SyncError};
 use bellerophon::leader::LeaderElectionOptions;
-use bellerophon::manager::{InGroup, Manager, ManagerError, ManagerOptions, RunnableGroup};
+use bellerophon::manager::{Manager, ManagerError, ManagerOptions, Runnable, RunnableGroup};
 use bellerophon::trace::Trace;
 use bellerophon_operator::{Operator, manager};
 use bellerophon_page::{LiveSource, Page, PageOptions, Source};

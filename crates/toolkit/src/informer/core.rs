@@ -127,7 +127,7 @@ pub(crate) struct Core<L: Locks = Os> {
     /// The resource in messages: `pods`, `heroes.example.com`.
     pub(crate) name: String,
     /// The kind in traces: `Pod`, `Hero.example.com`.
-    kind: Arc<str>,
+    pub(crate) kind: Arc<str>,
     /// Which of the objects stay decoded.
     pub(crate) lru: Arc<DecodedLru>,
     store: L::RwLock<Store>,

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::links::Links;
 use super::probes::{CacheSnapshot, Probes, QueueSnapshot};
 use super::record::{TraceEvent, TraceRecord};
-use super::timeline::{Timeline, link};
+use super::timeline::Timeline;
 use crate::ObjectKey;
 use crate::informer::Informer;
 use crate::queue::WorkQueue;
@@ -75,6 +76,8 @@ struct Ring {
     newest: watch::Sender<u64>,
     /// The queues and caches of everything that records here.
     probes: Probes,
+    /// What links the records; read when it is asked for.
+    links: Mutex<Links>,
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +99,7 @@ impl Trace {
             records: Mutex::default(),
             newest: watch::Sender::new(0),
             probes: Probes::default(),
+            links: Mutex::default(),
         };
         Self(Some(Arc::new(ring)))
     }
@@ -186,7 +190,23 @@ impl Trace {
 
     /// The reconciles of a key that are still in the buffer, and those whose writes led to them.
     pub fn timeline(&self, key: &ObjectKey) -> Timeline {
-        link(&self.snapshot(), key)
+        self.with_links(|links| links.trace_back(key))
+    }
+
+    /// The reconciles that a version of an object led to, directly and by their writes.
+    pub fn effects(&self, kind: &str, key: &ObjectKey, resource_version: &str) -> Timeline {
+        self.with_links(|links| links.effects(kind, key, resource_version))
+    }
+
+    /// Reads the index of links, after it has read the records since the last call.
+    fn with_links(&self, read: impl FnOnce(&Links) -> Timeline) -> Timeline {
+        let Some(ring) = &self.0 else {
+            return Timeline::default();
+        };
+        let mut links = ring.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let batch = self.since(links.seen());
+        links.update(&batch, ring.oldest_sequence(), ring.capacity);
+        read(&links)
     }
 
     /// The work queues of the controllers that record here, with at most `keys_max` keys of each
@@ -220,6 +240,11 @@ impl Trace {
 }
 
 impl Ring {
+    fn oldest_sequence(&self) -> u64 {
+        let records = self.lock();
+        records.ring.front().map_or(0, |record| record.sequence)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
