@@ -14,7 +14,8 @@ use bellerophon_operator::Operator;
 
 use crate::{
     doctor::DoctorOptions, error::CliError, hello::HelloOptions, kubeconfig::KubeconfigOptions,
-    operators, page::PageArguments, reboot::RebootArguments, store::StoreArguments,
+    operators, page::PageArguments, reboot::RebootArguments,
+    store::StoreArguments, top::TopOptions,
 };
 
 /// Run a local Kubernetes cluster in one process, and run operators on any cluster.
@@ -72,6 +73,9 @@ pub(crate) enum Command {
     )]
     Trace(TraceOptions),
 
+    /// Show the queues, reconciles and caches of a running cluster in the terminal until Ctrl-C
+    Top(TopOptions),
+
     /// Show a recorded trace in a browser until Ctrl-C
     Page(PageArguments),
 
@@ -92,9 +96,10 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceOptions {
-    /// The object, as KIND/NAME or NAME; objects that are written because of it are included
-    #[arg(value_name = "OBJECT", value_parser = object)]
-    pub(crate) object: String,
+    /// The object, as KIND/NAME or NAME; objects that are written because of it are included.
+    /// Default with --follow: all objects
+    #[arg(value_name = "OBJECT", value_parser = object, required_unless_present = "follow")]
+    pub(crate) object: Option<String>,
 
     /// Its namespace; default: the namespace of the kubeconfig
     #[arg(short, long, value_name = "NAMESPACE", value_parser = object)]
@@ -146,7 +151,7 @@ pub(crate) struct UpOptions {
     #[arg(long, value_name = "LIST")]
     operators: Option<String>,
 
-    /// Apply sample objects and print their timelines
+    /// Apply sample objects and print what follows from each; with -v every event and write
     #[arg(long)]
     pub(crate) demo: bool,
 

@@ -47,7 +47,7 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
     let mut signals = Signals::listen().map_err(CliError::context("cannot listen for signals"))?;
     let (client, namespace) = connect(&options.kubeconfig, options.namespace.as_deref()).await?;
     let query = Query {
-        object: options.object.clone(),
+        object: options.object.clone().unwrap_or_default(),
         namespace: namespace.clone(),
         follow: options.follow,
     };
@@ -56,7 +56,8 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
         .map_err(CliError::context("cannot build the request"))?;
     let response = client.request_stream(request).await.map_err(|error| {
         let hint = "only a cluster of `bellerophon up` has timelines";
-        CliError::context(&format!("cannot trace {}", options.object))(error).with_hint(hint)
+        let object = options.object.as_deref().unwrap_or("all objects");
+        CliError::context(&format!("cannot trace {object}"))(error).with_hint(hint)
     })?;
     let mut lines = response.lines();
     let mut out = stdout().lock();
@@ -82,7 +83,7 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
     if is_empty {
         let message = format!(
             "nothing is known of {} in namespace {namespace}",
-            options.object
+            options.object.as_deref().unwrap_or("any object")
         );
         return Err(CliError::Failed(message)
             .with_hint("name it as kubectl does, or wait for it with --follow"));
@@ -90,7 +91,11 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn connect(kubeconfig: &Path, namespace: Option<&str>) -> Result<(Client, String), CliError> {
+/// A client of the cluster of a kubeconfig, and the namespace to use.
+///
+/// # Errors
+/// The kubeconfig cannot be used.
+pub(crate) async fn connect(kubeconfig: &Path, namespace: Option<&str>) -> Result<(Client, String), CliError> {
     let failed = |error: kube::config::KubeconfigError| {
         CliError::context(&format!("cannot use kubeconfig {}", kubeconfig.display()))(error)
             .with_hint("set --kubeconfig to another file")

@@ -29,7 +29,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     arguments::UpOptions,
-    demo,
+    demo::{self, Detail},
     error::CliError,
     live_page::{self, LivePage},
     memory,
@@ -47,14 +47,18 @@ const FIELD_MANAGER: &str = "bellerophon";
 ///
 /// # Errors
 /// The address is in use, the kubeconfig cannot be written, or a controller failed.
-pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), CliError> {
+pub(crate) async fn up(
+    options: &UpOptions,
+    detail: Detail,
+    started: Instant,
+) -> Result<(), CliError> {
     let signal_error = || CliError::context("cannot listen for signals");
     // Before anything is started: a signal during the start stops what runs by then.
     let mut signals = Signals::listen().map_err(signal_error())?;
     let operators = options.operators()?;
     let mut cluster = RunningCluster::start(options).await?;
     let result = tokio::select! {
-        result = cluster.serve(options, &operators, started) => result,
+        result = cluster.serve(options, &operators, detail, started) => result,
         signal = signals.next() => signal.map_err(signal_error()),
         never = memory::return_at_intervals() => match never {},
     };
@@ -190,6 +194,7 @@ impl RunningCluster {
         &mut self,
         options: &UpOptions,
         operators: &[Operator],
+        detail: Detail,
         started: Instant,
     ) -> Result<(), CliError> {
         self.server
@@ -217,7 +222,8 @@ impl RunningCluster {
         let client = admin_client(&self.server);
         let demo = async {
             if options.demo {
-                demo::run(&client, operators, &self.trace, self.clock, options.output).await
+                let output = (options.output, detail);
+                demo::run(&client, operators, &self.trace, self.clock, output).await
             } else {
                 pending().await
             }
