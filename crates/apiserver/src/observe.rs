@@ -12,8 +12,8 @@ use http::Method;
 use crate::{
     ownership,
     store::{
-        Committing, Compacted, Expect, Listing, ObjectKey, Range, Revision, Scope, ShelfName, Store,
-        StoreWatch, Stored, Write,
+        Committing, Compacted, Expect, Listing, ObjectKey, Range, Revision, Scope, ShelfName,
+        Store, StoreWatch, Stored, Write,
     },
     verbs::Call,
 };

@@ -132,10 +132,7 @@ impl Builder {
     /// Calls a function after each accepted write, of clients and of the server itself, the objects
     /// of a new cluster included. It runs before the request is answered and must not block.
     #[must_use]
-    pub fn observe_writes(
-        self,
-        observer: impl Fn(ObservedWrite) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn observe_writes(self, observer: impl Fn(ObservedWrite) + Send + Sync + 'static) -> Self {
         Self {
             observer: ObserverOption(Some(Arc::new(observer))),
             ..self
@@ -201,7 +198,11 @@ impl Builder {
                 connector,
                 Aggregator::new(front_proxy),
             );
-            let server = Arc::new(if is_observed { server.observed() } else { server });
+            let server = Arc::new(if is_observed {
+                server.observed()
+            } else {
+                server
+            });
             let bound = match self.listen {
                 None => None,
                 Some(address) => {

@@ -14,8 +14,8 @@ use bellerophon_operator::Operator;
 
 use crate::{
     doctor::DoctorOptions, error::CliError, hello::HelloOptions, kubeconfig::KubeconfigOptions,
-    operators, page::PageArguments, reboot::RebootArguments,
-    store::StoreArguments, top::TopOptions,
+    operators, page::PageArguments, reboot::RebootArguments, store::StoreArguments,
+    top::TopOptions,
 };
 
 /// Run a local Kubernetes cluster in one process, and run operators on any cluster.

@@ -116,7 +116,10 @@ fn written(share: &Share) -> String {
     for (what, objects) in &share.writes {
         let (verb, kind) = what.split_once(' ').unwrap_or_default();
         parts.push(match objects.len() {
-            1 => format!("{what} {}", objects.iter().next().map_or("", String::as_str)),
+            1 => format!(
+                "{what} {}",
+                objects.iter().next().map_or("", String::as_str)
+            ),
             many => format!("{verb} {many} {kind}s"),
         });
     }
@@ -125,7 +128,10 @@ fn written(share: &Share) -> String {
     }
     let mut text = parts.join(", ");
     if share.errors > 0 {
-        text.push_str(&format!(" ({} of {} failed)", share.errors, share.reconciles));
+        text.push_str(&format!(
+            " ({} of {} failed)",
+            share.errors, share.reconciles
+        ));
     }
     text
 }
@@ -157,8 +163,18 @@ mod tests {
             at: Instant::now(),
         };
         let steps = [
-            ("deployment-controller", "stable", ("Deployment.apps", "stable", "7"), vec![("ReplicaSet.apps", "stable-1", "8")]),
-            ("replicaset-controller", "stable-1", ("ReplicaSet.apps", "stable-1", "8"), vec![("Pod", "a", "9"), ("Pod", "b", "10")]),
+            (
+                "deployment-controller",
+                "stable",
+                ("Deployment.apps", "stable", "7"),
+                vec![("ReplicaSet.apps", "stable-1", "8")],
+            ),
+            (
+                "replicaset-controller",
+                "stable-1",
+                ("ReplicaSet.apps", "stable-1", "8"),
+                vec![("Pod", "a", "9"), ("Pod", "b", "10")],
+            ),
             ("other", "other", ("Other", "other", "1"), vec![]),
         ];
         for (controller, name, (kind, cause, version), writes) in steps {

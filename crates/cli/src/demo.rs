@@ -197,7 +197,10 @@ async fn print_chains(
         }
         roots = waiting;
     }
-    print(format, ["every event and write: `bellerophon trace --follow`, or up --demo -v".to_owned()])?;
+    print(
+        format,
+        ["every event and write: `bellerophon trace --follow`, or up --demo -v".to_owned()],
+    )?;
     std::future::pending().await
 }
 

@@ -78,8 +78,11 @@ impl ClusterActor {
                 let body = json!({ "spec": { "replicas": replicas } }).to_string();
                 let merge = "application/merge-patch+json";
                 let path = format!("{object}/scale");
-                self.send(Method::PATCH, &path, merge, body.into_bytes()).await?;
-                Ok(format!("scaled Deployment {namespace}/{name} to {replicas}"))
+                self.send(Method::PATCH, &path, merge, body.into_bytes())
+                    .await?;
+                Ok(format!(
+                    "scaled Deployment {namespace}/{name} to {replicas}"
+                ))
             }
             Action::DeletePod { namespace, name } => {
                 let path = object_path("/api/v1", &namespace, "pods", &name)?;

@@ -129,7 +129,7 @@ mod tests {
             message,
             json!({
                 "event": "ready", "server": "https://127.0.0.1:1",
-                "kubeconfig": "/a/kubeconfig", 
+                "kubeconfig": "/a/kubeconfig",
                 "dashboard": "http://127.0.0.1:2/#token=secret", "startup_ms": 5,
             })
         );

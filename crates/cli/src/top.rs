@@ -144,7 +144,16 @@ impl Screen {
     fn text(&self) -> String {
         let mut text = format!(
             "{:30} {:>8} {:>6} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}\n",
-            "CONTROLLER", "RATE/S", "READY", "IN FLIGHT", "DELAYED", "WAIT P50", "P99", "WORK P50", "P99", "ERRORS"
+            "CONTROLLER",
+            "RATE/S",
+            "READY",
+            "IN FLIGHT",
+            "DELAYED",
+            "WAIT P50",
+            "P99",
+            "WORK P50",
+            "P99",
+            "ERRORS"
         );
         for (name, controller) in &self.controllers {
             text.push_str(&self.row(name, controller));
@@ -153,7 +162,11 @@ impl Screen {
             "\n{:30} {:>8} {:>9} {:>8} {:>9} {:>8}\n",
             "CACHE", "OBJECTS", "REVISION", "BACKLOG", "LAG", "RELISTS"
         ));
-        let mut caches: Vec<&Value> = self.state["caches"].as_array().into_iter().flatten().collect();
+        let mut caches: Vec<&Value> = self.state["caches"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .collect();
         caches.sort_by_key(|cache| std::cmp::Reverse(cache["objects"].as_u64()));
         for cache in caches.into_iter().take(CACHES_MAX) {
             text.push_str(&format!(
@@ -172,13 +185,17 @@ impl Screen {
     fn row(&self, name: &str, controller: &Controller) -> String {
         let mut queues = self.state["queues"].as_array().into_iter().flatten();
         let queue = queues.find(|queue| queue["controller"] == name);
-        let member = |member: &str| queue.map_or_else(|| "-".to_owned(), |queue| number(&queue[member]));
+        let member =
+            |member: &str| queue.map_or_else(|| "-".to_owned(), |queue| number(&queue[member]));
         let recent = controller
             .starts
             .iter()
             .filter(|start| self.now_us - **start < WINDOW_US)
             .count();
-        #[expect(clippy::cast_precision_loss, reason = "a rate of at most 1,000 per window")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a rate of at most 1,000 per window"
+        )]
         let rate = recent as f64 / (WINDOW_US as f64 / 1e6);
         format!(
             "{name:30} {rate:>8.1} {:>6} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}\n",
@@ -209,7 +226,9 @@ fn quantile(samples: &VecDeque<i64>, percent: usize) -> Option<i64> {
 }
 
 fn number(value: &Value) -> String {
-    value.as_i64().map_or_else(|| "-".to_owned(), |number| number.to_string())
+    value
+        .as_i64()
+        .map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
 /// `2.4 ms`, `1.017 s`.
@@ -231,21 +250,39 @@ mod tests {
     fn table_has_a_row_per_controller_and_cache() {
         let mut screen = Screen::default();
         for (record, prints) in [
-            (json!({ "type": "started", "time_us": 5, "controller": "hero", "wait_us": 1500 }), false),
-            (json!({ "type": "finished", "time_us": 9, "controller": "hero", "took_us": 1_017_000, "result": "error" }), false),
+            (
+                json!({ "type": "started", "time_us": 5, "controller": "hero", "wait_us": 1500 }),
+                false,
+            ),
+            (
+                json!({ "type": "finished", "time_us": 9, "controller": "hero", "took_us": 1_017_000, "result": "error" }),
+                false,
+            ),
             (json!({ "type": "accepted", "time_us": 9 }), false),
-            (json!({ "type": "state", "time_us": 10,
+            (
+                json!({ "type": "state", "time_us": 10,
                 "queues": [{ "controller": "hero", "ready": 3, "processing": 1, "delayed": 2 }],
-                "caches": [{ "kind": "Pod", "objects": 7, "version": 42, "backlog": 0, "lag_us": 0, "relists": 1 }] }), true),
+                "caches": [{ "kind": "Pod", "objects": 7, "version": 42, "backlog": 0, "lag_us": 0, "relists": 1 }] }),
+                true,
+            ),
         ] {
             assert_eq!(screen.add(&record), prints, "{record}");
         }
         let text = screen.text();
         let words = |start: &str| {
-            let line = text.lines().find(|line| line.starts_with(start)).expect("a line");
-            line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+            let line = text
+                .lines()
+                .find(|line| line.starts_with(start))
+                .expect("a line");
+            line.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+                .join(" ")
         };
-        assert_eq!(words("hero"), "hero 0.1 3 1 2 1.5 ms 1.5 ms 1.017 s 1.017 s 1");
+        assert_eq!(
+            words("hero"),
+            "hero 0.1 3 1 2 1.5 ms 1.5 ms 1.017 s 1.017 s 1"
+        );
         assert_eq!(words("Pod"), "Pod 7 42 0 0.0 ms 1");
     }
 }

@@ -95,7 +95,10 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
 ///
 /// # Errors
 /// The kubeconfig cannot be used.
-pub(crate) async fn connect(kubeconfig: &Path, namespace: Option<&str>) -> Result<(Client, String), CliError> {
+pub(crate) async fn connect(
+    kubeconfig: &Path,
+    namespace: Option<&str>,
+) -> Result<(Client, String), CliError> {
     let failed = |error: kube::config::KubeconfigError| {
         CliError::context(&format!("cannot use kubeconfig {}", kubeconfig.display()))(error)
             .with_hint("set --kubeconfig to another file")
@@ -207,7 +210,9 @@ impl JsonQuery {
             pairs.find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
         };
         (value("format") == Some("json")).then(|| Self {
-            since: value("since").and_then(|since| since.parse().ok()).unwrap_or(0),
+            since: value("since")
+                .and_then(|since| since.parse().ok())
+                .unwrap_or(0),
             follow: value("follow") == Some("true"),
         })
     }

@@ -2,8 +2,8 @@
 //!
 //! In: two visible objects. Out: the changed fields with their old and new values.
 //! Guarantees: the changes, applied to the old object, result in the new one. Lists whose elements
-//! have a name or type are compared by it (`conditions[Ready].status`), unless their order changed;
-//! others are replaced as a whole.
+//! have a name or type are compared by it (`conditions[Ready].status`), and their order is a change of
+//! its own; others are replaced as a whole.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -44,12 +44,15 @@ enum Step {
     Member(String),
     /// The element of a list whose member has this value.
     Element(&'static str, String),
+    /// The order of the elements of a list, by the values of this member.
+    Order(&'static str),
 }
 
 impl Change {
-    /// Whether the field changes with every write.
+    /// Whether the field changes with every write, or only the order of a list did.
     pub(crate) fn is_bookkeeping(&self) -> bool {
-        BOOKKEEPING.iter().any(|path| self.path.starts_with(path))
+        matches!(self.steps.last(), Some(Step::Order(_)))
+            || BOOKKEEPING.iter().any(|path| self.path.starts_with(path))
     }
 
     /// Shortens long values.
@@ -131,6 +134,23 @@ impl Differ {
                 self.steps.pop();
             }
         }
+        self.compare_order(key, olds, news);
+    }
+
+    /// Controllers append the conditions that they change, so the order of a list changes often.
+    fn compare_order(&mut self, key: &'static str, olds: &[Value], news: &[Value]) {
+        let ids = |list: &[Value]| -> Vec<Value> {
+            list.iter().map(|element| element[key].clone()).collect()
+        };
+        let old = ids(olds);
+        let new = ids(news);
+        let kept = old.iter().filter(|id| new.contains(id));
+        let added = new.iter().filter(|id| !old.contains(id));
+        if !kept.chain(added).eq(new.iter()) {
+            self.steps.push(Step::Order(key));
+            self.add(Some(&Value::from(old)), Some(&Value::from(new)));
+            self.steps.pop();
+        }
     }
 
     fn add(&mut self, old: Option<&Value>, new: Option<&Value>) {
@@ -143,8 +163,7 @@ impl Differ {
     }
 }
 
-/// The member that identifies the elements of both lists, if removing and appending elements leads
-/// from one to the other.
+/// The member that identifies the elements of both lists.
 fn element_key(olds: &[Value], news: &[Value]) -> Option<&'static str> {
     ELEMENT_KEYS.into_iter().find(|key| {
         let ids = |list: &[Value]| -> Option<Vec<String>> {
@@ -161,12 +180,7 @@ fn element_key(olds: &[Value], news: &[Value]) -> Option<&'static str> {
         let (Some(old), Some(new)) = (ids(olds), ids(news)) else {
             return false;
         };
-        if old.is_empty() || new.is_empty() {
-            return false;
-        }
-        let kept = old.iter().filter(|id| new.contains(id));
-        let added = new.iter().filter(|id| !old.contains(id));
-        kept.chain(added).eq(new.iter())
+        !old.is_empty() && !new.is_empty()
     })
 }
 
@@ -185,6 +199,7 @@ fn text(steps: &[Step]) -> String {
                 text.push_str(name);
             }
             Step::Element(_, id) => text.push_str(&format!("[{id}]")),
+            Step::Order(_) => text.push_str(" (order)"),
         }
     }
     text
@@ -217,7 +232,11 @@ mod tests {
         match (step, at) {
             (Step::Member(name), Value::Object(members)) => match (rest.is_empty(), new) {
                 (true, None) => drop(members.remove(name)),
-                _ => set(members.entry(name.clone()).or_insert(Value::Null), rest, new),
+                _ => set(
+                    members.entry(name.clone()).or_insert(Value::Null),
+                    rest,
+                    new,
+                ),
             },
             (Step::Element(key, id), Value::Array(elements)) => {
                 let place = elements.iter().position(|element| element[*key] == *id);
@@ -226,6 +245,11 @@ mod tests {
                     (Some(place), ..) => set(&mut elements[place], rest, new),
                     (None, ..) => elements.push(new.cloned().unwrap()),
                 }
+            }
+            (Step::Order(key), Value::Array(elements)) => {
+                let ids = new.unwrap().as_array().unwrap();
+                let place = |element: &Value| ids.iter().position(|id| element[*key] == *id);
+                elements.sort_by_key(place);
             }
             (step, at) => panic!("no {step:?} in {at}"),
         }

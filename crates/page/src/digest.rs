@@ -177,7 +177,9 @@ fn generic_state(object: &Value) -> (String, Health) {
     let spec = &object["spec"];
     let ready = ["readyReplicas", "availableReplicas", "readyMembers"];
     let counted = ready.iter().find_map(|name| status[*name].as_i64());
-    let desired = ["replicas", "members"].iter().find_map(|name| spec[*name].as_i64());
+    let desired = ["replicas", "members"]
+        .iter()
+        .find_map(|name| spec[*name].as_i64());
     if let Some(desired) = desired
         && (counted.is_some() || status.is_object())
     {
@@ -212,9 +214,10 @@ fn details(kind: &str, object: &Value) -> Value {
     match kind {
         "Node" => {
             let annotations = object["metadata"]["annotations"].as_object();
-            let reboot = annotations.into_iter().flatten().filter(|(name, _)| {
-                name.contains("reboot")
-            });
+            let reboot = annotations
+                .into_iter()
+                .flatten()
+                .filter(|(name, _)| name.contains("reboot"));
             let reboot = reboot.take(ELEMENTS_MAX);
             let reboot = reboot.map(|(name, value)| (name.clone(), Value::from(text(value))));
             Value::Object(reboot.collect())
@@ -237,7 +240,9 @@ fn bounded(value: &Value, depth: usize) -> Value {
     match value {
         Value::String(_) => Value::from(text(value)),
         Value::Array(_) | Value::Object(_) if depth == 0 => Value::Null,
-        Value::Array(_) => list(value).map(|element| bounded(element, depth - 1)).collect(),
+        Value::Array(_) => list(value)
+            .map(|element| bounded(element, depth - 1))
+            .collect(),
         Value::Object(members) => {
             let members = members.iter().take(ELEMENTS_MAX);
             let members = members.map(|(name, value)| (name.clone(), bounded(value, depth - 1)));
@@ -307,9 +312,6 @@ mod tests {
         let object = json!({ "metadata": { "ownerReferences": [
             { "uid": "1" }, { "uid": "2", "controller": true },
         ] } });
-        assert_eq!(
-            Digest::of("Pod", &Visible::of(object)).owners,
-            ["2", "1"]
-        );
+        assert_eq!(Digest::of("Pod", &Visible::of(object)).owners, ["2", "1"]);
     }
 }

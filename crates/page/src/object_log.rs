@@ -85,11 +85,7 @@ impl LoggedVersion {
 
     /// The object before and after the write, without values of Secrets.
     pub(crate) fn states(&self) -> (Option<Visible>, Visible) {
-        secret::visible_pair(
-            &self.write.kind,
-            self.before.as_deref(),
-            &self.write.object,
-        )
+        secret::visible_pair(&self.write.kind, self.before.as_deref(), &self.write.object)
     }
 
     /// Whether the state before the write is known, or there was none.

@@ -102,9 +102,8 @@ impl Replay {
             number += 1;
             if number == 1 {
                 let head: Option<Head> = serde_json::from_str(&text).ok();
-                let is_known = |head: &Head| {
-                    head.format == HEADER_FORMAT && head.version == HEADER_VERSION
-                };
+                let is_known =
+                    |head: &Head| head.format == HEADER_FORMAT && head.version == HEADER_VERSION;
                 if !head.as_ref().is_some_and(is_known) {
                     let path = path.to_owned();
                     return Err(ReplayError::Format { path });
@@ -136,9 +135,9 @@ impl Replay {
             let path = path.to_owned();
             return Err(ReplayError::Format { path });
         }
-        let name = path.file_name().map_or_else(String::new, |name| {
-            name.to_string_lossy().into_owned()
-        });
+        let name = path
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         Ok(Self { lines, name })
     }
 }

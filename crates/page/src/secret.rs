@@ -52,7 +52,8 @@ fn hide(mut before: Option<&mut Value>, after: &mut Value) {
         hide_values(old, after.get_mut(member));
     }
     // `kubectl apply` keeps the applied object, values included, in an annotation.
-    let annotations = |object: &mut Value| object.pointer_mut("/metadata/annotations").map(Value::take);
+    let annotations =
+        |object: &mut Value| object.pointer_mut("/metadata/annotations").map(Value::take);
     let mut old = before.as_mut().and_then(|before| annotations(before));
     let mut new = annotations(after);
     hide_values(old.as_mut(), new.as_mut());

@@ -94,7 +94,8 @@ impl Source {
             Self::Replay(_) => None,
         };
         let existing = objects.map(ObjectLog::existing).unwrap_or_default();
-        let existing: Vec<Existing<'_>> = existing.iter().map(|logged| (&**logged).into()).collect();
+        let existing: Vec<Existing<'_>> =
+            existing.iter().map(|logged| (&**logged).into()).collect();
         serde_json::to_string(&existing).expect("keys are strings and numbers are finite")
     }
 

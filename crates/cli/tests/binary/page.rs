@@ -73,7 +73,9 @@ impl PageClient {
             let read = stream.read(&mut part).expect("a response");
             text.extend_from_slice(&part[..read]);
             // A stream has no end; its first frame is enough.
-            let is_stream = text.windows(17).any(|window| window == b"text/event-stream");
+            let is_stream = text
+                .windows(17)
+                .any(|window| window == b"text/event-stream");
             if read == 0 || is_stream && text.windows(5).any(|window| window == b"event") {
                 break;
             }
@@ -139,11 +141,22 @@ fn data_needs_the_token_and_the_page_itself() {
             assert_eq!(response.status, status, "{path} {headers:?}");
         }
         let allowed = page.get(path);
-        assert!([200, 410].contains(&allowed.status), "{path}: {}", allowed.status);
-        assert_eq!(page.send("POST", path, &[host, token]).status, 405, "{path}");
+        assert!(
+            [200, 410].contains(&allowed.status),
+            "{path}: {}",
+            allowed.status
+        );
+        assert_eq!(
+            page.send("POST", path, &[host, token]).status,
+            405,
+            "{path}"
+        );
     }
     let act = page.send("POST", "/api/act", &[host, token]);
-    assert_eq!(act.status, 403, "a page reads only, unless --page-may-act is set");
+    assert_eq!(
+        act.status, 403,
+        "a page reads only, unless --page-may-act is set"
+    );
     for path in ["/", "/main.js", "/page.css", "/missing"] {
         let response = page.send("GET", path, &[host]);
         let policy = format!(
@@ -227,7 +240,10 @@ async fn values_of_secrets_are_sent_nowhere() {
     let trace = client.request_text(request.expect("a request")).await;
     sent.push(trace.expect("the trace"));
     let last = sent.last().expect("the trace");
-    assert!(last.starts_with(r#"{"format":"bellerophon-trace","version":1,"#), "{last}");
+    assert!(
+        last.starts_with(r#"{"format":"bellerophon-trace","version":1,"#),
+        "{last}"
+    );
     assert!(last.contains(r#""name":"login""#));
     let file = server.directory.path().join("trace.jsonl");
     sent.push(fs::read_to_string(file).expect("the recorded file"));
@@ -261,7 +277,9 @@ async fn command_of_a_client_is_the_root_of_a_chain() {
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .find(|line| {
-            line["type"] == "accepted" && line["object"]["name"] == "settings" && line["verb"] == "patch"
+            line["type"] == "accepted"
+                && line["object"]["name"] == "settings"
+                && line["verb"] == "patch"
         })
         .expect("the record of the patch");
     assert_eq!(line["user"], "admin");
@@ -270,7 +288,9 @@ async fn command_of_a_client_is_the_root_of_a_chain() {
     assert_eq!(line["in_process"], Value::Null);
     assert_eq!(
         line["version"].to_string(),
-        changed["metadata"]["resourceVersion"].as_str().expect("a version")
+        changed["metadata"]["resourceVersion"]
+            .as_str()
+            .expect("a version")
     );
     let expected = json!([{ "path": "data.a", "old": "1", "new": "2" }]);
     assert_eq!(line["changes"], expected);

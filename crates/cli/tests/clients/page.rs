@@ -20,14 +20,32 @@ use crate::{
 /// The tests of this file.
 pub(crate) fn tests() -> Vec<ClientTest> {
     let tests: [(&str, fn()); 8] = [
-        ("scale_leads_to_ready_pods_in_one_chain", scale_leads_to_ready_pods_in_one_chain),
-        ("drawn_edges_are_those_of_the_records", drawn_edges_are_those_of_the_records),
-        ("tree_equals_the_list_at_every_revision", tree_equals_the_list_at_every_revision),
-        ("keyboard_reaches_the_why_of_a_pod", keyboard_reaches_the_why_of_a_pod),
+        (
+            "scale_leads_to_ready_pods_in_one_chain",
+            scale_leads_to_ready_pods_in_one_chain,
+        ),
+        (
+            "drawn_edges_are_those_of_the_records",
+            drawn_edges_are_those_of_the_records,
+        ),
+        (
+            "tree_equals_the_list_at_every_revision",
+            tree_equals_the_list_at_every_revision,
+        ),
+        (
+            "keyboard_reaches_the_why_of_a_pod",
+            keyboard_reaches_the_why_of_a_pod,
+        ),
         ("scripts_in_objects_are_text", scripts_in_objects_are_text),
         ("twelve_tabs_are_usable", twelve_tabs_are_usable),
-        ("recorded_file_has_one_document", recorded_file_has_one_document),
-        ("views_are_pictured_in_both_themes", views_are_pictured_in_both_themes),
+        (
+            "recorded_file_has_one_document",
+            recorded_file_has_one_document,
+        ),
+        (
+            "views_are_pictured_in_both_themes",
+            views_are_pictured_in_both_themes,
+        ),
     ];
     let test = |(name, run): (&str, fn())| {
         let require = Some("BELLEROPHON_REQUIRE_CHROMIUM");
@@ -70,7 +88,10 @@ fn run(server: &RunningServer, line: &str) -> String {
 }
 
 fn dashboard(server: &RunningServer) -> String {
-    server.ready["dashboard"].as_str().expect("a URL").to_owned()
+    server.ready["dashboard"]
+        .as_str()
+        .expect("a URL")
+        .to_owned()
 }
 
 /// Opens the page and waits for its first records.
@@ -113,7 +134,10 @@ fn scale_leads_to_ready_pods_in_one_chain() {
         "default-scheduler",
         "kubelet",
     ] {
-        assert!(controllers.contains(&json!(name)), "{name} is not in {controllers:?}");
+        assert!(
+            controllers.contains(&json!(name)),
+            "{name} is not in {controllers:?}"
+        );
     }
     browser.wait_for("document.querySelector('.cmd[data-cmd]') !== null");
     browser.wait_for("document.querySelector('.panel .chain') !== null");
@@ -141,9 +165,8 @@ fn drawn_edges_are_those_of_the_records() {
     let server = RunningServer::start(&["--operators", "none"]);
     deploy(&server);
     let tall = Screen {
-        height: 6000,
         width: 2400,
-        ..DESKTOP
+        height: 6000,
     };
     let browser = Browser::start(tall);
     open(&browser, &dashboard(&server));
@@ -187,7 +210,9 @@ fn tree_equals_the_list_at_every_revision() {
     run(&server, "scale deployment stable --replicas=4");
     run(&server, "rollout status deployment stable --timeout=60s");
     run(&server, "scale deployment stable --replicas=1");
-    browser.wait_for("bellerophon.app.model.writeList.some((write) => write.kind === 'Pod' && write.deletion)");
+    browser.wait_for(
+        "bellerophon.app.model.writeList.some((write) => write.kind === 'Pod' && write.deletion)",
+    );
     // The tree at the moment of a write has the objects of a list at its revision.
     let points = browser.eval(
         "bellerophon.app.model.writeList.filter((write) => write.ns === 'default').slice(-60) \
@@ -211,9 +236,17 @@ fn tree_equals_the_list_at_every_revision() {
             let text = run(&server, &format!("get --raw {path}?{query}"));
             let list: Value = serde_json::from_str(&text).expect("JSON");
             let items = list["items"].as_array().expect("items");
-            let mut names: Vec<_> = items.iter().map(|item| item["metadata"]["name"].clone()).collect();
+            let mut names: Vec<_> = items
+                .iter()
+                .map(|item| item["metadata"]["name"].clone())
+                .collect();
             names.sort_by_key(Value::to_string);
-            assert_eq!(point[member], json!(names), "{member} at {}", point["version"]);
+            assert_eq!(
+                point[member],
+                json!(names),
+                "{member} at {}",
+                point["version"]
+            );
         }
     }
 }
@@ -255,8 +288,14 @@ fn scripts_in_objects_are_text() {
     let server = RunningServer::start(&["--operators", "none"]);
     let browser = Browser::start(DESKTOP);
     open(&browser, &dashboard(&server));
-    run(&server, "create configmap payload --from-literal=a=<script>window.hit=1</script>");
-    run(&server, "annotate configmap payload x=<img/src=x/onerror=window.hit=2>");
+    run(
+        &server,
+        "create configmap payload --from-literal=a=<script>window.hit=1</script>",
+    );
+    run(
+        &server,
+        "annotate configmap payload x=<img/src=x/onerror=window.hit=2>",
+    );
     browser.wait_for(
         "bellerophon.app.model.writeList.some((write) => write.name === 'payload' && write.previous)",
     );
@@ -267,7 +306,9 @@ fn scripts_in_objects_are_text() {
     browser.wait_for("document.querySelector('.panel')?.textContent.includes('onerror')");
     for view in ["why", "queues", "objects", "findings", "operators"] {
         browser.eval(&format!("bellerophon.app.show('{view}')"));
-        browser.wait_for(&format!("document.getElementById('app').dataset.view === '{view}'"));
+        browser.wait_for(&format!(
+            "document.getElementById('app').dataset.view === '{view}'"
+        ));
     }
     assert_eq!(browser.eval("window.hit ?? null"), Value::Null);
     assert_eq!(browser.errors(), [""; 0]);
@@ -354,12 +395,25 @@ impl Drop for Replay {
     }
 }
 
+/// A telephone.
+const NARROW: Screen = Screen {
+    width: 390,
+    height: 844,
+};
+
 /// The largest picture in the repository.
 const PICTURE_MAX_BYTES: usize = 200_000;
 
 fn views_are_pictured_in_both_themes() {
     let server = RunningServer::start(&["--page-may-act"]);
-    for sample in ["service", "deployment", "icecream", "secsynch", "shero"] {
+    for sample in [
+        "service",
+        "deployment",
+        "icecream",
+        "secsynch",
+        "shero",
+        "reboot",
+    ] {
         run(&server, &format!("apply -f {sample}.yaml"));
     }
     run(&server, "rollout status deployment stable --timeout=60s");
@@ -368,12 +422,23 @@ fn views_are_pictured_in_both_themes() {
     for theme in ["light", "dark"] {
         let browser = Browser::start(DESKTOP);
         open(&browser, &dashboard(&server));
-        browser.eval(&format!("document.documentElement.dataset.theme = '{theme}'"));
+        browser.eval(&format!(
+            "document.documentElement.dataset.theme = '{theme}'"
+        ));
         browser.wait_for(&format!("{SCALE} !== undefined"));
         browser.eval(&format!("bellerophon.app.showInTimeline({SCALE})"));
-        for view in ["timeline", "why", "queues", "objects", "findings", "operators"] {
+        for view in [
+            "timeline",
+            "why",
+            "queues",
+            "objects",
+            "findings",
+            "operators",
+        ] {
             browser.eval(&format!("bellerophon.app.show('{view}')"));
-            browser.wait_for(&format!("document.getElementById('app').dataset.view === '{view}'"));
+            browser.wait_for(&format!(
+                "document.getElementById('app').dataset.view === '{view}'"
+            ));
             if view == "why" {
                 browser.wait_for("document.querySelector('.rec') !== null");
             }
@@ -381,6 +446,16 @@ fn views_are_pictured_in_both_themes() {
             assert_eq!(overflow, json!(false), "{view} is wider than the window");
             save(&format!("page-{view}-{theme}"), &browser.screenshot());
         }
+        browser.resize(NARROW);
+        browser.eval("bellerophon.app.show('timeline')");
+        browser.wait_for("document.querySelector('.spine') !== null");
+        let overflow = browser.eval("document.documentElement.scrollWidth > innerWidth");
+        assert_eq!(
+            overflow,
+            json!(false),
+            "the narrow page is wider than the screen"
+        );
+        save(&format!("page-narrow-{theme}"), &browser.screenshot());
         assert_eq!(browser.errors(), [""; 0], "{theme}");
     }
 }
@@ -390,7 +465,11 @@ fn save(name: &str, png: &[u8]) {
     if env::var("BELLEROPHON_WRITE_SCREENSHOTS").is_ok_and(|value| value == "1") {
         let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images");
         fs::create_dir_all(&folder).expect("a folder");
-        assert!(png.len() < PICTURE_MAX_BYTES, "{name} has {} bytes", png.len());
+        assert!(
+            png.len() < PICTURE_MAX_BYTES,
+            "{name} has {} bytes",
+            png.len()
+        );
         fs::write(folder.join(format!("{name}.png")), png).expect("a picture");
     }
 }

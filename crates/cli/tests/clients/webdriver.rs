@@ -42,19 +42,17 @@ pub(crate) fn check_available() -> Result<(), String> {
     Ok(())
 }
 
-/// A window size and colour scheme.
+/// The size of the page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
     pub(crate) width: u32,
     pub(crate) height: u32,
-    pub(crate) dark: bool,
 }
 
 /// The screen of most tests.
 pub(crate) const DESKTOP: Screen = Screen {
     width: 1440,
     height: 900,
-    dark: false,
 };
 
 /// A browser with one session.
@@ -78,7 +76,7 @@ impl Browser {
             .lines()
             .map_while(Result::ok)
             .find_map(|line| {
-                let (_, port) = line.split_once("on port ")?;
+                let (_, port) = line.split_once("successfully on port ")?;
                 port.trim_end_matches('.').parse().ok()
             })
             .expect("chromedriver prints its port");
@@ -87,19 +85,14 @@ impl Browser {
             port,
             session: String::new(),
         };
-        let size = format!("--window-size={},{}", screen.width, screen.height);
-        let mut arguments = vec![
+        let arguments = [
             "--headless=new",
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--hide-scrollbars",
             "--lang=en-US",
-            &size,
         ];
-        if screen.dark {
-            arguments.push("--force-dark-mode");
-        }
         let options = json!({
             "args": arguments, "binary": which(&program("CHROMIUM", "chromium")),
         });
@@ -111,7 +104,17 @@ impl Browser {
         browser.session = session["sessionId"].as_str().expect("a session").to_owned();
         let script = u64::try_from(TIMEOUT.as_millis()).expect("a minute");
         browser.command("timeouts", &json!({ "script": script }));
+        browser.resize(screen);
         browser
+    }
+
+    /// Sets the size of the page, whatever the frame of the window takes.
+    pub(crate) fn resize(&self, screen: Screen) {
+        let metrics = json!({
+            "width": screen.width, "height": screen.height, "deviceScaleFactor": 1, "mobile": false,
+        });
+        let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": metrics });
+        self.command("goog/cdp/execute", &command);
     }
 
     /// Opens a URL in the current window.
@@ -133,7 +136,11 @@ impl Browser {
              if (value) done(true); else setTimeout(check, 30); }}; check();"
         );
         let found = self.command("execute/async", &json!({ "script": script, "args": [] }));
-        assert_eq!(found, json!(true), "{expression} is not true within {TIMEOUT:?}");
+        assert_eq!(
+            found,
+            json!(true),
+            "{expression} is not true within {TIMEOUT:?}"
+        );
     }
 
     /// Presses keys, each a character or a WebDriver key, with Control held if they follow it.

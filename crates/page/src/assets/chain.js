@@ -66,7 +66,8 @@ export function rootType(node, model) {
   const root = pathToRoot(node).at(-1);
   if (root.type === 'write') {
     if (isClient(root)) return 'command';
-    if (root.known) return root.user === '' ? 'start' : 'component';
+    // Add-ons are applied when the cluster starts.
+    if (root.known) return root.user === '' || root.user === 'bellerophon:add-on' ? 'start' : 'component';
     return root.version && model.hasAccepted ? 'start' : 'command';
   }
   if (root.timer || root.causes.some((cause) => ['retry', 'resync', 'generic'].includes(cause.event))) return 'timer';

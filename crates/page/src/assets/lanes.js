@@ -67,7 +67,7 @@ export function layout(model, options) {
     // Without a namespace filter, reconciles of hidden kinds have nothing to show.
     if (!written.length && reconcile.writes.length && !linked) continue;
     blocks.push({ node: reconcile, writes: written });
-    const weight = (inChain ? 1000 : 0) + 1 + written.length * 2;
+    const weight = (inChain ? 10 : 1) * (1 + written.length * 100);
     active.set(reconcile.controller, (active.get(reconcile.controller) || 0) + weight);
   }
   blocks.reverse();
@@ -88,11 +88,11 @@ function chooseLanes(active, options) {
   return laneOrder(chosen).map((name) => ({ name, title: title(name) }));
 }
 
-const lanesThatFit = (width) => Math.max(3, Math.min(12, Math.floor((width - 72 - 104 - 240) / 120)));
+const lanesThatFit = (width) => Math.max(3, Math.min(12, Math.floor((width - 72 - 104 - 240) / 116)));
 
 /** The x and width of each lane. @param {any[]} lanes @param {number} width */
 function place(lanes, width) {
-  const minima = [72, 104, 240, ...lanes.map((lane) => (lane.title === 'kubelets' ? 124 : lane.title === 'scheduler' ? 112 : 120))];
+  const minima = [72, 104, 240, ...lanes.map((lane) => (lane.title === 'kubelets' ? 120 : lane.title === 'scheduler' ? 112 : 116))];
   const spare = Math.max(0, width - minima.reduce((sum, minimum) => sum + minimum, 0));
   const others = minima.length - 3;
   let x = 0;

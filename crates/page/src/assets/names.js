@@ -30,7 +30,7 @@ export function mainChange(write) {
   let best = null;
   let bestScore = -1;
   for (const change of write.changes) {
-    const isPlain = typeof change.new !== 'object' || change.new === null;
+    const isPlain = (typeof change.new !== 'object' || change.new === null) && !/^[[{]./.test(String(change.new));
     const score = (STRONG.test(change.path) ? 4 : 0) + (NOISE.test(change.path) ? 0 : 2) + (isPlain ? 1 : 0);
     if (score > bestScore) {
       best = change;
@@ -48,7 +48,8 @@ export function changeText(write) {
   const change = mainChange(write);
   if (!change) return write.digest && write.digest.deleted ? 'Terminating' : 'no field changed';
   const path = field(change.path);
-  const isLong = (v) => v !== null && typeof v === 'object';
+  // Long lists and objects come as shortened text.
+  const isLong = (v) => (v !== null && typeof v === 'object') || (typeof v === 'string' && /^[[{]./.test(v));
   if (isLong(change.new) || isLong(change.old)) {
     return `${path} ${change.old === undefined ? 'added' : change.new === undefined ? 'removed' : 'changed'}`;
   }

@@ -72,7 +72,7 @@ function leases(list, time) {
   if (!held.length) return null;
   return h('section', { key: 'leases', class: 'box' }, h('h2', { class: 'h' }, 'Leader election', h('span', { class: 'n' }, 'leases')), h('table', { class: 'grid' },
     h('thead', null, h('tr', null, h('th', null, 'Lease'), h('th', null, 'Holder'), h('th', null, 'Renewed'), h('th', { class: 'num' }, 'Transitions'))),
-    h('tbody', null, held.map((item) => h('tr', { key: item.object.id }, h('td', null, full(item.object)), h('td', null, item.digest.details.holder), h('td', { class: 't2' }, item.digest.details.renewed ? ago(time - Date.parse(item.digest.details.renewed) * 1000) : 'never'), h('td', { class: 'num' }, String(item.digest.details.transitions ?? 0)))))));
+    h('tbody', null, held.map((item) => h('tr', { key: item.object.id }, h('td', { class: 'cut lease' }, full(item.object)), h('td', { class: 'cut lease' }, item.digest.details.holder), h('td', { class: 't2' }, item.digest.details.renewed ? ago(time - Date.parse(item.digest.details.renewed) * 1000) : 'never'), h('td', { class: 'num' }, String(item.digest.details.transitions ?? 0)))))));
 }
 
 function store(item) {

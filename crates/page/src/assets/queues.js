@@ -22,7 +22,7 @@ export function queueRows(app) {
   const row = (controller) => {
     let found = rows.get(controller);
     if (!found) {
-      found = { controller, starts: [], waits: [], works: [], errors: 0, queue: null, depth: new Array(PARTS).fill(0) };
+      found = { controller, starts: [], waits: [], works: [], errors: 0, queue: null };
       rows.set(controller, found);
     }
     return found;
@@ -40,14 +40,6 @@ export function queueRows(app) {
     }
   }
   for (const queue of app.state()?.queues || []) row(queue.controller).queue = queue;
-  for (const snapshot of model.states) {
-    if (snapshot.seq > seq || snapshot.time_us < from) continue;
-    const part = Math.min(PARTS - 1, Math.floor(((snapshot.time_us - from) / span) * PARTS));
-    for (const queue of snapshot.queues) {
-      const at = rows.get(queue.controller);
-      if (at) at.depth[part] = Math.max(at.depth[part], queue.ready);
-    }
-  }
   const list = laneOrder(rows.keys()).map((name) => rows.get(name));
   for (const at of list) {
     at.rate = at.starts.length / (span / 1e6);
@@ -74,7 +66,7 @@ export function queues(app) {
   const shown = app.filters.allQueues ? list : busy.length ? busy : list;
   if (app.isNarrow()) return narrow(app, shown);
   return h('div', { class: 'scroll' }, h('table', { class: 'grid q' },
-    h('thead', null, h('tr', null, h('th', null, 'Controller'), h('th', { class: 'num' }, 'Ready'), h('th', null, 'Ready'), h('th', null, 'In flight'), h('th', { class: 'num' }, 'Back-off'), h('th', { class: 'num' }, 'Next due'), h('th', null, 'Wait in queue'), h('th', null, 'Work'), h('th', { class: 'num' }, 'Errors'))),
+    h('thead', null, h('tr', null, h('th', null, 'Controller'), h('th', { class: 'num' }, 'Ready'), h('th', null, 'Reconciles'), h('th', null, 'In flight'), h('th', { class: 'num' }, 'Back-off'), h('th', { class: 'num' }, 'Next due'), h('th', null, 'Wait in queue'), h('th', null, 'Work'), h('th', { class: 'num' }, 'Errors'))),
     h('tbody', null, shown.map((at) => row(app, at)))), caches(app));
 }
 
@@ -101,7 +93,7 @@ function row(app, at) {
   return h('tr', { key: at.controller, class: isSelected ? 'sel' : '', tabindex: 0, 'data-controller': at.controller, onclick: () => app.selectQueue(at.controller), onkeydown: (event) => { if (event.key === 'Enter') app.selectQueue(at.controller); } },
     h('td', null, h('div', { class: 'name' }, controllerShape(at.controller, app.model), h('div', null, h('b', null, title(at.controller)), h('small', null, `${at.rate.toFixed(1)} reconciles/s`)))),
     h('td', { class: `num${queue?.ready ? '' : ' t3'}` }, queue ? count(queue.ready) : '0'),
-    h('td', null, bars(at.depth.some(Boolean) ? at.depth : at.activity, { w: 68, h: 24, tone: queue && queue.ready > 2 * queue.workers ? 'warn' : '' })),
+    h('td', null, bars(at.activity, { w: 68, h: 24, tone: queue && queue.ready > 2 * queue.workers ? 'warn' : '' })),
     h('td', null, inFlight(at)),
     h('td', { class: 'num' }, queue?.backoff ? h('span', { class: 'tag warn' }, icon('loop', 12), String(queue.backoff)) : h('span', { class: 't3' }, '0')),
     h('td', { class: `num${nextDue(at) === 'none' ? ' t3' : ''}` }, nextDue(at)),

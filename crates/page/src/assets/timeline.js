@@ -7,7 +7,7 @@ import { isClient } from './model.js';
 import { changeText, commandSentence, reconcileLabel, signWord, title, tone, verb, writerName } from './names.js';
 import { commandLine, controllerName, controllerShape, empty, objectName, op, writerShape } from './parts.js';
 
-const state = { layout: (null), key: '', scroll: (null), follows: true };
+const state = { layout: null, key: '', scroll: 0, follows: true, setByPage: 0 };
 
 function compute(app, width) {
   const { model, filters } = app;
@@ -79,7 +79,9 @@ function onScroll(app, element) {
   const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < 60;
   state.follows = isAtEnd;
   app.viewport = { top: element.scrollTop, height: element.clientHeight };
-  if (!isAtEnd && app.isLive() && element.scrollTop < (state.scroll || 0) - 4) app.pause();
+  // A scroll of the user pauses; one of the page itself does not.
+  const isOfUser = performance.now() - state.setByPage > 400;
+  if (isOfUser && !isAtEnd && app.isLive() && element.scrollTop < state.scroll - 4) app.pause();
   state.scroll = element.scrollTop;
   app.render();
 }
@@ -94,10 +96,15 @@ function keepScroll(app, element, plan) {
     if (app.scrollTo) {
       const node = plan.rows.find((row) => row.id === app.scrollTo) || plan.blocks.find((block) => block.id === app.scrollTo);
       app.scrollTo = null;
+      state.setByPage = performance.now();
+      state.follows = false;
       if (node) element.scrollTop = Math.max(0, node.y - height / 3);
     } else if (state.follows && app.isLive() && !app.chain) {
       const end = element.scrollHeight - height;
-      if (Math.abs(element.scrollTop - end) > 1) element.scrollTop = end;
+      if (Math.abs(element.scrollTop - end) > 1) {
+        state.setByPage = performance.now();
+        element.scrollTop = end;
+      }
     }
   });
 }
@@ -161,7 +168,7 @@ function drawRow(app, row, columns) {
   const dim = row.isDim ? ' dim' : '';
   if (call) {
     parts.push(h('button', {
-      key: `cmd-${row.id}`, type: 'button', class: `cmd${dim}`, 'data-cmd': write.id, tabindex: -1, css: { top: `${row.y}px`, left: `${columns.clients.x + 8}px`, width: `${columns.clients.width - 24}px` },
+      key: `cmd-${row.id}`, type: 'button', class: `cmd${dim}`, 'data-cmd': write.id, tabindex: -1, css: { top: `${row.y}px`, left: `${columns.clients.x + 6}px`, width: `${columns.clients.width - 20}px` },
       title: `${commandSentence(write)} of ${short(write.kind)} ${full(write)}, user ${write.user}`, onclick: () => app.select(write.id),
     }, h('b', null, call.who), h('span', null, call.what)));
   }

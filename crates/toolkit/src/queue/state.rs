@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use super::cause::Causes;
 use super::flow::Flow;
-use super::sample::{QueueEntry, QueueSample};
 use super::ready::{Priority, Ready};
+use super::sample::{QueueEntry, QueueSample};
 use super::slots::{Hashed, Slot, SlotIndex, Slots};
 
 /// Replaces delays beyond the range of the clock: 100 years.
