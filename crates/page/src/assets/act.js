@@ -23,7 +23,7 @@ function items(app) {
 
 export function actMenu(app) {
   if (!app.info.act) return null;
-  return h('div', { class: 'act' }, h('button', { type: 'button', class: 'btn', 'aria-haspopup': 'menu', 'aria-expanded': app.actOpen ? 'true' : 'false', 'aria-pressed': app.actOpen ? 'true' : 'false', onclick: () => app.toggleAct() }, h('b', null, 'Act'), icon('down', 12)),
+  return h('div', { class: 'act only-wide' }, h('button', { type: 'button', class: 'btn', 'aria-haspopup': 'menu', 'aria-expanded': app.actOpen ? 'true' : 'false', 'aria-pressed': app.actOpen ? 'true' : 'false', onclick: () => app.toggleAct() }, h('b', null, 'Act'), icon('down', 12)),
     app.actOpen ? h('div', { class: 'menu', role: 'menu', 'aria-label': 'Actions' }, h('div', { class: 'lab', role: 'presentation' }, app.actMessage || 'This page may write, as the administrator'),
       items(app).map((item) => h('button', { key: item.object, type: 'button', role: 'menuitem', onclick: () => start(app, item) }, h('span', null, app.confirming === item.object ? `Confirm: ${item.name.toLowerCase()}` : item.name), h('span', { class: 't3 cut' }, item.object)))) : null);
 }

@@ -13,7 +13,7 @@ export const FOLD = 24;
 /** Idle time that is folded. */
 const IDLE_US = 250000;
 /** Rows that are laid out: the newest. */
-const ROWS_MAX = 1200;
+const ROWS_MAX = 600;
 const TRACK = 11;
 const TRACKS_MAX = 8;
 /** Rows outside of a chain that are shown dimmed, between rows of it. */
@@ -224,20 +224,28 @@ function route(rows, blocks, columns, shown) {
       const source = type === 'event' ? rows.of.get(from) : blockOf.get(from);
       if (!source) continue;
       const start = type === 'event' ? source.y + CHIP : source.bottom;
-      if (start > block.y) continue;
       const number = drops.get(block) || 0;
       drops.set(block, number + 1);
+      // For each track of the lane: the block that its last drop leads to, and where that ends.
       const lane = tracks.get(to.controller) || [];
       let track = type === 'timer' ? TRACKS_MAX - 1 : 0;
-      const isTaken = (t) => lane.some((other) => other.track === t && other.to !== block && other.top < block.y && other.bottom > start);
-      const isOwn = (t) => lane.some((other) => other.track === t && other.to === block);
+      const isTaken = (t) => lane[t] && (lane[t].to === block || lane[t].bottom > start);
       // More than four drops into one block share a track.
-      if (type === 'event' && number < 4) while (track < TRACKS_MAX - 1 && (isTaken(track) || isOwn(track))) track += 1;
+      if (type === 'event' && number < 4) while (track < TRACKS_MAX - 1 && isTaken(track)) track += 1;
       else if (type === 'event') track = 3;
-      lane.push({ track, to: block, top: start, bottom: block.y });
+      lane[track] = { to: block, bottom: block.y };
       tracks.set(to.controller, lane);
       const x = Math.min(block.x + 16 + track * TRACK, block.x + block.width - 6);
       const y = start + 3;
+      if (start > block.y) {
+        // The record of the write came after the start of the reconcile.
+        const middle = source.y + CHIP / 2;
+        const isBeside = middle < block.bottom;
+        edges.push(isBeside
+          ? { ...edge, d: `M${right} ${middle}H${block.x - 6}`, tip: `M${block.x} ${middle}l-7 -3.5v7z`, top: block.y, bottom: source.y + CHIP, x }
+          : { ...edge, d: `M${right - 14} ${start}v3H${x - 3}q3 0 3 -3V${block.bottom + 5}`, tip: `M${x} ${block.bottom}l-3.5 6h7z`, top: block.y, bottom: start + 3, x });
+        continue;
+      }
       const d = type === 'event' ? `M${right - 14} ${start}v3H${x - 3}q3 0 3 3V${Math.max(y, block.y - 5)}` : `M${x} ${start}V${block.y - 5}`;
       edges.push({ ...edge, d, tip: `M${x} ${block.y}l-3.5 -6h7z`, top: start, bottom: block.y, x, count: number > 3 ? number + 1 : 0, delay: type === 'timer' ? to.time - from.endTime : 0 });
     }

@@ -23,6 +23,8 @@ import { commandSentence } from './names.js';
 
 const VIEWS = [['timeline', 'Timeline', 'timeline', timeline], ['why', 'Why', 'why', why], ['queues', 'Queues', 'queues', queues], ['objects', 'Objects', 'objects', objects], ['findings', 'Findings', 'findings', findings], ['operators', 'Operators', 'operators', operators]];
 const RENDER_MS = 100;
+/** New records are shown at most four times per second. */
+const STREAM_MS = 250;
 const ANNOUNCE_MS = 5000;
 const HIDDEN_KINDS = ['Lease', 'Event'];
 
@@ -59,6 +61,7 @@ class App {
     this.open = new Map();
     this.cache = { existing: (null), findings: (null) };
     this.timer = 0;
+    this.interval = 0;
     this.lastRender = 0;
     this.announced = { at: 0, total: 0 };
     this.connection = (null);
@@ -294,10 +297,13 @@ class App {
     this.render();
   }
 
-  render() {
-    if (this.timer) return;
-    const wait = Math.max(0, RENDER_MS - (performance.now() - this.lastRender));
-    this.timer = window.setTimeout(() => requestAnimationFrame(() => this.draw()), wait > RENDER_MS / 2 ? wait : 0);
+  /** Draws soon; `interval` is the time between two draws. */
+  render(interval = RENDER_MS) {
+    if (this.timer && interval >= this.interval) return;
+    clearTimeout(this.timer);
+    this.interval = interval;
+    const wait = Math.max(0, interval - (performance.now() - this.lastRender));
+    this.timer = window.setTimeout(() => requestAnimationFrame(() => this.draw()), wait);
   }
 
   draw() {
@@ -525,7 +531,7 @@ async function start() {
   const [id] = location.hash.slice(1).split('?');
   if (VIEWS.some(([view]) => view === id)) app.view = id;
   // For tests and for the console: the data that the page shows.
-  (window).bellerophon = { app, edgesOf, rootType, perfetto };
+  (window).bellerophon = { app, edgesOf, rootType, perfetto, shown, detect, Model };
   app.connection = new Connection(token, {
     last: () => app.model.last,
     frame: (type, data) => {
@@ -535,7 +541,7 @@ async function start() {
       else if (type === 'ready') app.isReady = true;
       if (type === 'records' && data.to) app.model.last = Math.max(app.model.last, data.to);
       if (app.chain && app.isLive()) app.chain = chainOf(app.node(app.selected) || app.chain.root);
-      app.render();
+      app.render(STREAM_MS);
     },
     status: (status) => { app.status = status; app.render(); },
   });

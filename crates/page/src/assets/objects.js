@@ -8,11 +8,23 @@ import { writerName } from './names.js';
 import { diff, empty, health, writerShape } from './parts.js';
 
 const DRAWN_MAX = 200;
+/** The last forest: top bar and view need the same. */
+const drawn = { id: '', plan: null };
 const WINDOW_US = 600e6;
 const QUIET = new Set(['Lease', 'Event', 'ControllerRevision', 'EndpointSlice', 'FlowSchema', 'PriorityLevelConfiguration', 'ClusterRole', 'ClusterRoleBinding', 'Role', 'RoleBinding', 'APIService', 'IPAddress', 'ServiceAccount', 'ConfigMap', 'PriorityClass', 'ServiceCIDR', 'Endpoints', 'CSINode', 'CustomResourceDefinition', 'ComponentStatus']);
 
 /** The forest at a moment. */
 export function forest(app) {
+  const { model, filters } = app;
+  const id = [model.changed, app.at().seq, filters.ns, filters.kind].join('|');
+  if (drawn.id !== id) {
+    drawn.id = id;
+    drawn.plan = plant(app);
+  }
+  return drawn.plan;
+}
+
+function plant(app) {
   const { seq, time } = app.at();
   const { ns, kind } = app.filters;
   const existing = app.existing(seq);
@@ -31,12 +43,12 @@ export function forest(app) {
   const score = (item) => (item.digest?.health === 'failed' ? 1e12 : item.digest?.health === 'progressing' ? 5e11 : 0) + (item.write ? item.write.time / 1e6 - time / 1e6 : -1e6) - (QUIET.has(short(item.object.kind)) ? 1e9 : 0);
   const matches = (item) => (!ns || item.object.ns === ns) && (!kind || short(item.object.kind) === kind);
   const candidates = existing.filter(matches).sort((a, b) => score(b) - score(a));
-  const drawn = new Set();
+  const chosen = new Set();
   for (const item of candidates) {
-    if (drawn.size >= DRAWN_MAX) break;
-    for (let at = item; at; at = at.parent) drawn.add(at);
+    if (chosen.size >= DRAWN_MAX) break;
+    for (let at = item; at; at = at.parent) chosen.add(at);
   }
-  return { existing, roots, children, drawn, total: candidates.length, score };
+  return { existing, roots, children, drawn: chosen, total: candidates.length };
 }
 
 export function objects(app) {

@@ -2,18 +2,22 @@
 
 import { h, icon } from './dom.js';
 import { clock, count, duration, plural, precise } from './format.js';
-import { histogram } from './charts.js';
 
 const RANGES = [['1 min', 60e6], ['5 min', 300e6], ['10 min', 600e6], ['all', Infinity]];
 const PARTS = 160;
-const times = { key: -1, list: ([]) };
 
-function recordTimes(app) {
-  if (times.key !== app.model.changed) {
-    times.key = app.model.changed;
-    times.list = app.model.records.map((record) => record.time_us);
+/** Records per part of a window, and per second at its end: the newest are read first. */
+function recordCounts(app, from, to) {
+  const { records } = app.model;
+  const counts = new Array(PARTS).fill(0);
+  let recent = 0;
+  for (let i = records.length - 1; i >= 0; i -= 1) {
+    const time = records[i].time_us;
+    if (time < from) break;
+    counts[Math.min(PARTS - 1, Math.max(0, Math.floor(((time - from) / (to - from)) * PARTS)))] += 1;
+    if (time > to - 5e6) recent += 1;
   }
-  return times.list;
+  return { counts, perSecond: recent / 5 };
 }
 
 export function timebar(app) {
@@ -23,9 +27,7 @@ export function timebar(app) {
   const range = app.range === Infinity ? Math.max(1e6, model.lastTime - model.firstTime) : app.range;
   const to = model.lastTime || 1;
   const from = to - range;
-  const all = recordTimes(app);
-  const perSecond = rate(all, to);
-  const counts = histogram(all.length > 60000 ? all.slice(-60000) : all, from, to, PARTS);
+  const { counts, perSecond } = recordCounts(app, from, to);
   const position = Math.max(0, Math.min(1, (at.time - from) / range));
   const behind = model.records.length && !live ? model.last - at.seq : 0;
   return h('footer', { class: 'time' },
@@ -43,12 +45,6 @@ function pill(app, live) {
   if (app.status.connected === false) return h('span', { class: 'pill off' }, icon('cut', 14), 'Disconnected');
   if (app.info.mode === 'replay') return h('span', { class: 'pill paused' }, icon('play', 12), 'Replay');
   return live ? h('span', { class: 'pill live' }, h('i', { class: 'live-dot' }), 'Live') : h('span', { class: 'pill paused' }, icon('pause', 12), 'Paused');
-}
-
-function rate(list, to) {
-  let n = 0;
-  for (let i = list.length - 1; i >= 0 && list[i] > to - 5e6; i -= 1) n += 1;
-  return n / 5;
 }
 
 function menuRange(app) {

@@ -235,7 +235,7 @@ function spine(app, plan) {
     if (last && last.writer === writer) last.writes.push(row.write);
     else groups.push({ writer, writes: [row.write], time: row.time });
   }
-  return h('div', { class: 'scroll spine' }, groups.map((group, i) => {
+  return h('div', { class: 'scroll spine', ref: (element) => { if (app.isLive() && !app.chain) requestAnimationFrame(() => { element.scrollTop = element.scrollHeight; }); } }, groups.map((group, i) => {
     const first = group.writes[0];
     const reconcile = first.writer;
     const isSelected = reconcile ? app.selected === reconcile.id : app.selected === first.id;

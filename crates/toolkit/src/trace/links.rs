@@ -42,6 +42,10 @@ pub(super) struct Links {
     delivered: HashMap<Version, Record>,
     /// Writes and the reconciles that sent them. Deletes have no version, so there may be several.
     written: HashMap<Version, Vec<(Record, Option<Number>)>>,
+    /// The newest accepted write of a subresource of an object, and its version.
+    accepted: HashMap<(Arc<str>, ObjectKey), (Arc<str>, u64)>,
+    /// The versions of writes whose responses have none, by the sequence numbers of their records.
+    resolved: HashMap<u64, Version>,
     /// The reconciles that a version enqueued.
     caused: HashMap<Version, Vec<Number>>,
     /// The oldest record at the last removal.
@@ -85,6 +89,9 @@ impl Links {
             writes.retain(|(record, _)| record.sequence >= oldest);
             !writes.is_empty()
         });
+        self.resolved.retain(|sequence, _| *sequence >= oldest);
+        // A write and the response to it are close, so older ones are not needed.
+        self.accepted.clear();
         self.caused.retain(|_, numbers| {
             numbers.retain(|number| *number >= dropped);
             !numbers.is_empty()
@@ -103,8 +110,13 @@ impl Links {
 
     fn read(&mut self, record: &Record) {
         match &record.event {
-            // Accepted writes are linked by the responses to them, changes of a cache by their
-            // delivery to the controller.
+            // Other accepted writes are linked by the responses to them.
+            TraceEvent::Accepted(write) if !write.subresource.is_empty() => {
+                let object = (write.kind.clone(), write.key.clone());
+                let accepted = (write.subresource.clone(), write.resource_version);
+                self.accepted.insert(object, accepted);
+            }
+            // Changes of a cache are linked by their delivery to the controller.
             TraceEvent::Accepted(_) | TraceEvent::Listed { .. } | TraceEvent::Cached { .. } => {}
             TraceEvent::Delivered {
                 kind,
@@ -149,9 +161,16 @@ impl Links {
             TraceEvent::SubresourceWritten {
                 controller,
                 reconciling,
-                ..
+                kind,
+                key,
+                subresource,
             } => {
-                self.add_write(controller, reconciling, record);
+                let by = self.add_write(controller, reconciling, record);
+                if let Some(version) = self.accepted_version(kind, key, subresource) {
+                    let writes = self.written.entry(version.clone()).or_default();
+                    writes.push((record.clone(), by));
+                    self.resolved.insert(record.sequence, version);
+                }
             }
             TraceEvent::Finished {
                 controller, key, ..
@@ -194,6 +213,28 @@ impl Links {
         let by = *self.running.get(&(controller.clone(), key.clone()))?;
         self.reconcile_mut(by)?.writes.push(record.clone());
         Some(by)
+    }
+
+    /// The version of a write of a subresource, whose response has none. An API server in this
+    /// process records it before it responds.
+    fn accepted_version(&self, kind: &Arc<str>, key: &ObjectKey, call: &str) -> Option<Version> {
+        let object = (kind.clone(), key.clone());
+        let (subresource, version) = self.accepted.get(&object)?;
+        let is_same = call.split(' ').next() == Some(&**subresource);
+        is_same.then(|| (object.0, object.1, Some(version.to_string())))
+    }
+
+    /// The version that a reconcile wrote.
+    fn written_version(&self, write: &Record) -> Option<Version> {
+        match &write.event {
+            TraceEvent::Wrote {
+                kind,
+                key,
+                resource_version: Some(version),
+                ..
+            } => Some((kind.clone(), key.clone(), Some(version.clone()))),
+            _ => self.resolved.get(&write.sequence).cloned(),
+        }
     }
 
     /// The write that caused a change. Its record may be newer: a watch event can arrive before the
@@ -253,7 +294,8 @@ impl Links {
                     continue;
                 };
                 if found.insert(*number) {
-                    pending.extend(reconcile.writes.iter().filter_map(written_version));
+                    let writes = reconcile.writes.iter();
+                    pending.extend(writes.filter_map(|write| self.written_version(write)));
                 }
             }
         }
@@ -286,19 +328,6 @@ fn cause_version(enqueued: &TraceRecord) -> Option<Version> {
             cause_version: Some(version),
             ..
         } => Some((cause_kind.clone(), cause_key.clone(), Some(version.clone()))),
-        _ => None,
-    }
-}
-
-/// The version that a reconcile wrote.
-fn written_version(write: &Record) -> Option<Version> {
-    match &write.event {
-        TraceEvent::Wrote {
-            kind,
-            key,
-            resource_version: Some(version),
-            ..
-        } => Some((kind.clone(), key.clone(), Some(version.clone()))),
         _ => None,
     }
 }

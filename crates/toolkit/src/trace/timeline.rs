@@ -26,7 +26,8 @@ pub struct CauseLink {
     /// The change was delivered ([`TraceEvent::Delivered`]); `None` if nothing changed, or if the
     /// record was overwritten.
     pub delivered: Option<Record>,
-    /// The write that caused the change ([`TraceEvent::Wrote`]); `None` if it was not written by a
+    /// The write that caused the change ([`TraceEvent::Wrote`],
+    /// [`TraceEvent::SubresourceWritten`]); `None` if it was not written by a
     /// controller with this trace, or if the record was overwritten.
     pub written: Option<Record>,
 }
@@ -138,11 +139,18 @@ impl fmt::Display for TracedReconcile {
                 }
                 _ => {}
             }
-            if let Some(TraceEvent::Wrote {
-                controller,
-                reconciling,
-                ..
-            }) = cause.written.as_ref().map(|written| &written.event)
+            if let Some(
+                TraceEvent::Wrote {
+                    controller,
+                    reconciling,
+                    ..
+                }
+                | TraceEvent::SubresourceWritten {
+                    controller,
+                    reconciling,
+                    ..
+                },
+            ) = cause.written.as_ref().map(|written| &written.event)
             {
                 write!(f, ", written by {controller} for {reconciling}")?;
             }
