@@ -357,21 +357,39 @@ fn detectors_name_object_field_and_writers() {
     let found = browser.eval(DEFECTS);
     let found = found.as_array().expect("findings");
     for (name, parts) in [
-        ("fight", vec!["spec.replicas flipped 12 times", "gitops", "autoscaler"]),
-        ("permission", vec!["patch icecreams/status was forbidden 4 times"]),
-        ("streak", vec!["hero failed 4 times in a row", "snapshot refused"]),
+        (
+            "fight",
+            vec!["spec.replicas flipped 12 times", "gitops", "autoscaler"],
+        ),
+        (
+            "permission",
+            vec!["patch icecreams/status was forbidden 4 times"],
+        ),
+        (
+            "streak",
+            vec!["hero failed 4 times in a row", "snapshot refused"],
+        ),
         ("idle", vec!["simple wrote ConfigMap default/same 6 times"]),
-        ("finalizer", vec!["Terminating for 17 min", "No controller has written it"]),
+        (
+            "finalizer",
+            vec!["Terminating for 17 min", "No controller has written it"],
+        ),
         ("lag", vec!["3 changes not delivered for 9 s"]),
     ] {
         let finding = found.iter().find(|finding| finding[0] == name);
         let text = finding.map_or_else(String::new, |finding| finding[1].to_string());
         for part in parts {
-            assert!(text.contains(part), "{name}: {part:?} is not in {text:?} of {found:?}");
+            assert!(
+                text.contains(part),
+                "{name}: {part:?} is not in {text:?} of {found:?}"
+            );
         }
     }
     assert_eq!(
-        found.iter().filter(|finding| finding[0] == "hot-loop").count(),
+        found
+            .iter()
+            .filter(|finding| finding[0] == "hot-loop")
+            .count(),
         0,
         "{found:?}"
     );
@@ -405,6 +423,10 @@ fn recorded_file_has_one_document() {
             open(&browser, &url(&first));
             browser.eval("bellerophon.app.seek(bellerophon.app.model.first + 900)");
             browser.wait_for("document.querySelectorAll('.chip').length > 3");
+            browser.eval("document.getElementById('lanes').scrollTop = 0");
+            // The position of the view is known after the next frame.
+            browser.wait_for("bellerophon.app.timer === 0 && bellerophon.app.viewport.top === 0");
+            browser.eval("bellerophon.app.draw()");
             browser.eval(
                 "(() => { const text = document.getElementById('main').innerHTML; let hash = 7; \
                  for (let i = 0; i < text.length; i += 1) \
