@@ -524,9 +524,12 @@ fn views_are_pictured_in_both_themes() {
             browser.wait_for(&format!(
                 "document.getElementById('app').dataset.view === '{view}'"
             ));
-            if view == "why" {
-                browser.wait_for("document.querySelector('.rec') !== null");
-            }
+            let content = match view {
+                "timeline" => "document.querySelector('.chip.is-sel') !== null",
+                "why" => "document.querySelector('.rec') !== null",
+                _ => "true",
+            };
+            browser.wait_for(&format!("bellerophon.app.timer === 0 && {content}"));
             let overflow = browser.eval("document.documentElement.scrollWidth > innerWidth");
             assert_eq!(overflow, json!(false), "{view} is wider than the window");
             save(&format!("page-{view}-{theme}"), &browser.screenshot());
@@ -541,15 +544,15 @@ fn views_are_pictured_in_both_themes() {
 }
 
 /// Writes a picture of the documentation, if that is requested.
-fn save(name: &str, png: &[u8]) {
+fn save(name: &str, picture: &[u8]) {
     if env::var("BELLEROPHON_WRITE_SCREENSHOTS").is_ok_and(|value| value == "1") {
         let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images");
         fs::create_dir_all(&folder).expect("a folder");
         assert!(
-            png.len() < PICTURE_MAX_BYTES,
+            picture.len() < PICTURE_MAX_BYTES,
             "{name} has {} bytes",
-            png.len()
+            picture.len()
         );
-        fs::write(folder.join(format!("{name}.png")), png).expect("a picture");
+        fs::write(folder.join(format!("{name}.webp")), picture).expect("a picture");
     }
 }

@@ -17,7 +17,7 @@ import { panel } from './panel.js';
 import { download, perfetto } from './perfetto.js';
 import { queuePanel, queues } from './queues.js';
 import { timebar } from './timebar.js';
-import { shown, timeline } from './timeline.js';
+import { followEnd, shown, timeline } from './timeline.js';
 import { why, whyPanel } from './why.js';
 import { commandSentence } from './names.js';
 
@@ -80,6 +80,7 @@ class App {
 
   goLive() {
     this.position = null;
+    followEnd();
     this.render();
   }
 
@@ -140,6 +141,7 @@ class App {
     this.selected = id;
     const node = this.node(id);
     this.chain = node ? chainOf(node) : null;
+    if (!node && this.isLive()) followEnd();
     if (node) this.whyId = this.objectOf(node)?.id || this.whyId;
     if (node) this.scrollTo = this.view === 'timeline' && shown() ? null : id;
     this.render();
@@ -260,6 +262,7 @@ class App {
   // ---- frame ----
 
   show(id) {
+    if (id === 'timeline' && this.view !== id) this.scrollTo = this.selected;
     this.view = id;
     this.menu = '';
     history.replaceState(null, '', `#${id}`);
@@ -283,8 +286,8 @@ class App {
   openPalette() {
     this.palette = { text: '', at: 0 };
     this.keysOpen = false;
-    this.render();
-    requestAnimationFrame(() => requestAnimationFrame(() => document.getElementById('palette-input')?.focus()));
+    this.draw();
+    document.getElementById('palette-input')?.focus();
   }
 
   setPalette(value) { this.palette = value; this.draw(); }
@@ -318,7 +321,10 @@ class App {
     root.dataset.view = this.view;
     root.dataset.seq = String(this.at().seq);
     root.dataset.ready = String(this.isReady);
-    patchChildren(root, [rail(this), topbar(this, (view)), h('main', { key: 'main', class: 'main', id: 'main' }, banner(this), (view)[3](this)), this.panelNode ? h('div', { key: 'panel', class: 'panel-slot' }, this.panelNode) : null, h('div', { key: 'time', class: 'time-slot' }, timebar(this))].filter(Boolean));
+    // Before the top bar, which shows what the view laid out. A view has its own element, and with it
+    // its own scroll position.
+    const body = { ...view[3](this), key: this.view + (this.table ? '-table' : '') };
+    patchChildren(root, [rail(this), topbar(this, view), h('main', { key: 'main', class: 'main', id: 'main' }, banner(this), body), this.panelNode ? h('div', { key: 'panel', class: 'panel-slot' }, this.panelNode) : null, h('div', { key: 'time', class: 'time-slot' }, timebar(this))].filter(Boolean));
     patchChildren(document.getElementById('overlay'), [palette(this), keysDialog(this)].filter(Boolean));
     this.announce();
   }

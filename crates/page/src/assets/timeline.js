@@ -21,6 +21,11 @@ function compute(app, width) {
   return state.layout;
 }
 
+/** Shows new rows as they appear, until the user scrolls. */
+export function followEnd() {
+  state.follows = true;
+}
+
 /** The layout that is shown, for keys and tests. */
 export const shown = () => state.layout;
 
@@ -89,10 +94,6 @@ function onScroll(app, element) {
 function keepScroll(app, element, plan) {
   requestAnimationFrame(() => {
     const height = element.clientHeight;
-    if (app.viewport.height !== height) {
-      app.viewport = { top: element.scrollTop, height };
-      app.render();
-    }
     if (app.scrollTo) {
       const node = plan.rows.find((row) => row.id === app.scrollTo) || plan.blocks.find((block) => block.id === app.scrollTo);
       app.scrollTo = null;
@@ -105,6 +106,10 @@ function keepScroll(app, element, plan) {
         state.setByPage = performance.now();
         element.scrollTop = end;
       }
+    }
+    if (app.viewport.height !== height || Math.abs(app.viewport.top - element.scrollTop) > 1) {
+      app.viewport = { top: element.scrollTop, height };
+      app.render();
     }
   });
 }

@@ -65,11 +65,7 @@ impl Guard {
             return Err(StatusCode::FORBIDDEN);
         }
         let origin = single(headers, header::ORIGIN.as_str())?;
-        let is_own_origin = |origin: &str| {
-            origin
-                .strip_prefix("http://")
-                .is_some_and(|host| is_ours(host))
-        };
+        let is_own_origin = |origin: &str| origin.strip_prefix("http://").is_some_and(is_ours);
         if !origin.is_none_or(is_own_origin) {
             return Err(StatusCode::FORBIDDEN);
         }
