@@ -47,7 +47,9 @@ function flips(model, seq, from) {
     let worst = null;
     for (const [path, changes] of fields) {
       const back = changes.filter((change, i) => i > 0 && value(change.new) === value(changes[i - 1].old));
-      if (back.length + 1 >= FLIPS_MIN && (!worst || back.length > worst.back)) worst = { path, changes, back: back.length };
+      // A status follows the spec, so the spec is what to look at.
+      const weight = back.length + (path.startsWith('spec.') ? 1e6 : 0);
+      if (back.length + 1 >= FLIPS_MIN && (!worst || weight > worst.weight)) worst = { path, changes, weight };
     }
     if (!worst) continue;
     const writers = [...new Set(worst.changes.map((change) => writerName(change.write)))];
@@ -64,7 +66,9 @@ function flips(model, seq, from) {
       severityName: 'error',
     });
   }
-  return findings;
+  // What an object owns flips with it.
+  const uids = new Set(findings.map(({ object }) => object.versions.at(-1)?.digest?.uid).filter(Boolean));
+  return findings.filter(({ object }) => !uids.has(object.versions.at(-1)?.digest?.owners?.[0]));
 }
 
 /** Errors in a row, and permissions that are missing. @param {any[]} recent @param {number} seq */

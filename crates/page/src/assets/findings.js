@@ -36,7 +36,7 @@ function detail(app, finding) {
 /** The value over time, by writer. */
 function steps(app, finding) {
   const points = finding.changes.slice(-POINTS_MAX);
-  const values = [...new Set(points.flatMap((point) => [value(point.old), value(point.new)]))].slice(0, 6);
+  const values = [...new Set(points.flatMap((point) => [value(point.old), value(point.new)]))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true })).slice(0, 6);
   const from = points[0].write.time;
   const to = points[points.length - 1].write.time;
   const x = (time) => 60 + ((time - from) / Math.max(1, to - from)) * 640;

@@ -75,8 +75,8 @@ function lanes(app, plan) {
     gaps(app, plan, isNear),
     plan.rows.filter((row) => isNear(row.y, row.y + ROW)).map((row) => drawRow(app, row, columns)),
     plan.blocks.filter((block) => isNear(block.y, block.bottom)).map((block) => drawBlock(app, block)),
-    plan.edges.filter((edge) => edge.type === 'timer' && isNear(edge.top, edge.bottom)).map((edge) => h('span', {
-      key: `t${edge.id}`, class: 'timer', css: { left: `${edge.x}px`, top: `${Math.max(edge.top + 2, (edge.top + edge.bottom) / 2 - 9)}px` },
+    plan.edges.filter((edge) => edge.type === 'timer' && edge.bottom - edge.top > 30 && isNear(edge.top, edge.bottom)).map((edge) => h('span', {
+      key: `t${edge.id}`, class: 'timer', css: { left: `${Math.min(edge.x, columns.width - 44)}px`, top: `${Math.max(edge.top + 2, (edge.top + edge.bottom) / 2 - 9)}px` },
     }, `requeue ${duration(Math.max(0, edge.delay))}`))));
 }
 
