@@ -46,7 +46,7 @@ pub struct ObservedRequest {
 pub struct ObservedWrite {
     /// Its request; `None` for a write of the server itself.
     pub request: Option<Arc<ObservedRequest>>,
-    /// The group and plural name of the resource: `apps/deployments`, or `pods`.
+    /// The group and plural name of the resource: `apps/deployments`, `/pods`.
     pub resource: Arc<str>,
     /// The namespace; empty for cluster-scoped resources.
     pub namespace: String,
@@ -188,5 +188,96 @@ impl Store for ObservedStore {
 impl fmt::Debug for ObservedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ObservedStore")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use http::Request;
+    use serde_json::json;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::ApiServer;
+
+    #[tokio::test]
+    async fn accepted_writes_are_reported_with_their_request() {
+        let writes = Arc::new(Mutex::new(Vec::new()));
+        let observed = writes.clone();
+        let observer = move |write: ObservedWrite| {
+            let mut writes = observed.lock().unwrap_or_else(PoisonError::into_inner);
+            writes.push(write);
+        };
+        let server = ApiServer::builder().observe_writes(observer).start().await;
+        let server = server.expect("a server");
+        let started = writes.lock().expect("no panic").len();
+        let service = server.service().as_user("jane", ["system:masters"]);
+        let maps = "/api/v1/namespaces/default/configmaps";
+        let map = "/api/v1/namespaces/default/configmaps/a?fieldManager=editor";
+        let send = async |method: Method, path: &str, media_type: &str, body: serde_json::Value| {
+            let request = Request::builder()
+                .method(method)
+                .uri(path)
+                .header("content-type", media_type)
+                .header("user-agent", "tool/1.0")
+                .body(body.to_string());
+            let response = service.clone().oneshot(request.expect("a request")).await;
+            response.expect("a response").status().as_u16()
+        };
+        let json = "application/json";
+        let new = json!({ "metadata": { "name": "a" } });
+        assert_eq!(send(Method::POST, maps, json, new.clone()).await, 201);
+        assert_eq!(
+            send(Method::POST, maps, json, new).await,
+            409,
+            "not reported"
+        );
+        let data = json!({ "data": { "k": "v" } });
+        let merge = "application/merge-patch+json";
+        assert_eq!(send(Method::PATCH, map, merge, data.clone()).await, 200);
+        assert_eq!(
+            send(Method::PATCH, map, merge, data).await,
+            200,
+            "changes nothing"
+        );
+        assert_eq!(send(Method::DELETE, map, json, json!({})).await, 200);
+        let writes = writes.lock().expect("no panic");
+        assert!(
+            writes[..started]
+                .iter()
+                .all(|write| write.request.is_none())
+        );
+        let reported: Vec<_> = writes[started..]
+            .iter()
+            .map(|write| {
+                let request = write.request.as_ref().expect("a request");
+                assert_eq!(&*request.user, "jane");
+                assert!(request.is_in_process);
+                let names = (
+                    &*write.resource,
+                    write.namespace.as_str(),
+                    write.name.as_str(),
+                );
+                assert_eq!(names, ("/configmaps", "default", "a"));
+                (request.verb, request.manager.to_string(), write.is_deletion)
+            })
+            .collect();
+        assert_eq!(
+            reported,
+            [
+                ("create", "tool".to_owned(), false),
+                ("patch", "editor".to_owned(), false),
+                ("delete", "editor".to_owned(), true),
+            ]
+        );
+        let versions: Vec<_> = writes[started..]
+            .iter()
+            .map(|write| (write.previous_version, write.resource_version))
+            .collect();
+        assert_eq!(versions[0].0, None);
+        assert_eq!(versions[1].0, Some(versions[0].1), "it replaces the first");
+        assert_eq!(versions[2].0, Some(versions[1].1), "it removes the second");
     }
 }

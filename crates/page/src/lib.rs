@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Guarantees: read-only unless actions are allowed; nothing is computed per request or per record
-//! while nobody reads; values of Secrets leave the process nowhere ([`secret`] is the only way to a
-//! visible object); every buffer is bounded, and a reader that is too slow gets the number of records
+//! while nobody reads; values of Secrets leave the process nowhere (one module is the only way
+//! to a visible object); every buffer is bounded, and a reader that is too slow gets the number of records
 //! it missed.
 
 mod object_log; // versions of objects, for diffs

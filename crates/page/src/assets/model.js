@@ -4,7 +4,7 @@
 // Guarantees: each record is read once (the index is incremental); memory is bounded by
 // RECORDS_MAX, the oldest are forgotten.
 
-const RECORDS_MAX = 60000;
+const RECORDS_MAX = 40000;
 const STATES_MAX = 1200;
 /** A delete or a subresource is linked to a write of the same object within this time. */
 const MATCH_US = 2e6;
@@ -261,7 +261,7 @@ export class Model {
 
   forget() {
     if (this.records.length <= RECORDS_MAX) return;
-    const dropped = this.records.length - Math.floor(RECORDS_MAX * 0.9);
+    const dropped = this.records.length - Math.floor(RECORDS_MAX * 0.6);
     this.records.splice(0, dropped);
     const oldest = this.records[0].seq;
     this.first = oldest;
