@@ -474,7 +474,7 @@ mod tests {
             ),
             (
                 &["trace", "a b"],
-                "invalid value 'a b' for '<OBJECT>': not a name, such as web or deployment/web",
+                "invalid value 'a b' for '[OBJECT]': not a name, such as web or deployment/web",
             ),
             (&["down"], "unrecognized subcommand 'down'"),
             (
