@@ -143,7 +143,7 @@ impl Screen {
     /// The table.
     fn text(&self) -> String {
         let mut text = format!(
-            "{:30} {:>8} {:>6} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}\n",
+            "{:42} {:>8} {:>6} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}\n",
             "CONTROLLER",
             "RATE/S",
             "READY",
@@ -159,7 +159,7 @@ impl Screen {
             text.push_str(&self.row(name, controller));
         }
         text.push_str(&format!(
-            "\n{:30} {:>8} {:>9} {:>8} {:>9} {:>8}\n",
+            "\n{:42} {:>8} {:>9} {:>8} {:>9} {:>8}\n",
             "CACHE", "OBJECTS", "REVISION", "BACKLOG", "LAG", "RELISTS"
         ));
         let mut caches: Vec<&Value> = self.state["caches"]
@@ -170,7 +170,7 @@ impl Screen {
         caches.sort_by_key(|cache| std::cmp::Reverse(cache["objects"].as_u64()));
         for cache in caches.into_iter().take(CACHES_MAX) {
             text.push_str(&format!(
-                "{:30} {:>8} {:>9} {:>8} {:>9} {:>8}\n",
+                "{:42} {:>8} {:>9} {:>8} {:>9} {:>8}\n",
                 cache["kind"].as_str().unwrap_or_default(),
                 number(&cache["objects"]),
                 number(&cache["version"]),
@@ -198,7 +198,7 @@ impl Screen {
         )]
         let rate = recent as f64 / (WINDOW_US as f64 / 1e6);
         format!(
-            "{name:30} {rate:>8.1} {:>6} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}\n",
+            "{name:42} {rate:>8.1} {:>6} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}\n",
             member("ready"),
             member("processing"),
             member("delayed"),
