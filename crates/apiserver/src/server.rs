@@ -28,8 +28,9 @@ use crate::{
     listen::{Limits, Listener},
     non_resource::{NonResourceEndpoints, custom::CustomEndpoint},
     object::Clock,
+    observe::{ObservedStore, ObservedWrite, Observer},
     service::{ApiService, Server},
-    store::MemoryStore,
+    store::{MemoryStore, Store},
     tls::{self, Certificates},
 };
 
@@ -66,6 +67,17 @@ pub struct Builder {
     dialer: Option<Arc<dyn Dialer>>,
     components: Components,
     audit: Option<AuditOptions>,
+    observer: ObserverOption,
+}
+
+/// An observer of accepted writes, if there is one.
+#[derive(Default)]
+struct ObserverOption(Option<Observer>);
+
+impl std::fmt::Debug for ObserverOption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Observer").field(&self.0.is_some()).finish()
+    }
 }
 
 impl Builder {
@@ -124,6 +136,16 @@ impl Builder {
         }
     }
 
+    /// Calls a function after each accepted write, of clients and of the server itself, the objects
+    /// of a new cluster included. It runs before the request is answered and must not block.
+    #[must_use]
+    pub fn observe_writes(self, observer: impl Fn(ObservedWrite) + Send + Sync + 'static) -> Self {
+        Self {
+            observer: ObserverOption(Some(Arc::new(observer))),
+            ..self
+        }
+    }
+
     /// Writes an audit log. Default: none.
     #[must_use]
     pub fn audit(self, options: AuditOptions) -> Self {
@@ -167,7 +189,13 @@ impl Builder {
             let token = tls::admin_token();
             let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
             let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
-            let store = Arc::new(MemoryStore::new());
+            let is_observed = self.observer.0.is_some();
+            let store: Arc<dyn Store> = match self.observer.0 {
+                Some(observer) => {
+                    Arc::new(ObservedStore::new(Arc::new(MemoryStore::new()), observer))
+                }
+                None => Arc::new(MemoryStore::new()),
+            };
             let api = Arc::new(Api::new(
                 store,
                 clock,
@@ -191,14 +219,19 @@ impl Builder {
                 }
             };
             let (audit, audit_task) = audit.unzip();
-            let server = Arc::new(Server::new(
+            let server = Server::new(
                 api.clone(),
                 Authenticator::new(&token, tokens),
                 endpoints,
                 connector,
                 Aggregator::new(front_proxy),
                 audit,
-            ));
+            );
+            let server = Arc::new(if is_observed {
+                server.observed()
+            } else {
+                server
+            });
             let bound = match self.listen {
                 None => None,
                 Some(address) => {

@@ -40,6 +40,7 @@ use crate::{
     },
     metrics::Asked,
     non_resource::{self, EndpointRequest, NonResourceEndpoints, ServerState},
+    observe::{self, ObservedRequest},
     offload::offload,
     print::IncludeObject,
     registry::{Catalog, RemoteVersion, Resource, Subresource},
@@ -68,6 +69,8 @@ pub(crate) struct Server {
     aggregator: Aggregator,
     bodies: RequestBodies,
     audit: Option<Arc<AuditLog>>,
+    /// Whether an observer receives accepted writes.
+    is_observed: bool,
 }
 
 impl Server {
@@ -88,6 +91,15 @@ impl Server {
             aggregator,
             bodies: RequestBodies::default(),
             audit: audit.map(Arc::new),
+            is_observed: false,
+        }
+    }
+
+    /// Describes requests to an observer of writes.
+    pub(crate) fn observed(self) -> Self {
+        Self {
+            is_observed: true,
+            ..self
         }
     }
 
@@ -529,12 +541,20 @@ impl ApiService {
         };
         // Pinned here, so that the futures below hold a reference instead of a copy each: in debug
         // builds the copies overflow the stack of a thread.
-        let dispatched = pin!(verbs::dispatch(
-            api,
-            &self.server.authenticator,
-            &head.method,
-            &call,
-            path.watch,
+        let observed = self
+            .server
+            .is_observed
+            .then(|| ObservedRequest::of(&head.method, &call, self.trusted.is_some()))
+            .flatten();
+        let dispatched = pin!(observe::with_request(
+            observed,
+            verbs::dispatch(
+                api,
+                &self.server.authenticator,
+                &head.method,
+                &call,
+                path.watch,
+            )
         ));
         let running = pin!(async { answer(api, &found.resource, dispatched.await?, &shape) });
         // Requests of this process stay where they are: their tasks may run on threads that must

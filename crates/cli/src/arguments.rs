@@ -14,7 +14,8 @@ use bellerophon_operator::Operator;
 
 use crate::{
     doctor::DoctorOptions, error::CliError, hello::HelloOptions, kubeconfig::KubeconfigOptions,
-    operators, reboot::RebootArguments, store::StoreArguments,
+    operators, page::PageArguments, reboot::RebootArguments, store::StoreArguments,
+    top::TopOptions,
 };
 
 /// Run a local Kubernetes cluster in one process, and run operators on any cluster.
@@ -72,6 +73,12 @@ pub(crate) enum Command {
     )]
     Trace(TraceOptions),
 
+    /// Show the queues, reconciles and caches of a running cluster in the terminal until Ctrl-C
+    Top(TopOptions),
+
+    /// Show a recorded trace in a browser until Ctrl-C
+    Page(PageArguments),
+
     /// Check what this system offers to a cluster, and print what to change
     #[command(
         after_help = "Each line is ok, warn or fail. Exit code 1 if a check fails: `bellerophon \
@@ -89,9 +96,10 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceOptions {
-    /// The object, as KIND/NAME or NAME; objects that are written because of it are included
-    #[arg(value_name = "OBJECT", value_parser = object)]
-    pub(crate) object: String,
+    /// The object, as KIND/NAME or NAME; objects that are written because of it are included.
+    /// Default with --follow: all objects
+    #[arg(value_name = "OBJECT", value_parser = object, required_unless_present = "follow")]
+    pub(crate) object: Option<String>,
 
     /// Its namespace; default: the namespace of the kubeconfig
     #[arg(short, long, value_name = "NAMESPACE", value_parser = object)]
@@ -143,9 +151,18 @@ pub(crate) struct UpOptions {
     #[arg(long, value_name = "LIST")]
     operators: Option<String>,
 
-    /// Apply sample objects and print their timelines
+    /// Apply sample objects and print what follows from each; with -v every event and write
     #[arg(long)]
     pub(crate) demo: bool,
+
+    /// Record the trace into a file, which `bellerophon page FILE` shows
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Allow the live page to write as the administrator: apply samples, scale, delete pods, switch
+    /// nodes off
+    #[arg(long)]
+    pub(crate) page_may_act: bool,
 
     /// The format of stdout: text, or one JSON object per line
     #[arg(long, value_name = "FORMAT", default_value = "text")]
@@ -185,6 +202,10 @@ pub(crate) struct RunArguments {
     /// The address of /healthz, /readyz and /metrics; default: not served
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) metrics: Option<SocketAddr>,
+
+    /// The address of the live page, on loopback; its URL is printed. Default: not served
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
+    pub(crate) page: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]
@@ -453,7 +474,7 @@ mod tests {
             ),
             (
                 &["trace", "a b"],
-                "invalid value 'a b' for '<OBJECT>': not a name, such as web or deployment/web",
+                "invalid value 'a b' for '[OBJECT]': not a name, such as web or deployment/web",
             ),
             (&["down"], "unrecognized subcommand 'down'"),
             (

@@ -5,15 +5,19 @@
 //! success, 1 failure, 2 usage error.
 
 mod arguments; // the command line
+mod chains; // summaries of what followed from a write
 mod demo; // `bellerophon up --demo`
 mod doctor; // `bellerophon doctor`
 mod error; // errors as one line, and exit codes
 mod hello; // `bellerophon hello`
 mod kubeconfig; // `bellerophon kubeconfig`
+mod live_page; // the live page of a cluster or of operators
 mod logs; // logs on stderr
 mod manifests; // `bellerophon manifests`
 mod memory; // freed memory is returned
 mod operators; // the operators of this binary
+mod page; // `bellerophon page`
+mod page_actions; // `bellerophon up --page-may-act`
 mod process_nodes; // nodes that run local processes
 mod ready; // the message of a ready cluster
 mod reboot; // `bellerophon reboot`
@@ -21,6 +25,7 @@ mod run; // `bellerophon run`
 mod signals; // SIGINT and SIGTERM
 mod store; // `bellerophon store`
 mod timeline; // the entries of `bellerophon trace`
+mod top; // `bellerophon top`
 mod trace; // `bellerophon trace`
 mod up; // `bellerophon up`
 
@@ -30,6 +35,7 @@ use tokio::{runtime::Runtime, time::Instant};
 
 use crate::{
     arguments::{Arguments, Command},
+    demo::Detail,
     error::CliError,
     signals::Signals,
 };
@@ -55,7 +61,13 @@ fn run(arguments: Arguments, started: Instant) -> Result<(), CliError> {
     logs::init(arguments.verbose, arguments.log_format)?;
     let runtime = Runtime::new().map_err(CliError::context("cannot start the runtime"))?;
     match arguments.command {
-        Command::Up(options) => runtime.block_on(up::up(&options, started)),
+        Command::Up(options) => {
+            let detail = match arguments.verbose {
+                0 => Detail::Chains,
+                _ => Detail::Records,
+            };
+            runtime.block_on(up::up(&options, detail, started))
+        }
         Command::Kubeconfig(options) => runtime.block_on(kubeconfig::print(&options)),
         Command::Run(arguments) => {
             // The Manager shuts down at the first signal. This ends the process if it cannot.
@@ -76,6 +88,8 @@ fn run(arguments: Arguments, started: Instant) -> Result<(), CliError> {
             runtime.block_on(store::store(arguments, &mut std::io::stdout().lock()))
         }
         Command::Hello(options) => runtime.block_on(hello::hello(options)),
+        Command::Page(arguments) => runtime.block_on(page::page(&arguments)),
+        Command::Top(options) => runtime.block_on(top::top(&options)),
         Command::Trace(options) => runtime.block_on(trace::trace(&options)),
     }
 }

@@ -4,6 +4,7 @@
 //! keep their meaning across releases.
 
 use std::{
+    fmt,
     io::{self, Write},
     path::{self, Path},
 };
@@ -14,14 +15,14 @@ use tokio::time::Instant;
 use crate::arguments::OutputFormat;
 
 /// A ready cluster, and how to reach it.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[serde(tag = "event", rename = "ready")]
 pub(crate) struct ReadyMessage {
     /// The URL of the API server, such as `https://127.0.0.1:6443`.
     server: String,
     /// The absolute path of the kubeconfig.
     kubeconfig: String,
-    /// Reserved for the URL of a dashboard; always `null`.
+    /// The URL of the live page, with its token; `null` for an API server only.
     dashboard: Option<String>,
     /// From the start of the process until the API server responds, caches are synced and nodes
     /// are Ready.
@@ -33,13 +34,18 @@ impl ReadyMessage {
     ///
     /// # Errors
     /// The working directory does not exist.
-    pub(crate) fn new(url: String, kubeconfig: &Path, started: Instant) -> io::Result<Self> {
+    pub(crate) fn new(
+        url: String,
+        kubeconfig: &Path,
+        dashboard: Option<String>,
+        started: Instant,
+    ) -> io::Result<Self> {
         // The reader of the message may have another working directory.
         let kubeconfig = path::absolute(kubeconfig)?.display().to_string();
         Ok(Self {
             server: url,
             kubeconfig,
-            dashboard: None,
+            dashboard,
             startup_ms: started.elapsed().as_millis(),
         })
     }
@@ -61,11 +67,25 @@ impl ReadyMessage {
         writeln!(out, "ready in {} ms; Ctrl-C stops", self.startup_ms)?;
         writeln!(out, "  server      {}", self.server)?;
         writeln!(out, "  kubeconfig  {}", self.kubeconfig)?;
+        if let Some(dashboard) = &self.dashboard {
+            writeln!(out, "  live page   {dashboard}")?;
+        }
         writeln!(
             out,
             "  kubectl --kubeconfig {} get namespaces",
             shell_quote(&self.kubeconfig)
         )
+    }
+}
+
+impl fmt::Debug for ReadyMessage {
+    /// For logs: without the URL of the page, which has its token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadyMessage")
+            .field("server", &self.server)
+            .field("kubeconfig", &self.kubeconfig)
+            .field("startup_ms", &self.startup_ms)
+            .finish_non_exhaustive()
     }
 }
 
@@ -89,9 +109,10 @@ mod tests {
         let message = ReadyMessage {
             server: "https://127.0.0.1:1".into(),
             kubeconfig: kubeconfig.into(),
-            dashboard: None,
+            dashboard: Some("http://127.0.0.1:2/#token=secret".into()),
             startup_ms: 5,
         };
+        assert!(!format!("{message:?}").contains("secret"));
         let mut out = Vec::new();
         message
             .write(format, &mut out)
@@ -108,7 +129,8 @@ mod tests {
             message,
             json!({
                 "event": "ready", "server": "https://127.0.0.1:1",
-                "kubeconfig": "/a/kubeconfig", "dashboard": null, "startup_ms": 5,
+                "kubeconfig": "/a/kubeconfig",
+                "dashboard": "http://127.0.0.1:2/#token=secret", "startup_ms": 5,
             })
         );
     }

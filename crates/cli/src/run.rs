@@ -3,20 +3,23 @@
 //! Guarantee: the command installs nothing; the error of a missing CRD or permission names the
 //! command that installs it.
 
-use std::{path::Path, process};
+use std::{io::Write as _, net::SocketAddr, path::Path, process};
 
 use bellerophon::controller::{ControllerError, ControllerOptions};
 use bellerophon::informer::{Namespaces, SyncError};
 use bellerophon::leader::LeaderElectionOptions;
-use bellerophon::manager::{ManagerError, ManagerOptions};
+use bellerophon::manager::{Manager, ManagerError, ManagerOptions, Runnable, RunnableGroup};
+use bellerophon::trace::Trace;
 use bellerophon_operator::{Operator, manager};
+use bellerophon_page::{LiveSource, Page, PageOptions, Source};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::{arguments::RunArguments, error::CliError, operators};
+use crate::{arguments::RunArguments, error::CliError, operators, trace};
 
 /// Runs operators until a signal.
 ///
@@ -45,7 +48,13 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
         lease_namespace: config.default_namespace.clone(),
         ..LeaderElectionOptions::new(lease_name(&operators))
     });
+    // Without a page nobody reads the trace.
+    let trace = match arguments.page {
+        Some(_) => Trace::new(trace::RECORDS_MAX),
+        None => Trace::off(),
+    };
     let options = ManagerOptions {
+        trace,
         identity: Some(identity()),
         namespaces: match &arguments.namespace {
             Some(namespace) => Namespaces::named([namespace]),
@@ -62,12 +71,42 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
     };
     let client = Client::try_from(config).map_err(CliError::new)?;
     let switches = arguments.feature_switches.iter().cloned().collect();
-    let manager = manager(client, &operators, &switches, options);
+    let mut manager = manager(client, &operators, &switches, options);
+    if let Some(address) = arguments.page {
+        add_page(&mut manager, address).await?;
+    }
     let names: Vec<&str> = operators.iter().map(|operator| operator.name).collect();
     info!(operators = ?names, "Waiting for informer caches to sync");
     let result = manager.run().await;
     info!("Shutting down workers");
     result.map_err(|error| with_install_hint(error, &names))
+}
+
+/// Serves the live page with a Manager, and prints its URL.
+async fn add_page(manager: &mut Manager, address: SocketAddr) -> Result<(), CliError> {
+    let source = LiveSource {
+        trace: manager.trace().clone(),
+        clock: manager.clock(),
+        // The API server runs elsewhere.
+        objects: None,
+    };
+    let page = Page::bind(PageOptions {
+        address,
+        source: Source::Live(source),
+        actor: None,
+        rng: manager.rng().clone(),
+    });
+    let page = page.await.map_err(CliError::new)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "live page {}", page.url())
+        .and_then(|()| out.flush())
+        .map_err(CliError::context("cannot write to stdout"))?;
+    let serve = async |stop: CancellationToken| {
+        page.serve(stop).await;
+        Ok(())
+    };
+    manager.add("page", serve.in_group(RunnableGroup::Servers));
+    Ok(())
 }
 
 /// Checks that an operator has each feature switch.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bellerophon::ObjectKey;
-use bellerophon::trace::TraceEvent;
+use bellerophon::trace::{AcceptedWrite, TraceEvent};
 
 /// The maximum number of members of each set.
 const MEMBERS_MAX: usize = 20_000;
@@ -218,6 +218,7 @@ impl Timeline {
 
     fn entry(&mut self, event: &TraceEvent) -> Option<TimelineEntry> {
         match event {
+            TraceEvent::Accepted(write) => self.command(write),
             TraceEvent::Delivered {
                 kind,
                 key,
@@ -298,6 +299,7 @@ impl Timeline {
                 key,
                 result,
                 took,
+                ..
             } => {
                 let is_related = self.is_enqueued(controller, key);
                 // Writes of later reconciles belong to the timeline only if a related object
@@ -307,6 +309,14 @@ impl Timeline {
                     .then(|| TimelineEntry::Fails(format!("{controller} for {key} after {took:?}")))
             }
         }
+    }
+
+    /// The command of a client outside of this process. Writes of controllers have entries of their
+    /// own.
+    fn command(&self, write: &AcceptedWrite) -> Option<TimelineEntry> {
+        let object = (write.kind.clone(), write.key.clone());
+        (!write.is_in_process && self.is_related(&object))
+            .then(|| TimelineEntry::Command(write.to_string()))
     }
 
     fn is_enqueued(&self, controller: &Arc<str>, key: &ObjectKey) -> bool {
@@ -395,6 +405,8 @@ mod tests {
             key: key(name),
             result,
             took: Duration::from_millis(2),
+            requeue_after: None,
+            error: None,
         }
     }
 

@@ -11,7 +11,8 @@ use std::{
 };
 
 use bellerophon::clock::Clock;
-use bellerophon::trace::{Trace, TraceRecord};
+use bellerophon::trace::TraceRecord;
+use bellerophon_page::LiveSource;
 use bytes::Bytes;
 use futures_util::{AsyncBufReadExt as _, Stream, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -46,7 +47,7 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
     let mut signals = Signals::listen().map_err(CliError::context("cannot listen for signals"))?;
     let (client, namespace) = connect(&options.kubeconfig, options.namespace.as_deref()).await?;
     let query = Query {
-        object: options.object.clone(),
+        object: options.object.clone().unwrap_or_default(),
         namespace: namespace.clone(),
         follow: options.follow,
     };
@@ -55,7 +56,8 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
         .map_err(CliError::context("cannot build the request"))?;
     let response = client.request_stream(request).await.map_err(|error| {
         let hint = "only a cluster of `bellerophon up` has timelines";
-        CliError::context(&format!("cannot trace {}", options.object))(error).with_hint(hint)
+        let object = options.object.as_deref().unwrap_or("all objects");
+        CliError::context(&format!("cannot trace {object}"))(error).with_hint(hint)
     })?;
     let mut lines = response.lines();
     let mut out = stdout().lock();
@@ -81,7 +83,7 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
     if is_empty {
         let message = format!(
             "nothing is known of {} in namespace {namespace}",
-            options.object
+            options.object.as_deref().unwrap_or("any object")
         );
         return Err(CliError::Failed(message)
             .with_hint("name it as kubectl does, or wait for it with --follow"));
@@ -89,7 +91,14 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn connect(kubeconfig: &Path, namespace: Option<&str>) -> Result<(Client, String), CliError> {
+/// A client of the cluster of a kubeconfig, and the namespace to use.
+///
+/// # Errors
+/// The kubeconfig cannot be used.
+pub(crate) async fn connect(
+    kubeconfig: &Path,
+    namespace: Option<&str>,
+) -> Result<(Client, String), CliError> {
     let failed = |error: kube::config::KubeconfigError| {
         CliError::context(&format!("cannot use kubeconfig {}", kubeconfig.display()))(error)
             .with_hint("set --kubeconfig to another file")
@@ -139,12 +148,17 @@ impl Query {
     }
 }
 
-/// The handler of the path: the entries of stored records, then new ones with `follow`.
+/// The handler of the path: the entries of stored records, then new ones with `follow`; with
+/// `format=json`, all records after `since` in the trace format.
 pub(crate) fn endpoint(
-    bus: Trace,
-    clock: Clock,
+    source: LiveSource,
 ) -> impl Fn(&str) -> std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send>> + Send + Sync {
     move |query| {
+        let bus = source.trace.clone();
+        let clock = source.clock;
+        if let Some(since) = JsonQuery::parse(query) {
+            return since.lines(source.clone());
+        }
         let query = Query::parse(query);
         let mut timeline = query.timeline();
         // Subscribe before the snapshot: records in between are in both, and printed once.
@@ -179,6 +193,35 @@ pub(crate) fn endpoint(
             Some((Bytes::from(text), (reader, timeline)))
         });
         Box::pin(futures_util::StreamExt::chain(stored, new))
+    }
+}
+
+/// The query parameters of records in the trace format.
+struct JsonQuery {
+    since: u64,
+    follow: bool,
+}
+
+impl JsonQuery {
+    /// `None` for a timeline as text.
+    fn parse(query: &str) -> Option<Self> {
+        let value = |key: &str| {
+            let mut pairs = query.split('&');
+            pairs.find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
+        };
+        (value("format") == Some("json")).then(|| Self {
+            since: value("since")
+                .and_then(|since| since.parse().ok())
+                .unwrap_or(0),
+            follow: value("follow") == Some("true"),
+        })
+    }
+
+    fn lines(&self, source: LiveSource) -> std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send>> {
+        match self.follow {
+            true => Box::pin(bellerophon_page::following_lines(source, self.since)),
+            false => Box::pin(bellerophon_page::stored_lines(source, self.since)),
+        }
     }
 }
 

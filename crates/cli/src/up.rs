@@ -9,15 +9,16 @@
 //! Start: API server → controllers and nodes → operators → message.
 //! Stop: operators → controllers and nodes → API server.
 
-use std::{future::pending, io::stdout, net::SocketAddr};
+use std::{future::pending, io::stdout, net::SocketAddr, sync::Arc};
 
 use bellerophon::client::ReconcileClient;
-use bellerophon::clock::Clock;
+use bellerophon::clock::{Clock, Rng};
 use bellerophon::manager::{Manager, ManagerOptions, RunningManager};
 use bellerophon::trace::Trace;
 use bellerophon_apiserver::{ApiServer, ApiService, Component};
 use bellerophon_cluster::{Cluster, Identity, Kubelets, Level, rbac_objects};
 use bellerophon_operator::{Operator, Switches, define, manager, user_permissions};
+use bellerophon_page::{Actor, LiveSource, ObjectLog, Page, PageOptions, Source};
 use bellerophon_reboot::{agents, simulated_agents};
 use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
@@ -28,9 +29,11 @@ use tracing::{error, info, warn};
 
 use crate::{
     arguments::UpOptions,
-    demo,
+    demo::{self, Detail},
     error::CliError,
+    live_page::{self, LivePage},
     memory,
+    page_actions::ClusterActor,
     process_nodes::{self, NodeDialer},
     ready::ReadyMessage,
     signals::Signals,
@@ -44,14 +47,18 @@ const FIELD_MANAGER: &str = "bellerophon";
 ///
 /// # Errors
 /// The address is in use, the kubeconfig cannot be written, or a controller failed.
-pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), CliError> {
+pub(crate) async fn up(
+    options: &UpOptions,
+    detail: Detail,
+    started: Instant,
+) -> Result<(), CliError> {
     let signal_error = || CliError::context("cannot listen for signals");
     // Before anything is started: a signal during the start stops what runs by then.
     let mut signals = Signals::listen().map_err(signal_error())?;
     let operators = options.operators()?;
     let mut cluster = RunningCluster::start(options).await?;
     let result = tokio::select! {
-        result = cluster.serve(options, &operators, started) => result,
+        result = cluster.serve(options, &operators, detail, started) => result,
         signal = signals.next() => signal.map_err(signal_error()),
         never = memory::return_at_intervals() => match never {},
     };
@@ -83,6 +90,9 @@ struct RunningCluster {
     /// The trace of controllers and operators.
     trace: Trace,
     clock: Clock,
+    /// The versions of objects that the page shows.
+    objects: ObjectLog,
+    page: LivePage,
 }
 
 impl RunningCluster {
@@ -99,8 +109,16 @@ impl RunningCluster {
             .components(components(size.map(|(level, _)| level)));
         // Without controllers there is nothing to trace, and `bellerophon trace` says so by its
         // 404.
+        let objects = ObjectLog::default();
         let builder = if size.is_some() {
-            builder.endpoint(trace::PATH, trace::endpoint(trace.clone(), clock))
+            let source = LiveSource {
+                trace: trace.clone(),
+                clock,
+                objects: Some(objects.clone()),
+            };
+            builder
+                .endpoint(trace::PATH, trace::endpoint(source))
+                .observe_writes(live_page::observer(trace.clone(), objects.clone()))
         } else {
             builder
         };
@@ -133,7 +151,42 @@ impl RunningCluster {
             operators: Vec::new(),
             trace,
             clock,
+            objects,
+            page: LivePage::default(),
         })
+    }
+
+    /// What page and recorder read.
+    fn live_source(&self) -> LiveSource {
+        LiveSource {
+            trace: self.trace.clone(),
+            clock: self.clock,
+            objects: Some(self.objects.clone()),
+        }
+    }
+
+    /// Starts the page, and returns its URL; `None` for an API server only, which has no trace.
+    async fn start_page(&mut self, options: &UpOptions) -> Result<Option<String>, CliError> {
+        let Some(cluster) = &self.cluster else {
+            return Ok(None);
+        };
+        let actor = options.page_may_act.then(|| {
+            let actor = ClusterActor {
+                client: admin_client(&self.server),
+                nodes: cluster.nodes().cloned(),
+            };
+            Arc::new(actor) as Arc<dyn Actor>
+        });
+        let page = Page::bind(PageOptions {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            source: Source::Live(self.live_source()),
+            actor,
+            rng: Rng::from_os(),
+        });
+        let page = page.await.map_err(CliError::new)?;
+        let url = page.url();
+        self.page.serve(page);
+        Ok(Some(url))
     }
 
     /// Prints the message when everything is ready. Returns only after a failure.
@@ -141,6 +194,7 @@ impl RunningCluster {
         &mut self,
         options: &UpOptions,
         operators: &[Operator],
+        detail: Detail,
         started: Instant,
     ) -> Result<(), CliError> {
         self.server
@@ -148,12 +202,17 @@ impl RunningCluster {
             .map_err(|error| {
                 CliError::new(error).with_hint("name another file with --kubeconfig")
             })?;
+        if let Some(path) = &options.record {
+            let source = self.live_source();
+            self.page.record(source, path.clone())?;
+        }
         if let Some(cluster) = &mut self.cluster {
             cluster.ready().await.map_err(CliError::new)?;
         }
         self.start_operators(operators).await?;
+        let page = self.start_page(options).await?;
         let url = self.server.url().expect("the server has an address");
-        let message = ReadyMessage::new(url, &options.kubeconfig, started).map_err(
+        let message = ReadyMessage::new(url, &options.kubeconfig, page, started).map_err(
             CliError::context("cannot resolve the path of the kubeconfig"),
         )?;
         message
@@ -163,7 +222,8 @@ impl RunningCluster {
         let client = admin_client(&self.server);
         let demo = async {
             if options.demo {
-                demo::run(&client, operators, &self.trace, self.clock, options.output).await
+                let output = (options.output, detail);
+                demo::run(&client, operators, &self.trace, self.clock, output).await
             } else {
                 pending().await
             }
@@ -265,6 +325,7 @@ impl RunningCluster {
     // The reverse of the start: each component still reaches those that it depends on while it
     // stops.
     async fn stop(self) {
+        self.page.stop().await;
         for stopped in join_all(self.operators.into_iter().map(RunningManager::stop)).await {
             if let Err(error) = stopped {
                 error!(%error, "an operator failed to stop");

@@ -35,6 +35,7 @@ const CRON: &str = "bellerophon-cron";
 const STREAMING: &str = "bellerophon-streaming";
 const CLUSTER: &str = "bellerophon-cluster";
 const PROCESS_RUNTIME: &str = "bellerophon-process-runtime";
+const PAGE: &str = "bellerophon-page";
 const TESTKIT: &str = "bellerophon-testkit";
 const CONFORMANCE: &str = "bellerophon-conformance";
 const CLI: &str = "bellerophon-cli";
@@ -63,12 +64,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
             TESTKIT,
             APISERVER,
             TOOLKIT,
+            PAGE,
             PROCESS_RUNTIME,
             STORE,
             STORE_CLIENT,
         ],
     ),
     (OPERATOR, &[TOOLKIT]),
+    (PAGE, &[TOOLKIT]),
     (TESTKIT, &[OPERATOR, CLUSTER, APISERVER, TOOLKIT]),
     (CLUSTER, &[TOOLKIT, PROCESS_RUNTIME, STREAMING, CRON]),
     (PROCESS_RUNTIME, &[]),

@@ -8,6 +8,7 @@ mod hero; // the Bellerophon operator with real members
 #[cfg(target_os = "linux")]
 mod hero_stores; // its stores, and an operator that is killed
 mod kube_rs; // kube-rs
+mod page; // the live page over HTTP
 #[cfg(target_os = "linux")]
 mod process_nodes; // pods as local processes
 #[cfg(target_os = "linux")]

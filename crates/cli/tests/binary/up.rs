@@ -145,7 +145,8 @@ fn ready_message_has_url_kubeconfig_and_startup_time() {
     let url = server.ready["server"].as_str().expect("a URL");
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
     assert!(server.ready["startup_ms"].is_u64(), "{}", server.ready);
-    assert!(server.ready["dashboard"].is_null(), "{}", server.ready);
+    let dashboard = server.ready["dashboard"].as_str().expect("a URL");
+    assert!(dashboard.starts_with("http://127.0.0.1:"), "{dashboard}");
     let expected = server.directory.path().join(".bellerophon/kubeconfig");
     assert_eq!(
         fs::canonicalize(server.kubeconfig()).ok(),
@@ -378,7 +379,7 @@ fn unwritable_kubeconfig_is_an_error_and_leaves_no_files() {
 fn demo_prints_timelines_of_the_samples() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut process = command(&directory)
-        .args(["up", "--demo", "--output", "json"])
+        .args(["up", "--demo", "-v", "--output", "json"])
         .spawn()
         .expect("the binary starts");
     let lines = Lines::new(process.stdout.take().expect("stdout is piped"));
@@ -419,12 +420,34 @@ fn demo_prints_timelines_of_the_samples() {
     );
 }
 
+#[test]
+fn demo_prints_a_summary_of_each_chain() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut process = command(&directory)
+        .args(["up", "--demo", "--operators", "none"])
+        .spawn()
+        .expect("the binary starts");
+    let lines = Lines::new(process.stdout.take().expect("stdout is piped"));
+    for part in [
+        "apply Deployment.apps default/stable, as kubectl apply would",
+        "  deployment-controller        wrote ",
+        "  replicaset-controller        wrote ",
+        "  default-scheduler            bound ",
+        "  kubelet                      wrote ",
+        "  converged after ",
+    ] {
+        lines.next_matching(|line| line.starts_with(part));
+    }
+    process.kill().expect("the process runs");
+    process.wait().expect("the process exits");
+}
+
 /// Controllers, nodes and operators used to act as the administrator.
 #[tokio::test]
 async fn controllers_and_operators_act_within_their_permissions() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut process = command(&directory)
-        .args(["up", "--demo", "--output", "json"])
+        .args(["up", "--demo", "-v", "--output", "json"])
         .spawn()
         .expect("the binary starts");
     let lines = Lines::new(process.stdout.take().expect("stdout is piped"));

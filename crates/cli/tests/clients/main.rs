@@ -1,8 +1,8 @@
-//! Foreign clients against the binary: kubectl, client-go, the Python client and Helm.
+//! Foreign clients against the binary: kubectl, client-go, the Python client, Helm and chromium.
 //!
 //! A test whose client is missing is ignored, with the reason. BELLEROPHON_REQUIRE_KUBECTL=1,
-//! BELLEROPHON_REQUIRE_GO=1, BELLEROPHON_REQUIRE_PYTHON=1 and BELLEROPHON_REQUIRE_HELM=1 make it
-//! fail instead.
+//! BELLEROPHON_REQUIRE_GO=1, BELLEROPHON_REQUIRE_PYTHON=1, BELLEROPHON_REQUIRE_HELM=1 and
+//! BELLEROPHON_REQUIRE_CHROMIUM=1 make it fail instead.
 //!
 //! KUBECTL is a colon-separated list of programs; default: `kubectl`. Every test of kubectl runs
 //! with each of them and its own server.
@@ -19,10 +19,12 @@ mod kubectl; // a kubectl with a server
 mod nodes; // nodes, drain and pods on nodes
 mod objects; // create, get, patch, replace, edit, watch
 mod operators; // manifests, samples and reboots
+mod page; // the live page in a browser
 mod python; // the Python client
 #[path = "../binary/running.rs"]
 mod running; // a `bellerophon up` process for one test
 mod streams; // logs, exec, attach, cp and port-forward
+mod webdriver; // a browser
 mod workloads; // scale, rollout and wait
 
 use std::process::ExitCode;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     tests.push(go::test());
     tests.push(python::test());
     tests.push(helm::test());
+    tests.extend(page::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     let run = conclusion.num_passed + conclusion.num_failed;
     let ignored = conclusion.num_ignored;

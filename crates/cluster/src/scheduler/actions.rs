@@ -11,6 +11,7 @@ use bellerophon::client::{ReconcileClient, WriteError};
 use bellerophon::clock::Clock;
 use bellerophon::events::{Event, EventRecorder, EventType};
 use bellerophon::informer::Lister;
+use bellerophon::queue::Causes;
 use bellerophon::trace::{Trace, TraceEvent};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -39,6 +40,13 @@ impl Actions {
     /// Writes the result of a scheduling cycle.
     pub(crate) async fn run(&self, pending: Arc<PendingPod>, result: ScheduleResult) {
         let started = Instant::now();
+        self.trace.record(|| TraceEvent::Started {
+            controller: SCHEDULER_NAME.into(),
+            key: pending.info.key.clone(),
+            causes: Causes::default(),
+            attempt: 1,
+            waited: None,
+        });
         let succeeded = match result {
             ScheduleResult::Scheduled { node } => self.bind(&pending, &node).await,
             ScheduleResult::Unschedulable(error) => {
@@ -50,6 +58,8 @@ impl Actions {
             key: pending.info.key.clone(),
             result: if succeeded { "success" } else { "error" },
             took: started.elapsed(),
+            requeue_after: None,
+            error: None,
         });
     }
 

@@ -301,6 +301,7 @@ impl Description<'_> {
         metrics.max_concurrent_reconciles.set(gauge);
         let fairness = options.fairness.unwrap_or_default();
         let trace = mgr.trace().clone();
+        trace.track_queue(&name, concurrency, &queue);
         let core = Arc::new(Core::new(name.clone(), queue, fairness, trace, metrics));
 
         // Handlers are registered now and called once the controller starts, so a standby does not

@@ -23,7 +23,7 @@ use crate::events::EventRecorder;
 use crate::informer::InformerHandle;
 use crate::leader::Leadership;
 use crate::queue::{AddOpts, Cause, CauseEvent, Item};
-use crate::trace::TraceEvent;
+use crate::trace::{ERROR_MAX_BYTES, TraceEvent};
 
 /// How soon a key that waits for its own writes is checked again, if no event of them enqueues it.
 const GATE_CHECK_PERIOD: Duration = Duration::from_secs(1);
@@ -71,7 +71,11 @@ impl Worker {
             self.core.metrics.active_workers.inc();
             let result = self.call(&item, stop).await;
             self.core.metrics.active_workers.dec();
-            let name = self.follow_up(&item, result);
+            let FollowUp {
+                result: name,
+                requeue_after,
+                error,
+            } = self.follow_up(&item, result);
             Span::current().record("result", name);
             let took = now.elapsed();
             self.core.metrics.time.observe(took.as_secs_f64());
@@ -81,6 +85,8 @@ impl Worker {
                 key: item.key().clone(),
                 result: name,
                 took,
+                requeue_after,
+                error,
             });
         };
         reconcile.instrument(span).await;
@@ -95,8 +101,9 @@ impl Worker {
         self.core.trace.record(|| TraceEvent::Started {
             controller: self.core.name.clone(),
             key: item.key().clone(),
-            causes: item.causes().to_string(),
+            causes: item.causes().clone(),
             attempt,
+            waited: item.waited(),
         });
         // Read here and not taken from an event: the cache may be newer than the change that
         // enqueued the key.
@@ -139,8 +146,8 @@ impl Worker {
         }
     }
 
-    /// Acts on the result, and returns its name in controller-runtime's metrics.
-    fn follow_up(&self, item: &Item<'_, ObjectKey>, result: Result<Action, Error>) -> &'static str {
+    /// Acts on the result of a reconcile.
+    fn follow_up(&self, item: &Item<'_, ObjectKey>, result: Result<Action, Error>) -> FollowUp {
         let queue = &self.core.queue;
         let error = match result {
             Ok(Action {
@@ -148,7 +155,7 @@ impl Worker {
                 ..
             }) => {
                 queue.forget(item.key());
-                return "success";
+                return FollowUp::default();
             }
             Ok(Action {
                 requeue_after,
@@ -163,9 +170,18 @@ impl Worker {
                         ..opts
                     },
                 );
-                return "requeue_after";
+                return FollowUp {
+                    result: "requeue_after",
+                    requeue_after,
+                    error: None,
+                };
             }
             Err(error) => error,
+        };
+        let failed = |result| FollowUp {
+            result,
+            requeue_after: None,
+            error: Some(bounded(&error)),
         };
         let opts = self.retry(item, None);
         let opts = match error.when_retried() {
@@ -174,7 +190,7 @@ impl Worker {
                 self.core.metrics.errors.inc();
                 self.core.metrics.terminal_errors.inc();
                 tracing::error!(%error, "reconcile failed, not retried until the object changes");
-                return "error";
+                return failed("error");
             }
             Retry::BackOff => AddOpts {
                 rate_limited: true,
@@ -189,11 +205,11 @@ impl Worker {
         // A conflict is the normal result of an old cache, so no error is logged or counted for it.
         if error.is_conflict() {
             tracing::debug!(%error, "the object changed since it was read, retrying");
-            return "requeue";
+            return failed("requeue");
         }
         self.core.metrics.errors.inc();
         tracing::error!(%error, "reconcile failed, retrying");
-        "error"
+        failed("error")
     }
 
     fn retry(&self, item: &Item<'_, ObjectKey>, reason: Option<Arc<str>>) -> AddOpts {
@@ -213,4 +229,33 @@ impl Worker {
             ..AddOpts::default()
         }
     }
+}
+
+/// How a reconcile ended.
+struct FollowUp {
+    /// The result, as controller-runtime's metrics name it.
+    result: &'static str,
+    /// The delay that the reconciler requested.
+    requeue_after: Option<Duration>,
+    /// Why it failed.
+    error: Option<Arc<str>>,
+}
+
+impl Default for FollowUp {
+    fn default() -> Self {
+        Self {
+            result: "success",
+            requeue_after: None,
+            error: None,
+        }
+    }
+}
+
+/// The text of an error, cut to the length that the trace keeps.
+fn bounded(error: &Error) -> Arc<str> {
+    let text = error.to_string();
+    let end = (0..=text.len().min(ERROR_MAX_BYTES))
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
+    text[..end.unwrap_or_default()].into()
 }

@@ -127,7 +127,7 @@ pub(crate) struct Core<L: Locks = Os> {
     /// The resource in messages: `pods`, `heroes.example.com`.
     pub(crate) name: String,
     /// The kind in traces: `Pod`, `Hero.example.com`.
-    kind: Arc<str>,
+    pub(crate) kind: Arc<str>,
     /// Which of the objects stay decoded.
     pub(crate) lru: Arc<DecodedLru>,
     store: L::RwLock<Store>,
@@ -382,6 +382,15 @@ impl<L: Locks> Core<L> {
         // One reflector for all namespaces, unless the key has one of its own.
         let status = status.or_else(|| distribution.scopes.get(&None))?;
         status.resource_version.clone()
+    }
+
+    /// The newest resource version of all its reflectors.
+    pub(crate) fn newest_version(&self) -> Option<u64> {
+        let distribution = self.distribution();
+        let versions = distribution.scopes.values();
+        versions
+            .filter_map(|status| status.resource_version.as_ref()?.parse().ok())
+            .max()
     }
 
     pub(crate) fn stats(&self) -> InformerStats {

@@ -425,6 +425,7 @@ impl Inner {
             rng: self.rng.clone(),
         }));
         self.metrics.track_informer(&informer);
+        self.trace.track_informer(&informer);
         let id = state.next_id;
         state.next_id += 1;
         let handle = Arc::new(InformerHandle {

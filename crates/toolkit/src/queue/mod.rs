@@ -14,6 +14,7 @@ mod cause; // why a key is in the queue
 mod flow; // fairness between keys of one priority
 mod rate_limit; // the delay of a failed key
 mod ready; // ready keys by priority and flow
+mod sample; // some of the keys
 mod shared; // the lock and the waiting workers
 mod slot_table; // hash index from keys to slots
 mod slots; // the state of each key
@@ -34,6 +35,7 @@ pub use flow::{Fairness, Flow};
 use rate_limit::RateLimiter;
 pub use rate_limit::{Backoff, RateLimit, TokenBucket};
 pub use ready::Priority;
+pub use sample::{QueueEntry, QueueSample};
 use shared::{Contents, Shared};
 use state::{Add, Taken};
 
@@ -350,6 +352,29 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         move || queue.upgrade().map(|queue| Self(queue).stats())
     }
 
+    /// At most `keys_max` keys of each state, with their causes. The lock is held for a time
+    /// proportional to the number of known keys, as for [`stats`](Self::stats).
+    pub fn sample(&self, keys_max: usize) -> QueueSample<T> {
+        self.0.shared.with(|contents| {
+            contents.state.promote_if_delayed();
+            contents.state.sample(keys_max)
+        })
+    }
+
+    /// Returns stats and a sample without keeping the queue alive.
+    pub(crate) fn sample_while_alive(
+        &self,
+    ) -> impl Fn(usize) -> Option<(QueueStats, QueueSample<T>)> + Send + 'static
+    where
+        T: Send + 'static,
+    {
+        let queue = Arc::downgrade(&self.0);
+        move |keys_max| {
+            let queue = Self(queue.upgrade()?);
+            Some((queue.stats(), queue.sample(keys_max)))
+        }
+    }
+
     fn item(&self, taken: Taken<T>) -> Item<'_, T> {
         // Outside of the lock: a histogram takes a lock of its own.
         if let (Some(observer), Some(waited)) = (&self.0.observer, taken.waited) {
@@ -415,6 +440,11 @@ impl<T: Clone + Eq + Hash> Item<'_, T> {
     /// The number of rate-limited adds since the last [`forget`](WorkQueue::forget).
     pub fn failures(&self) -> u32 {
         self.taken.failures
+    }
+
+    /// How long the key was ready; `None` in a queue without an observer.
+    pub fn waited(&self) -> Option<Duration> {
+        self.taken.waited
     }
 
     /// Ends the processing. If the key was added meanwhile, it is ready again, behind the others.

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::cause::Causes;
 use super::flow::Flow;
 use super::ready::{Priority, Ready};
+use super::sample::{QueueEntry, QueueSample};
 use super::slots::{Hashed, Slot, SlotIndex, Slots};
 
 /// Replaces delays beyond the range of the clock: 100 years.
@@ -258,6 +259,29 @@ impl<T: Clone + Eq> State<T> {
             .used()
             .filter(|slot| slot.processing)
             .filter_map(|slot| slot.since)
+    }
+
+    /// At most `keys_max` keys of each state.
+    pub(super) fn sample(&self, keys_max: usize) -> QueueSample<T> {
+        let entry = |slot: &Slot<T>| QueueEntry {
+            key: slot.key.clone(),
+            causes: slot.causes.clone(),
+            failures: slot.failures,
+            since: slot.since,
+            due: slot.due.map(|(at, _)| at),
+        };
+        let first = |holds: fn(&Slot<T>) -> bool| -> Vec<_> {
+            let slots = self.slots.used().filter(|slot| holds(slot));
+            slots.take(keys_max).map(entry).collect()
+        };
+        let mut ready = first(|slot| slot.dirty && !slot.processing);
+        ready.sort_by_key(|entry| entry.since);
+        let delayed = self.delayed.values().take(keys_max);
+        QueueSample {
+            ready,
+            processing: first(|slot| slot.processing),
+            delayed: delayed.map(|slot| entry(&self.slots[*slot])).collect(),
+        }
     }
 
     fn mark_dirty(&mut self, slot: SlotIndex, priority: Priority, now: Option<Instant>) -> bool {

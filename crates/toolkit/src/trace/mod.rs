@@ -5,10 +5,13 @@
 //! Guarantees: memory is bounded by the capacity; recording never waits; a reader that is too slow
 //! gets the number of records it missed.
 
+mod links; // index: which write caused which reconcile
+mod probes; // the queues and caches of everything that records
 mod record; // trace events and their text form
 mod ring; // the ring buffer and its readers
-mod timeline; // links a reconcile to the changes and writes that caused it
+mod timeline; // reconciles with causes and writes, as text
 
-pub use record::{TraceEvent, TraceRecord};
+pub use probes::{CacheSnapshot, QueueSnapshot};
+pub use record::{AcceptedWrite, ERROR_MAX_BYTES, TraceEvent, TraceRecord};
 pub use ring::{Trace, TraceBatch, TraceReader};
 pub use timeline::{CauseLink, Timeline, TracedReconcile};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::ObjectKey;
-use crate::queue::CauseEvent;
+use crate::queue::{CauseEvent, Causes};
 
 /// One step between a change on the server and the writes that it caused.
 ///
@@ -18,18 +18,23 @@ use crate::queue::CauseEvent;
 /// written `Pod` or `Deployment.apps`. [`Display`](fmt::Display) is one line of text.
 ///
 /// ```
+/// use bellerophon::queue::Causes;
 /// use bellerophon::{ObjectKey, trace::TraceEvent};
 ///
 /// let event = TraceEvent::Started {
 ///     controller: "hero".into(),
 ///     key: ObjectKey::namespaced("team-a", "icarus"),
-///     causes: String::new(),
+///     causes: Causes::default(),
 ///     attempt: 1,
+///     waited: None,
 /// };
 /// assert_eq!(event.to_string(), "hero reconciles team-a/icarus, attempt 1");
 /// ```
 #[derive(Clone, Debug)]
 pub enum TraceEvent {
+    /// The API server accepted a write of any client. Only an API server in this process records
+    /// it.
+    Accepted(Box<AcceptedWrite>),
     /// An informer received its initial list. The objects are not recorded one by one.
     Listed {
         /// Their kind.
@@ -80,10 +85,12 @@ pub enum TraceEvent {
         controller: Arc<str>,
         /// The key.
         key: ObjectKey,
-        /// Its merged causes as text.
-        causes: String,
+        /// Its merged causes.
+        causes: Causes,
         /// 1 for the first attempt.
         attempt: u32,
+        /// How long the key was ready before; `None` if that was not measured.
+        waited: Option<Duration>,
     },
     /// A reconcile wrote an object, and the server responded.
     Wrote {
@@ -121,7 +128,82 @@ pub enum TraceEvent {
         result: &'static str,
         /// The duration of the reconcile.
         took: Duration,
+        /// The delay that the reconciler requested for the next reconcile.
+        requeue_after: Option<Duration>,
+        /// The error, at most [`ERROR_MAX_BYTES`] of it.
+        error: Option<Arc<str>>,
     },
+}
+
+/// The maximum length of an error in a trace record: messages of the API server fit.
+pub const ERROR_MAX_BYTES: usize = 512;
+
+/// A write that an API server accepted, and the request that made it.
+///
+/// ```
+/// use bellerophon::{ObjectKey, trace::AcceptedWrite};
+///
+/// let write = AcceptedWrite {
+///     user: "admin".into(),
+///     manager: "kubectl".into(),
+///     verb: "patch",
+///     subresource: "scale".into(),
+///     kind: "Deployment.apps".into(),
+///     key: ObjectKey::namespaced("default", "stable"),
+///     previous_version: Some(4217),
+///     resource_version: 4218,
+///     is_deletion: false,
+///     is_in_process: false,
+/// };
+/// assert_eq!(
+///     write.to_string(),
+///     "kubectl patched scale of Deployment.apps default/stable at 4218, user admin"
+/// );
+/// ```
+#[derive(Clone, Debug)]
+pub struct AcceptedWrite {
+    /// The user of the request; empty for a write of the API server itself.
+    pub user: Arc<str>,
+    /// The field manager, or the program of the user agent.
+    pub manager: Arc<str>,
+    /// The verb: `create`, `update`, `patch`, `apply`, `delete` or `deletecollection`.
+    pub verb: &'static str,
+    /// The subresource; empty for the object itself.
+    pub subresource: Arc<str>,
+    /// The kind of the object.
+    pub kind: Arc<str>,
+    /// The object.
+    pub key: ObjectKey,
+    /// The version that was replaced; `None` for a new object.
+    pub previous_version: Option<u64>,
+    /// The version of the write, which is also that of its watch event.
+    pub resource_version: u64,
+    /// The object was removed.
+    pub is_deletion: bool,
+    /// The request came from a client in this process, such as a built-in controller.
+    pub is_in_process: bool,
+}
+
+impl fmt::Display for AcceptedWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.verb {
+            "create" => "created",
+            "update" => "updated",
+            "patch" => "patched",
+            "apply" => "applied",
+            _ => "deleted",
+        };
+        write!(f, "{} {verb} ", self.manager)?;
+        if !self.subresource.is_empty() {
+            write!(f, "{} of ", self.subresource)?;
+        }
+        let version = self.resource_version;
+        write!(f, "{} {} at {version}", self.kind, self.key)?;
+        match &*self.user {
+            "" => Ok(()),
+            user => write!(f, ", user {user}"),
+        }
+    }
 }
 
 /// A trace event with its sequence number and time.
@@ -158,6 +240,7 @@ impl fmt::Display for TraceEvent {
                 .map_or(String::new(), |version| format!(" at {version}"))
         };
         match self {
+            Self::Accepted(write) => write!(f, "{write}"),
             Self::Listed {
                 kind,
                 objects,
@@ -211,6 +294,7 @@ impl fmt::Display for TraceEvent {
                 key,
                 causes,
                 attempt,
+                ..
             } if causes.is_empty() => {
                 write!(f, "{controller} reconciles {key}, attempt {attempt}")
             }
@@ -219,6 +303,7 @@ impl fmt::Display for TraceEvent {
                 key,
                 causes,
                 attempt,
+                ..
             } => {
                 write!(
                     f,
@@ -263,7 +348,15 @@ impl fmt::Display for TraceEvent {
                 key,
                 result,
                 took,
-            } => write!(f, "{controller} ended {key}: {result} after {took:?}"),
+                error,
+                ..
+            } => {
+                write!(f, "{controller} ended {key}: {result} after {took:?}")?;
+                match error {
+                    Some(error) => write!(f, ": {error}"),
+                    None => Ok(()),
+                }
+            }
         }
     }
 }

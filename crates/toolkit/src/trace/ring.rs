@@ -10,9 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::links::Links;
+use super::probes::{CacheSnapshot, Probes, QueueSnapshot};
 use super::record::{TraceEvent, TraceRecord};
-use super::timeline::{Timeline, link};
+use super::timeline::Timeline;
 use crate::ObjectKey;
+use crate::informer::Informer;
+use crate::queue::WorkQueue;
 
 /// The records after the last one that a reader has seen.
 ///
@@ -42,6 +46,7 @@ pub struct TraceBatch {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use bellerophon::queue::Causes;
 /// use bellerophon::{ObjectKey, trace::{Trace, TraceEvent}};
 ///
 /// let trace = Trace::new(10_000);
@@ -49,8 +54,9 @@ pub struct TraceBatch {
 /// trace.record(|| TraceEvent::Started {
 ///     controller: "hero".into(),
 ///     key: key.clone(),
-///     causes: String::new(),
+///     causes: Causes::default(),
 ///     attempt: 1,
+///     waited: None,
 /// });
 /// // What led to the reconciles of this object, and what they wrote.
 /// assert_eq!(
@@ -68,6 +74,10 @@ struct Ring {
     records: Mutex<Records>,
     /// The sequence number of the newest record.
     newest: watch::Sender<u64>,
+    /// The queues and caches of everything that records here.
+    probes: Probes,
+    /// What links the records; read when it is asked for.
+    links: Mutex<Links>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +98,8 @@ impl Trace {
             capacity: capacity.max(1),
             records: Mutex::default(),
             newest: watch::Sender::new(0),
+            probes: Probes::default(),
+            links: Mutex::default(),
         };
         Self(Some(Arc::new(ring)))
     }
@@ -153,24 +165,86 @@ impl Trace {
         }
     }
 
-    /// The reconciles of a key that are still in the buffer, and those whose writes led to them.
-    pub fn timeline(&self, key: &ObjectKey) -> Timeline {
-        link(&self.snapshot(), key)
+    /// A reader of the records after that sequence number; 0 for all in the buffer.
+    pub fn subscribe_since(&self, sequence: u64) -> TraceReader {
+        TraceReader {
+            trace: self.clone(),
+            seen: sequence,
+        }
     }
 
-    /// Waits for records after that sequence number; for ever if the trace is off.
-    async fn wait_since(&self, sequence: u64) -> TraceBatch {
+    /// The sequence number of the newest record; 0 if there is none.
+    pub fn newest_sequence(&self) -> u64 {
+        self.0.as_ref().map_or(0, |ring| *ring.newest.borrow())
+    }
+
+    /// Waits until there are records after that sequence number; for ever if the trace is off.
+    pub async fn wait_for(&self, sequence: u64) {
         let Some(ring) = &self.0 else {
             return std::future::pending().await;
         };
         let mut newest = ring.newest.subscribe();
         // The sender lives as long as the ring, which this borrows.
         let _ = newest.wait_for(|newest| *newest > sequence).await;
-        self.since(sequence)
+    }
+
+    /// The reconciles of a key that are still in the buffer, and those whose writes led to them.
+    pub fn timeline(&self, key: &ObjectKey) -> Timeline {
+        self.with_links(|links| links.trace_back(key))
+    }
+
+    /// The reconciles that a version of an object led to, directly and by their writes.
+    pub fn effects(&self, kind: &str, key: &ObjectKey, resource_version: &str) -> Timeline {
+        self.with_links(|links| links.effects(kind, key, resource_version))
+    }
+
+    /// Reads the index of links, after it has read the records since the last call.
+    fn with_links(&self, read: impl FnOnce(&Links) -> Timeline) -> Timeline {
+        let Some(ring) = &self.0 else {
+            return Timeline::default();
+        };
+        let mut links = ring.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let batch = self.since(links.seen());
+        links.update(&batch, ring.oldest_sequence(), ring.capacity);
+        read(&links)
+    }
+
+    /// The work queues of the controllers that record here, with at most `keys_max` keys of each
+    /// state. They are read now; nothing is computed otherwise.
+    pub fn queues(&self, keys_max: usize) -> Vec<QueueSnapshot> {
+        self.0
+            .as_ref()
+            .map_or_else(Vec::new, |ring| ring.probes.queues(keys_max))
+    }
+
+    /// The caches of the informers that record here, read now.
+    pub fn caches(&self) -> Vec<CacheSnapshot> {
+        self.0
+            .as_ref()
+            .map_or_else(Vec::new, |ring| ring.probes.caches())
+    }
+
+    /// Lists a queue in [`queues`](Self::queues) until it is dropped.
+    pub(crate) fn track_queue(&self, controller: &Arc<str>, workers: usize, queue: &WorkQueue) {
+        if let Some(ring) = &self.0 {
+            ring.probes.track_queue(controller, workers, queue);
+        }
+    }
+
+    /// Lists a cache in [`caches`](Self::caches) until it is dropped.
+    pub(crate) fn track_informer(&self, informer: &Arc<Informer>) {
+        if let Some(ring) = &self.0 {
+            ring.probes.track_informer(informer);
+        }
     }
 }
 
 impl Ring {
+    fn oldest_sequence(&self) -> u64 {
+        let records = self.lock();
+        records.ring.front().map_or(0, |record| record.sequence)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -205,7 +279,8 @@ impl TraceReader {
     /// Waits for the records since the last call; for ever if the trace is off. Cancel safe: no
     /// record is lost if the future is dropped.
     pub async fn next(&mut self) -> TraceBatch {
-        let batch = self.trace.wait_since(self.seen).await;
+        self.trace.wait_for(self.seen).await;
+        let batch = self.trace.since(self.seen);
         self.seen += batch.missed + batch.records.len() as u64;
         batch
     }

@@ -1,18 +1,12 @@
-//! Timeline: links a reconcile to the changes that enqueued it, to the writes that caused them,
-//! and to the reconciles that wrote those.
+//! Timeline: reconciles, each with the changes that enqueued it and the writes that caused them.
 //!
-//! In: records in order. Out: the reconciles of one key, and all others whose writes led to them.
-//! Guarantees: each reconcile appears once; time and memory are bounded by the number of records.
-//!
-//! Pure: it reads records only.
+//! In: linked reconciles. Out: a paragraph of text for each.
 
-use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 use super::record::{TraceEvent, TraceRecord};
 use crate::ObjectKey;
-use crate::queue::CauseEvent;
 
 type Record = Arc<TraceRecord>;
 
@@ -32,7 +26,8 @@ pub struct CauseLink {
     /// The change was delivered ([`TraceEvent::Delivered`]); `None` if nothing changed, or if the
     /// record was overwritten.
     pub delivered: Option<Record>,
-    /// The write that caused the change ([`TraceEvent::Wrote`]); `None` if it was not written by a
+    /// The write that caused the change ([`TraceEvent::Wrote`],
+    /// [`TraceEvent::SubresourceWritten`]); `None` if it was not written by a
     /// controller with this trace, or if the record was overwritten.
     pub written: Option<Record>,
 }
@@ -69,15 +64,26 @@ pub struct TracedReconcile {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use bellerophon::queue::{Cause, CauseEvent};
 /// use bellerophon::{ObjectKey, trace::{Trace, TraceEvent}};
+/// use tokio::time::Instant;
 ///
 /// let trace = Trace::new(100);
 /// let key = ObjectKey::namespaced("team-a", "icarus");
+/// let retry = Cause {
+///     kind: "Hero".into(),
+///     key: key.clone(),
+///     resource_version: None,
+///     event: CauseEvent::Retry,
+///     at: Instant::now(),
+///     reason: None,
+/// };
 /// trace.record(|| TraceEvent::Started {
 ///     controller: "hero".into(),
 ///     key: key.clone(),
-///     causes: "Hero team-a/icarus retry".into(),
+///     causes: retry.into(),
 ///     attempt: 2,
+///     waited: None,
 /// });
 /// assert_eq!(
 ///     trace.timeline(&key).to_string(),
@@ -92,183 +98,13 @@ pub struct Timeline {
     pub reconciles: Vec<TracedReconcile>,
 }
 
-/// Kind, key and resource version of an object.
-type Version = (Arc<str>, ObjectKey, Option<String>);
-
-/// The records read so far, indexed by what links them.
-#[derive(Default)]
-struct Links {
-    reconciles: Vec<TracedReconcile>,
-    /// Enqueued by controller and key, since the last start.
-    enqueued: HashMap<(Arc<str>, ObjectKey), Vec<CauseLink>>,
-    /// The index of the running reconcile of a controller and key.
-    running: HashMap<(Arc<str>, ObjectKey), usize>,
-    /// The newest record of a change.
-    delivered: HashMap<Version, Record>,
-    /// Writes and the reconciles that sent them. Deletes have no version, so there may be several.
-    written: HashMap<Version, Vec<(Record, Option<usize>)>>,
-}
-
-/// Links the reconciles of `key` to what led to them.
-pub(super) fn link(records: &[Record], key: &ObjectKey) -> Timeline {
-    let mut links = Links::default();
-    records.iter().for_each(|record| links.read(record));
-    links.trace_back(key)
-}
-
-impl Links {
-    fn read(&mut self, record: &Record) {
-        match &record.event {
-            // Changes of a cache are linked by their delivery to the controller.
-            TraceEvent::Listed { .. } | TraceEvent::Cached { .. } => {}
-            TraceEvent::Delivered {
-                kind,
-                key,
-                resource_version,
-                ..
-            } => {
-                self.delivered.insert(
-                    (kind.clone(), key.clone(), resource_version.clone()),
-                    record.clone(),
-                );
-            }
-            TraceEvent::Enqueued {
-                controller,
-                key,
-                cause_kind,
-                cause_key,
-                cause_version,
-            } => {
-                let version = (cause_kind.clone(), cause_key.clone(), cause_version.clone());
-                let cause = CauseLink {
-                    enqueued: record.clone(),
-                    delivered: self.delivered.get(&version).cloned(),
-                    written: None,
-                };
-                self.enqueued
-                    .entry((controller.clone(), key.clone()))
-                    .or_default()
-                    .push(cause);
-            }
-            TraceEvent::Started {
-                controller, key, ..
-            } => {
-                let running = (controller.clone(), key.clone());
-                let causes = self.enqueued.remove(&running).unwrap_or_default();
-                self.running.insert(running, self.reconciles.len());
-                self.reconciles.push(TracedReconcile {
-                    controller: controller.clone(),
-                    key: key.clone(),
-                    started: record.clone(),
-                    finished: None,
-                    causes,
-                    writes: Vec::new(),
-                });
-            }
-            TraceEvent::Wrote {
-                controller,
-                reconciling,
-                kind,
-                key,
-                resource_version,
-            } => {
-                let by = self
-                    .running
-                    .get(&(controller.clone(), reconciling.clone()))
-                    .copied();
-                if let Some(by) = by {
-                    self.reconciles[by].writes.push(record.clone());
-                }
-                self.written
-                    .entry((kind.clone(), key.clone(), resource_version.clone()))
-                    .or_default()
-                    .push((record.clone(), by));
-            }
-            TraceEvent::SubresourceWritten {
-                controller,
-                reconciling,
-                ..
-            } => {
-                if let Some(by) = self.running.get(&(controller.clone(), reconciling.clone())) {
-                    self.reconciles[*by].writes.push(record.clone());
-                }
-            }
-            TraceEvent::Finished {
-                controller, key, ..
-            } => {
-                if let Some(which) = self.running.remove(&(controller.clone(), key.clone())) {
-                    self.reconciles[which].finished = Some(record.clone());
-                }
-            }
-        }
-    }
-
-    /// The write that caused a change. Its record may be newer: a watch event can arrive before the
-    /// response to the write.
-    fn origin(&self, delivered: &TraceRecord) -> Option<&(Record, Option<usize>)> {
-        let TraceEvent::Delivered {
-            kind,
-            key,
-            resource_version,
-            event,
-        } = &delivered.event
-        else {
-            return None;
-        };
-        // The response to a delete has no version, while the event of the deletion has one.
-        let version = if *event == CauseEvent::Deleted {
-            None
-        } else {
-            Some(resource_version.clone()?)
-        };
-        let writes = self.written.get(&(kind.clone(), key.clone(), version))?;
-        writes
-            .iter()
-            // Of several deletes of one name, the closest in time.
-            .min_by_key(|(write, _)| write.sequence.abs_diff(delivered.sequence))
-    }
-
-    fn trace_back(mut self, key: &ObjectKey) -> Timeline {
-        let mut found: BTreeSet<usize> = (0..self.reconciles.len())
-            .filter(|which| self.reconciles[*which].key == *key)
-            .collect();
-        let mut pending: Vec<usize> = found.iter().copied().collect();
-        while let Some(which) = pending.pop() {
-            let mut causes = std::mem::take(&mut self.reconciles[which].causes);
-            for cause in &mut causes {
-                let origin = cause
-                    .delivered
-                    .as_deref()
-                    .and_then(|delivered| self.origin(delivered))
-                    .cloned();
-                if let Some(by) = origin.as_ref().and_then(|(_, by)| *by)
-                    // Each reconcile is visited once, so cycles of controllers that write to each
-                    // other end.
-                    && found.insert(by)
-                {
-                    pending.push(by);
-                }
-                cause.written = origin.map(|(write, _)| write);
-            }
-            self.reconciles[which].causes = causes;
-        }
-        let all = self.reconciles.into_iter().enumerate();
-        Timeline {
-            reconciles: all
-                .filter(|(which, _)| found.contains(which))
-                .map(|(_, reconcile)| reconcile)
-                .collect(),
-        }
-    }
-}
-
 impl fmt::Display for TracedReconcile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (attempt, causes) = match &self.started.event {
             TraceEvent::Started {
                 attempt, causes, ..
-            } => (*attempt, causes.as_str()),
-            _ => (1, ""),
+            } => (*attempt, causes.to_string()),
+            _ => (1, String::new()),
         };
         write!(
             f,
@@ -303,11 +139,18 @@ impl fmt::Display for TracedReconcile {
                 }
                 _ => {}
             }
-            if let Some(TraceEvent::Wrote {
-                controller,
-                reconciling,
-                ..
-            }) = cause.written.as_ref().map(|written| &written.event)
+            if let Some(
+                TraceEvent::Wrote {
+                    controller,
+                    reconciling,
+                    ..
+                }
+                | TraceEvent::SubresourceWritten {
+                    controller,
+                    reconciling,
+                    ..
+                },
+            ) = cause.written.as_ref().map(|written| &written.event)
             {
                 write!(f, ", written by {controller} for {reconciling}")?;
             }
@@ -359,6 +202,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::queue::{CauseEvent, Causes};
     use crate::trace::Trace;
 
     /// Records `delivered Hero h 1`, `queued hero h by Hero h 1`, `start hero h`,
@@ -392,8 +236,9 @@ mod tests {
                 ["start", controller, key] => TraceEvent::Started {
                     controller: controller.into(),
                     key: name(key),
-                    causes: String::new(),
+                    causes: Causes::default(),
                     attempt: 1,
+                    waited: None,
                 },
                 ["wrote", controller, key, kind, other, rv] => TraceEvent::Wrote {
                     controller: controller.into(),
@@ -407,9 +252,13 @@ mod tests {
                     key: name(key),
                     result: "success",
                     took: Duration::ZERO,
+                    requeue_after: None,
+                    error: None,
                 },
                 _ => panic!("no such step: {step}"),
             });
+            // The index reads each record once, whenever it is asked.
+            trace.timeline(&ObjectKey::cluster(key));
         }
         let timeline = trace.timeline(&ObjectKey::cluster(key)).to_string();
         assert_eq!(timeline.lines().collect::<Vec<_>>(), expected, "{script}");

@@ -105,6 +105,7 @@ async fn timeline_links_the_writes_of_one_controller_to_those_of_another() {
 /// The name of the stage, and whether the record is about the version that the controller wrote.
 fn stage(record: &TraceRecord, written: &Option<String>) -> &'static str {
     match &record.event {
+        TraceEvent::Accepted(_) => "accepted",
         TraceEvent::Listed { objects, .. } => {
             assert_eq!(*objects, 0);
             "listed"

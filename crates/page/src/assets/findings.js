@@ -1,0 +1,95 @@
+// View: findings of the detectors, and one of them in detail.
+
+import { h, icon } from './dom.js';
+import { ago, clock, full, long, plural, precise, short, value } from './format.js';
+import { DETECTORS } from './detectors.js';
+import { title, verb, writerName } from './names.js';
+import { commandLine, controllerShape, empty, objectName, writerShape } from './parts.js';
+
+const ICONS = { 'hot-loop': 'loop', fight: 'loop', idle: 'copy', finalizer: 'pin', permission: 'lock', streak: 'error', lag: 'clock' };
+const POINTS_MAX = 60;
+
+export function findings(app) {
+  const list = app.findings();
+  const { time } = app.at();
+  const quiet = DETECTORS.filter(([type]) => !list.some((finding) => finding.type === type)).map(([, name]) => name);
+  const selected = list.find((finding) => finding.id === app.finding) || list[0];
+  return h('div', { class: 'split' },
+    h('div', { class: 'list', role: 'listbox', 'aria-label': 'Findings' }, list.map((finding) => h('div', {
+      key: finding.id, class: `fi${selected === finding ? ' sel' : ''}`, role: 'option', 'aria-selected': selected === finding ? 'true' : 'false', tabindex: 0, 'data-finding': finding.type,
+      onclick: () => app.selectFinding(finding.id), onkeydown: (event) => { if (event.key === 'Enter') app.selectFinding(finding.id); },
+    }, h('span', { class: `state ${finding.severityName}` }, icon((ICONS)[finding.type])), h('div', null, h('b', null, finding.title), finding.object ? objectName(finding.object, full(finding.object)) : h('span', { class: 'obj' }, h('b', null, finding.subject)), h('p', null, finding.text)), h('time', null, ago(time - finding.time)))),
+    h('div', { key: 'quiet', class: 'fi quiet' }, h('span', { class: 'state ok' }, icon('check')), h('div', null, h('b', null, quiet.length === DETECTORS.length ? 'All detectors found nothing' : `${plural(quiet.length, 'detector')} found nothing`), h('p', null, quiet.join(', '))), h('time', null))),
+    selected ? detail(app, selected) : h('div', { class: 'fd' }, empty('Nothing found', 'Detectors read every record: loops, conflicts, permissions, errors, finalizers and caches.')));
+}
+
+function detail(app, finding) {
+  const target = finding.changes ? finding.changes[finding.changes.length - 1].write : finding.reconcile || null;
+  return h('div', { class: 'fd scroll' },
+    h('div', { class: 'fd-h' }, h('span', { class: `tag ${finding.severityName}` }, icon((ICONS)[finding.type], 12), finding.title), h('span', { class: 't2' }, `since ${clock(finding.since)}, ${long((finding.time - finding.since) / 1e6)}`), h('span', { class: 'grow' }), target ? h('button', { type: 'button', class: 'btn', onclick: () => app.showInTimeline(target) }, 'Show in timeline', h('kbd', null, 'T')) : null),
+    h('h2', null, finding.heading), h('p', { class: 'lead' }, finding.lead),
+    finding.changes ? [steps(app, finding), turn(app, finding)] : null,
+    h('div', { class: 'two' }, finding.changes ? writers(app, finding) : reasons(app, finding), h('section', { class: 'box' }, h('h3', { class: 'h' }, 'What to do'), h('div', { class: 'bd' }, h('p', null, finding.advice), finding.command ? commandLine(finding.command) : null))),
+    finding.changes ? lastWrites(app, finding) : null);
+}
+
+/** The value over time, by writer. */
+function steps(app, finding) {
+  const points = finding.changes.slice(-POINTS_MAX);
+  const values = [...new Set(points.flatMap((point) => [value(point.old), value(point.new)]))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true })).slice(0, 6);
+  const from = points[0].write.time;
+  const to = points[points.length - 1].write.time;
+  const x = (time) => 60 + ((time - from) / Math.max(1, to - from)) * 640;
+  const y = (v) => 24 + (values.length - 1 - values.indexOf(value(v))) * Math.min(54, 90 / Math.max(1, values.length - 1));
+  let path = `M40 ${y(points[0].old)}`;
+  for (const point of points) path += `H${x(point.write.time).toFixed(1)}V${y(point.new)}`;
+  const height = 150;
+  return h('section', { key: 'steps', class: 'box' }, h('h3', { class: 'h' }, finding.path, h('span', { class: 'n' }, 'value by writer'), h('span', { class: 'grow' }), finding.writers.map((name) => {
+    const point = points.find((candidate) => writerName(candidate.write) === name);
+    return h('span', { key: name, class: 'who n' }, point ? writerShape(point.write, app.model) : null, name);
+  })),
+  h('svg', { class: 'steps', viewBox: `0 0 740 ${height}`, 'aria-hidden': 'true' },
+    values.map((v) => [h('text', { key: `t${v}`, x: 34, y: 28 + (values.length - 1 - values.indexOf(v)) * Math.min(54, 90 / Math.max(1, values.length - 1)), class: 'tick end' }, v.length > 5 ? `${v.slice(0, 4)}…` : v)]),
+    h('path', { class: 'step', d: `${path}H720` }),
+    points.map((point, i) => h('circle', { key: i, cx: x(point.write.time), cy: y(point.new), r: 4, class: finding.writers.indexOf(writerName(point.write)) ? 'hollow-dot' : 'full-dot' })),
+    [0, 0.5, 1].map((share) => h('text', { key: share, class: 'tick', x: 60 + share * 600, y: height - 8 }, clock(from + share * (to - from))))));
+}
+
+function turn(app, finding) {
+  const recent = finding.changes.slice(-3);
+  const start = recent[0].write.time;
+  const cells = [];
+  recent.forEach((change, i) => {
+    cells.push(h('div', { key: `w${i}` }, h('small', null, i ? `+${((change.write.time - start) / 1e6).toFixed(3)} s` : precise(change.write.time)), h('span', { class: 'who' }, writerShape(change.write, app.model), `${writerName(change.write)} writes ${value(change.new)}`), h('small', null, `version ${change.write.version}, ${change.write.writer ? `field manager ${change.write.manager}` : 'outside this process'}`)));
+    const [effect] = change.write.effects;
+    if (effect && i === 0) cells.push(h('div', { key: `e${i}` }, h('small', null, `+${((effect.time - start) / 1e6).toFixed(3)} s`), h('span', { class: 'who' }, controllerShape(effect.controller, app.model), `${title(effect.controller)} reconciles`), h('small', null, `cause: ${short(change.write.kind)} updated at ${change.write.version}`)));
+  });
+  return h('section', { key: 'turn', class: 'box' }, h('h3', { class: 'h' }, 'One turn of the loop', h('span', { class: 'n' }, `${((recent[recent.length - 1].write.time - start) / 1e6).toFixed(2)} s, ${plural(cells.length, 'step')}`)), h('div', { class: 'bd turn' }, cells));
+}
+
+function writers(app, finding) {
+  const rows = finding.writers.map((name) => {
+    const own = finding.changes.filter((change) => writerName(change.write) === name);
+    return { name, own, last: own[own.length - 1] };
+  });
+  return h('section', { class: 'box' }, h('h3', { class: 'h' }, `Writers of ${finding.path}`, h('span', { class: 'n' }, '60 s')), h('table', { class: 'grid slim' },
+    h('thead', null, h('tr', null, h('th', null, 'Field manager'), h('th', null, 'Verb'), h('th', { class: 'num' }, 'Writes'), h('th', { class: 'num' }, 'Value'))),
+    h('tbody', null, rows.map((row) => h('tr', { key: row.name }, h('td', null, h('span', { class: 'who' }, writerShape(row.last.write, app.model), row.name)), h('td', null, verb(row.last.write)), h('td', { class: 'num' }, String(row.own.length)), h('td', { class: 'num mono' }, value(row.last.new)))))));
+}
+
+function reasons(app, finding) {
+  const { reconcile } = finding;
+  return h('section', { class: 'box' }, h('h3', { class: 'h' }, 'Last attempt'), h('div', { class: 'bd' }, reconcile
+    ? [h('p', { key: 'w' }, h('span', { class: 'who' }, controllerShape(reconcile.controller, app.model), `${title(reconcile.controller)} ${full(reconcile)}, attempt ${reconcile.attempt}`)), h('p', { key: 't', class: 't2' }, precise(reconcile.time)), reconcile.error ? h('p', { key: 'e', class: 'error-text' }, reconcile.error) : null]
+    : h('p', null, finding.text)));
+}
+
+function lastWrites(app, finding) {
+  const shown = finding.changes.slice(-5).reverse();
+  return h('section', { class: 'box' }, h('h3', { class: 'h' }, 'Last writes', h('span', { class: 'n' }, `newest first, ${shown.length} of ${finding.changes.length}`)), h('table', { class: 'grid slim' },
+    h('thead', null, h('tr', null, ['Time', 'Field manager', 'Value', 'Version', 'Because'].map((name) => h('th', { key: name }, name)))),
+    h('tbody', null, shown.map((change) => {
+      const cause = change.write.writer?.links[0]?.write;
+      return h('tr', { key: change.write.id }, h('td', { class: 't2' }, precise(change.write.time)), h('td', null, h('span', { class: 'who' }, writerShape(change.write, app.model), writerName(change.write))), h('td', { class: 'mono' }, `${value(change.old)} → ${value(change.new)}`), h('td', { class: 't2' }, String(change.write.version)), h('td', { class: 't2' }, cause ? `${short(cause.kind)} updated at ${cause.version}` : 'outside this process'));
+    }))));
+}

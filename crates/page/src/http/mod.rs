@@ -1,0 +1,158 @@
+//! The server of the page: plain HTTP on loopback.
+//!
+//! In: connections. Out: assets, and to holders of the token lines, diffs and objects.
+//! Guarantees: at most [`CONNECTIONS_MAX`] connections; a connection that sends no header within
+//! [`HEADER_TIMEOUT`] is closed; only loopback addresses are bound; the token is in no log.
+
+mod act; // actions that write
+mod assets; // files of the page
+mod guard; // who may read
+mod query; // parameters of requests
+mod routes; // paths to responses
+mod stream; // records as server-sent events
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellerophon::clock::Rng;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::source::Source;
+pub use act::{ActError, Action, Actor};
+use guard::{Guard, Token};
+use routes::Routes;
+
+/// Open connections: a browser opens six per page, and a stream keeps one of them.
+const CONNECTIONS_MAX: usize = 128;
+
+/// The time to send the header of a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The pause after a connection could not be accepted.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
+/// Why the page cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// Other machines could reach it.
+    #[error("cannot serve the page on {0}: it is not a loopback address; use 127.0.0.1:0")]
+    NotLoopback(SocketAddr),
+    /// The address cannot be bound.
+    #[error("cannot serve the page on {address}: {source}; use 127.0.0.1:0")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        source: std::io::Error,
+    },
+}
+
+/// What a page shows and where.
+pub struct PageOptions {
+    /// The address to bind; port 0 selects a free port.
+    pub address: SocketAddr,
+    /// Where its data comes from.
+    pub source: Source,
+    /// Executes actions; `None` for a page that only reads.
+    pub actor: Option<Arc<dyn Actor>>,
+    /// The source of the token.
+    pub rng: Rng,
+}
+
+/// A bound page.
+pub struct Page {
+    listener: TcpListener,
+    address: SocketAddr,
+    token: Token,
+    source: Source,
+    actor: Option<Arc<dyn Actor>>,
+}
+
+impl Page {
+    /// Binds the address of the page.
+    ///
+    /// # Errors
+    /// The address is not a loopback address, or it is in use.
+    pub async fn bind(options: PageOptions) -> Result<Self, PageError> {
+        let address = options.address;
+        if !address.ip().is_loopback() {
+            return Err(PageError::NotLoopback(address));
+        }
+        let failed = |source| PageError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener,
+            address,
+            token: Token::generate(&options.rng),
+            source: options.source,
+            actor: options.actor,
+        })
+    }
+
+    /// The URL for a browser. It has the token in its fragment, which a browser does not send and a
+    /// server does not log. Print it only for the user who started the process.
+    pub fn url(&self) -> String {
+        format!("http://{}/#token={}", self.address, self.token.text())
+    }
+
+    /// Serves until `stop`. Open connections are dropped then.
+    pub async fn serve(self, stop: CancellationToken) {
+        let guard = Guard::new(self.address, self.token);
+        let routes = Arc::new(Routes::new(guard, self.source, self.actor));
+        let mut connections = JoinSet::new();
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let accepting = async {
+            loop {
+                // The permit is taken before the connection: further clients wait in the backlog of
+                // the kernel.
+                let Ok(permit) = permits.clone().acquire_owned().await else {
+                    return;
+                };
+                while connections.try_join_next().is_some() {}
+                let stream = match self.listener.accept().await {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection of the page");
+                        tokio::time::sleep(ACCEPT_RETRY).await;
+                        continue;
+                    }
+                };
+                let routes = routes.clone();
+                connections.spawn(async move {
+                    let respond = service_fn(move |request| {
+                        let routes = routes.clone();
+                        async move { Ok::<_, Infallible>(routes.respond(request).await) }
+                    });
+                    let connection = http1::Builder::new()
+                        .timer(TokioTimer::new())
+                        .header_read_timeout(HEADER_TIMEOUT)
+                        .serve_connection(TokioIo::new(stream), respond);
+                    if let Err(error) = connection.await {
+                        tracing::debug!(%error, "a connection of the page failed");
+                    }
+                    drop(permit);
+                });
+            }
+        };
+        stop.run_until_cancelled(accepting).await;
+        connections.shutdown().await;
+    }
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
