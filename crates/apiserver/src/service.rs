@@ -38,7 +38,7 @@ use crate::{
         ClientConnection, TrackedConnection,
         request_body::{BodyError, RequestBodies, RequestBody},
     },
-    metrics::Asked,
+    metrics::MeasuredRequest,
     non_resource::{self, EndpointRequest, NonResourceEndpoints, ServerState},
     observe::{self, ObservedRequest},
     offload::offload,
@@ -224,7 +224,7 @@ impl ApiService {
         B::Error: Into<BodyError>,
     {
         let route = Route::parse(head.uri.path());
-        let user = self.who_asks(head)?;
+        let user = self.authenticate(head)?;
         let query = Query::parse(head.uri.query().unwrap_or_default())?;
         Span::current().record("user", user.name.as_str());
         if let Some(connection) = head.extensions.get::<Arc<TrackedConnection>>() {
@@ -336,7 +336,7 @@ impl ApiService {
         }
     }
 
-    fn who_asks(&self, head: &http::request::Parts) -> Result<User, ApiError> {
+    fn authenticate(&self, head: &http::request::Parts) -> Result<User, ApiError> {
         if let Some(user) = self
             .trusted
             .as_ref()
@@ -386,7 +386,7 @@ impl ApiService {
             .subresource
             .as_ref()
             .map_or("", |subresource| subresource.name);
-        let asked = Asked {
+        let asked = MeasuredRequest {
             resource: &found.resource,
             subresource,
             path: &path,

@@ -28,7 +28,7 @@ const AGGREGATED: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// A discovery request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Inquiry<'a> {
+pub(crate) struct DiscoveryRequest<'a> {
     pub(crate) asked: &'a route::Discovery,
     pub(crate) method: &'a Method,
     pub(crate) headers: &'a HeaderMap,
@@ -59,13 +59,13 @@ struct Offer {
 pub(crate) fn answer(
     discovery: &Discovery,
     catalog: &Arc<Catalog>,
-    inquiry: &Inquiry<'_>,
+    discovery_request: &DiscoveryRequest<'_>,
 ) -> Result<Response<Body>, ApiError> {
     let documents = discovery.documents(catalog);
-    let accept = negotiate::joined(inquiry.headers, &header::ACCEPT).unwrap_or_default();
-    match inquiry.asked {
+    let accept = negotiate::joined(discovery_request.headers, &header::ACCEPT).unwrap_or_default();
+    match discovery_request.asked {
         route::Discovery::Core => {
-            only_get(inquiry.method)?;
+            only_get(discovery_request.method)?;
             match shape(
                 &accept,
                 Offer {
@@ -73,8 +73,13 @@ pub(crate) fn answer(
                     routed: true,
                 },
             )? {
-                Shape::Aggregated(format) => Ok(tagged(&documents.core, format, inquiry.headers)),
-                Shape::Plain(format) => Ok(plain(&json(&ApiVersions::at(inquiry.address)), format)),
+                Shape::Aggregated(format) => {
+                    Ok(tagged(&documents.core, format, discovery_request.headers))
+                }
+                Shape::Plain(format) => Ok(plain(
+                    &json(&ApiVersions::at(discovery_request.address)),
+                    format,
+                )),
             }
         }
         route::Discovery::Groups => match shape(
@@ -84,7 +89,9 @@ pub(crate) fn answer(
                 routed: false,
             },
         )? {
-            Shape::Aggregated(format) => Ok(tagged(&documents.named, format, inquiry.headers)),
+            Shape::Aggregated(format) => {
+                Ok(tagged(&documents.named, format, discovery_request.headers))
+            }
             Shape::Plain(format) => Ok(plain(&documents.groups, format)),
         },
         route::Discovery::Group(group) => {
@@ -107,7 +114,7 @@ pub(crate) fn answer(
                     ApiError::NoSuchPath
                 });
             };
-            only_get(inquiry.method)?;
+            only_get(discovery_request.method)?;
             document_of(
                 document,
                 &accept,
@@ -217,7 +224,7 @@ mod tests {
                 )
             })
             .collect();
-        let inquiry = Inquiry {
+        let discovery_request = DiscoveryRequest {
             asked: &asked,
             method: &method,
             headers: &headers,
@@ -226,7 +233,7 @@ mod tests {
         answer(
             &Discovery::default(),
             &Arc::new(Catalog::default()),
-            &inquiry,
+            &discovery_request,
         )
     }
 

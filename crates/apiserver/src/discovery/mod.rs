@@ -11,7 +11,7 @@ mod groups; // groups and versions in their order
 mod legacy; // one document per group and version
 mod stability; // which version is preferred
 
-pub(crate) use answer::{Inquiry, answer};
+pub(crate) use answer::{DiscoveryRequest, answer};
 pub(crate) use documents::Tagged;
 pub(crate) use groups::{Version, groups};
 

@@ -17,7 +17,7 @@ use crate::{
 
 /// A request to a resource, as far as its metrics are concerned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct MeasuredRequest<'a> {
     pub(crate) resource: &'a Arc<Resource>,
     /// Empty for the object itself.
     pub(crate) subresource: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) query: &'a Query,
 }
 
-impl Asked<'_> {
+impl MeasuredRequest<'_> {
     pub(super) fn labels(&self) -> Labels {
         let scope = self.scope();
         Labels {

@@ -10,6 +10,6 @@ mod request; // requests, counted and timed
 mod scrape; // the text, in either format
 mod state; // what is stored and under way
 
-pub(crate) use labels::Asked;
+pub(crate) use labels::MeasuredRequest;
 pub(crate) use request::Metrics;
 pub(crate) use scrape::scrape;

@@ -25,7 +25,7 @@ use prometheus_client::{
 };
 use tokio::time::Instant;
 
-use super::labels::{Asked, Labels, OfResource};
+use super::labels::{Labels, MeasuredRequest, OfResource};
 use crate::{error::ApiError, http::body::Body};
 
 /// How many series of requests are kept. Requests that would need more are not counted; a cluster
@@ -110,7 +110,7 @@ impl Default for Metrics {
 
 impl Metrics {
     /// A request begins.
-    pub(crate) fn begin(self: &Arc<Self>, asked: &Asked<'_>) -> Running {
+    pub(crate) fn begin(self: &Arc<Self>, asked: &MeasuredRequest<'_>) -> Running {
         Running {
             metrics: self.clone(),
             labels: asked.labels(),
@@ -370,7 +370,7 @@ mod tests {
             .subresource(&path.subresource)
             .map_or("", |p| p.name);
         let query = Query::parse(head.uri.query().unwrap_or_default()).expect("a good query");
-        metrics.begin(&Asked {
+        metrics.begin(&MeasuredRequest {
             resource: &resource,
             subresource,
             path: &path,

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::Api,
     auth::Authenticator,
-    discovery::{self, Discovery, Inquiry},
+    discovery::{self, Discovery, DiscoveryRequest},
     error::ApiError,
     flow_control,
     http::{
@@ -83,13 +83,13 @@ impl NonResourceEndpoints {
         asked: &route::Discovery,
         head: &http::request::Parts,
     ) -> Result<Response<Body>, ApiError> {
-        let inquiry = Inquiry {
+        let discovery_request = DiscoveryRequest {
             asked,
             method: &head.method,
             headers: &head.headers,
             address: self.address(),
         };
-        discovery::answer(&self.discovery, catalog, &inquiry)
+        discovery::answer(&self.discovery, catalog, &discovery_request)
     }
 }
 

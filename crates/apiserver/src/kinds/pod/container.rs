@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{
     super::{json_ext::JsonExt, validation},
     env, mount, probe, resources, security,
-    spec::{Scene, validate_choice},
+    spec::{ContainerContext, validate_choice},
 };
 use crate::{
     field::{FieldError, Path},
@@ -20,18 +20,28 @@ use crate::{
 /// The errors of the containers of a spec.
 pub(super) fn validate_all(
     spec: &Value,
-    scene: &Scene<'_>,
+    container_context: &ContainerContext<'_>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    validate_main(spec.list("containers"), scene, &at.child("containers"), out);
-    validate_init(spec, scene, &at.child("initContainers"), out);
-    validate_ephemeral(spec, scene, &at.child("ephemeralContainers"), out);
+    validate_main(
+        spec.list("containers"),
+        container_context,
+        &at.child("containers"),
+        out,
+    );
+    validate_init(spec, container_context, &at.child("initContainers"), out);
+    validate_ephemeral(
+        spec,
+        container_context,
+        &at.child("ephemeralContainers"),
+        out,
+    );
 }
 
 fn validate_main(
     containers: &[Value],
-    scene: &Scene<'_>,
+    container_context: &ContainerContext<'_>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
@@ -42,19 +52,24 @@ fn validate_main(
     let mut seen = BTreeSet::new();
     for (i, container) in containers.iter().enumerate() {
         let at = at.index(i);
-        validate_common(container, scene, &at, out);
+        validate_common(container, container_context, &at, out);
         let name = container.text("name");
         if !seen.insert(name) {
             out.push(FieldError::duplicate(at.child("name"), name));
         }
-        probe::validate_lifecycle(container, scene, &at, out);
-        probe::validate_all(container, scene, &at, out);
+        probe::validate_lifecycle(container, container_context, &at, out);
+        probe::validate_all(container, container_context, &at, out);
         validate_restart_policy(container, &at, out);
     }
     validate_unique_host_ports(containers.iter().enumerate(), at, out);
 }
 
-fn validate_init(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_init(
+    spec: &Value,
+    container_context: &ContainerContext<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let mut seen: BTreeSet<&str> = spec
         .list("containers")
         .iter()
@@ -62,7 +77,7 @@ fn validate_init(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<F
         .collect();
     for (i, container) in spec.list("initContainers").iter().enumerate() {
         let item = at.index(i);
-        validate_common(container, scene, &item, out);
+        validate_common(container, container_context, &item, out);
         validate_restart_policy(container, &item, out);
         let name = container.text("name");
         if seen.contains(name) {
@@ -73,8 +88,8 @@ fn validate_init(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<F
         validate_unique_host_ports(std::iter::once((0, container)), at, out);
         let sidecar = container.text("restartPolicy") == "Always";
         if sidecar {
-            probe::validate_lifecycle(container, scene, &item, out);
-            probe::validate_all(container, scene, &item, out);
+            probe::validate_lifecycle(container, container_context, &item, out);
+            probe::validate_all(container, container_context, &item, out);
         } else {
             for field in [
                 "lifecycle",
@@ -116,7 +131,12 @@ const NOT_EPHEMERAL: [&str; 9] = [
     "lifecycle",
 ];
 
-fn validate_ephemeral(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_ephemeral(
+    spec: &Value,
+    container_context: &ContainerContext<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let others: BTreeSet<&str> = ["containers", "initContainers"]
         .iter()
         .flat_map(|l| spec.list(l))
@@ -125,7 +145,7 @@ fn validate_ephemeral(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut 
     let mut seen = others.clone();
     for (i, container) in spec.list("ephemeralContainers").iter().enumerate() {
         let at = at.index(i);
-        validate_common(container, scene, &at, out);
+        validate_common(container, container_context, &at, out);
         validate_image_blanks(container, &at, out);
         let name = container.text("name");
         if !seen.insert(name) {
@@ -155,7 +175,12 @@ fn validate_ephemeral(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut 
 }
 
 /// The errors of a container whatever its list.
-fn validate_common(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_common(
+    container: &Value,
+    container_context: &ContainerContext<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let name = container.text("name");
     if name.is_empty() {
         out.push(FieldError::required(at.child("name"), ""));
@@ -172,7 +197,7 @@ fn validate_common(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mu
     );
     validate_ports(container.list("ports"), &at.child("ports"), out);
     env::validate(container, at, out);
-    mount::validate(container, scene, at, out);
+    mount::validate(container, container_context, at, out);
     validate_choice(
         &at.child("imagePullPolicy"),
         container.text("imagePullPolicy"),
@@ -182,14 +207,14 @@ fn validate_common(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mu
     resources::validate(
         container.field("resources"),
         resources::Level::Container,
-        &scene.claims,
+        &container_context.claims,
         &at.child("resources"),
         out,
     );
-    validate_resize_policy(container, scene, &at.child("resizePolicy"), out);
+    validate_resize_policy(container, container_context, &at.child("resizePolicy"), out);
     security::validate_container(
         container.field("securityContext"),
-        scene.host_users,
+        container_context.host_users,
         &at.child("securityContext"),
         out,
     );
@@ -260,7 +285,7 @@ fn validate_unique_host_ports<'a>(
 
 fn validate_resize_policy(
     container: &Value,
-    scene: &Scene<'_>,
+    container_context: &ContainerContext<'_>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
@@ -273,7 +298,7 @@ fn validate_resize_policy(
         }
         validate_choice(at, resource, &["cpu", "memory"], out);
         validate_choice(at, restart, &["NotRequired", "RestartContainer"], out);
-        if scene.restart_policy == "Never" && restart != "NotRequired" {
+        if container_context.restart_policy == "Never" && restart != "NotRequired" {
             out.push(FieldError::invalid(
                 at,
                 restart,

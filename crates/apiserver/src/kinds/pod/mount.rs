@@ -8,22 +8,32 @@ use serde_json::Value;
 
 use super::{
     super::{json_ext::JsonExt, validation},
-    spec::Scene,
+    spec::ContainerContext,
 };
 use crate::field::{FieldError, Path};
 
 /// The errors of the mounts and devices of a container.
 pub(super) fn validate(
     container: &Value,
-    scene: &Scene<'_>,
+    container_context: &ContainerContext<'_>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
-    validate_mounts(container, scene, &at.child("volumeMounts"), out);
-    validate_devices(container, scene, &at.child("volumeDevices"), out);
+    validate_mounts(container, container_context, &at.child("volumeMounts"), out);
+    validate_devices(
+        container,
+        container_context,
+        &at.child("volumeDevices"),
+        out,
+    );
 }
 
-fn validate_mounts(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_mounts(
+    container: &Value,
+    container_context: &ContainerContext<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let devices = container.list("volumeDevices");
     let device_names: BTreeSet<&str> = devices.iter().map(|d| d.text("name")).collect();
     let device_paths: BTreeSet<&str> = devices.iter().map(|d| d.text("devicePath")).collect();
@@ -33,7 +43,7 @@ fn validate_mounts(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mu
         let name = mount.text("name");
         let path = mount.text("mountPath");
         validation::required(&item.child("name"), name, out);
-        if !scene.volumes.contains_key(name) {
+        if !container_context.volumes.contains_key(name) {
             out.push(FieldError::not_found(item.child("name"), name));
         }
         validation::required(&item.child("mountPath"), path, out);
@@ -131,7 +141,7 @@ fn validate_recursive(mount: &Value, list: &Path<'_>, out: &mut Vec<FieldError>)
 
 fn validate_devices(
     container: &Value,
-    scene: &Scene<'_>,
+    container_context: &ContainerContext<'_>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
@@ -150,7 +160,7 @@ fn validate_devices(
         if names.contains(name) {
             out.push(FieldError::invalid(name_at, name, "must be unique"));
         }
-        match scene.volumes.get(name) {
+        match container_context.volumes.get(name) {
             None => out.push(FieldError::not_found(name_at, name)),
             Some(volume) if !volume.has("persistentVolumeClaim") && !volume.has("ephemeral") => {
                 let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";

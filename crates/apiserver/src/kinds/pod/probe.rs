@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use super::{
     super::{json_ext::JsonExt, validation},
-    spec::Scene,
+    spec::ContainerContext,
 };
 use crate::field::{FieldError, Path};
 
 /// The errors of the three probes.
 pub(super) fn validate_all(
     container: &Value,
-    scene: &Scene<'_>,
+    container_context: &ContainerContext<'_>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
@@ -22,7 +22,7 @@ pub(super) fn validate_all(
             continue;
         };
         let at = at.child(name);
-        validate_probe(probe, scene, &at, out);
+        validate_probe(probe, container_context, &at, out);
         if name == "readinessProbe" {
             if let Some(seconds) = probe.int("terminationGracePeriodSeconds") {
                 let detail = "must not be set for readinessProbes";
@@ -42,11 +42,16 @@ pub(super) fn validate_all(
     }
 }
 
-fn validate_probe(probe: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_probe(
+    probe: &Value,
+    container_context: &ContainerContext<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     validate_handler(
         probe,
         &["exec", "httpGet", "tcpSocket", "grpc"],
-        scene,
+        container_context,
         at,
         out,
     );
@@ -74,7 +79,7 @@ fn validate_probe(probe: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec
 /// The errors of the hooks around a container's life.
 pub(super) fn validate_lifecycle(
     container: &Value,
-    scene: &Scene<'_>,
+    container_context: &ContainerContext<'_>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
@@ -84,7 +89,7 @@ pub(super) fn validate_lifecycle(
             validate_handler(
                 handler,
                 &["exec", "httpGet", "tcpSocket", "sleep"],
-                scene,
+                container_context,
                 &at.child(hook),
                 out,
             );
@@ -96,7 +101,7 @@ pub(super) fn validate_lifecycle(
 fn validate_handler(
     holder: &Value,
     handlers: &[&str],
-    scene: &Scene<'_>,
+    container_context: &ContainerContext<'_>,
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
@@ -117,7 +122,7 @@ fn validate_handler(
         "httpGet" => validate_http_get(handler, &here, out),
         "tcpSocket" => validation::port_or_name(&here.child("port"), handler.field("port"), out),
         "grpc" => validation::port_number(&here.child("port"), handler.number("port"), out),
-        _ => validate_sleep(handler.number("seconds"), scene, &here, out),
+        _ => validate_sleep(handler.number("seconds"), container_context, &here, out),
     }
     for (name, _) in found {
         out.push(FieldError::forbidden(
@@ -145,8 +150,13 @@ fn validate_http_get(get: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_sleep(seconds: i64, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    if let Some(grace) = scene.grace_seconds
+fn validate_sleep(
+    seconds: i64,
+    container_context: &ContainerContext<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
+    if let Some(grace) = container_context.grace_seconds
         && (seconds < 0 || seconds > grace)
     {
         let detail =

@@ -25,7 +25,7 @@ pub(crate) enum Holder<'a> {
 }
 
 /// What the checks of containers need to know of the pod around them.
-pub(super) struct Scene<'a> {
+pub(super) struct ContainerContext<'a> {
     /// Sound volumes by name.
     pub(super) volumes: BTreeMap<&'a str, &'a Value>,
     /// The names of the pod's resource claims.
@@ -44,7 +44,7 @@ pub(crate) fn validate(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mu
             "",
         ));
     }
-    let scene = Scene {
+    let container_context = ContainerContext {
         volumes: volume::validate_all(spec, holder, &at.child("volumes"), out),
         claims: spec
             .list("resourceClaims")
@@ -57,8 +57,8 @@ pub(crate) fn validate(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mu
         host_users: spec.field("hostUsers") != &Value::Bool(false),
     };
     validate_claims(spec, holder, &at.child("resourceClaims"), out);
-    container::validate_all(spec, &scene, at, out);
-    resources::validate_pod_level(spec, &scene.claims, at, out);
+    container::validate_all(spec, &container_context, at, out);
+    resources::validate_pod_level(spec, &container_context.claims, at, out);
     validate_host_ports(spec, holder, at, out);
     validate_choice(
         &at.child("restartPolicy"),
