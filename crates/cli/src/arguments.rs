@@ -164,6 +164,14 @@ pub(crate) struct UpOptions {
     #[arg(long)]
     pub(crate) page_may_act: bool,
 
+    /// Append the audit log of the API server to a file, as lines of JSON (audit.k8s.io/v1)
+    #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
+    pub(crate) audit_log_path: Option<PathBuf>,
+
+    /// The audit policy: which requests are logged, and how much of them
+    #[arg(long, value_name = "FILE", requires = "audit_log_path")]
+    pub(crate) audit_policy_file: Option<PathBuf>,
+
     /// The format of stdout: text, or one JSON object per line
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: OutputFormat,

@@ -15,7 +15,7 @@ use bellerophon::client::ReconcileClient;
 use bellerophon::clock::{Clock, Rng};
 use bellerophon::manager::{Manager, ManagerOptions, RunningManager};
 use bellerophon::trace::Trace;
-use bellerophon_apiserver::{ApiServer, ApiService, Component};
+use bellerophon_apiserver::{ApiServer, ApiService, AuditOptions, Component};
 use bellerophon_cluster::{Cluster, Identity, Kubelets, Level, rbac_objects};
 use bellerophon_operator::{Operator, Switches, define, manager, user_permissions};
 use bellerophon_page::{Actor, LiveSource, ObjectLog, Page, PageOptions, Source};
@@ -79,6 +79,20 @@ fn components(level: Option<Level>) -> Vec<Component> {
     }
 }
 
+/// Where the audit log goes, and its policy.
+fn audit(options: &UpOptions) -> Result<Option<AuditOptions>, CliError> {
+    let (Some(log_path), Some(policy)) = (&options.audit_log_path, &options.audit_policy_file)
+    else {
+        return Ok(None);
+    };
+    let unreadable = format!("cannot read the audit policy {}", policy.display());
+    let policy = std::fs::read_to_string(policy).map_err(CliError::context(&unreadable))?;
+    Ok(Some(AuditOptions {
+        log_path: log_path.clone(),
+        policy,
+    }))
+}
+
 /// The components of a running cluster.
 struct RunningCluster {
     server: ApiServer,
@@ -103,7 +117,11 @@ impl RunningCluster {
         let clock = Clock::system();
         let kubelets = Kubelets::default();
         let dialer = NodeDialer::new(kubelets.clone(), process_nodes.as_ref());
-        let builder = ApiServer::builder()
+        let builder = match audit(options)? {
+            Some(audit) => ApiServer::builder().audit(audit),
+            None => ApiServer::builder(),
+        };
+        let builder = builder
             .listen(options.listen)
             .dialer(dialer)
             .components(components(size.map(|(level, _)| level)));

@@ -53,9 +53,12 @@ impl AuditLog {
         let policy = Policy::parse(&options.policy)
             .map_err(|why| format!("cannot read the audit policy: {why}"))?;
         let path = options.log_path.display();
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
+        let mut open = OpenOptions::new();
+        open.create(true).append(true);
+        // Only its owner may read what requests contain.
+        #[cfg(unix)]
+        open.mode(0o600);
+        let file = open
             .open(&options.log_path)
             .await
             .map_err(|why| format!("cannot open the audit log {path}: {why}"))?;

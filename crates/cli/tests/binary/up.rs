@@ -496,3 +496,56 @@ fn trace_needs_a_cluster_with_controllers() {
     refused.assert_stderr_contains("cannot use kubeconfig .bellerophon/kubeconfig");
     refused.assert_stderr_contains("--kubeconfig");
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn audit_log_has_the_requests_of_its_policy() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n\
+                  - level: Metadata\n  resources: [{resources: [namespaces]}]\n\
+                  - level: None\n";
+    fs::write(path("policy.yaml"), policy).expect("a file");
+    let mut server = RunningServer::start(&[
+        "--cluster",
+        "none",
+        "--audit-log-path",
+        &path("audit.log"),
+        "--audit-policy-file",
+        &path("policy.yaml"),
+    ]);
+    let client = client(&server, |_| ()).await;
+    assert_eq!(list_namespaces(&client).await, 200);
+    assert!(signal(&mut server, "TERM").success());
+    let log = fs::read_to_string(path("audit.log")).expect("a log");
+    let lists: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .filter(|event: &serde_json::Value| {
+            event["verb"] == "list" && event["stage"] == "ResponseComplete"
+        })
+        .collect();
+    let [list] = lists.as_slice() else {
+        panic!("not one list: {log}");
+    };
+    assert_eq!(list["objectRef"]["resource"], "namespaces");
+    assert_eq!(list["responseStatus"]["code"], 200);
+    let mode = fs::metadata(path("audit.log"))
+        .expect("a log")
+        .permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+}
+
+#[test]
+fn audit_log_without_a_policy_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = command(&directory)
+        .args(["up", "--audit-log-path", "audit.log"])
+        .output()
+        .expect("the binary starts");
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("--audit-policy-file"), "{message}");
+}
