@@ -64,7 +64,8 @@ function lanes(app, plan) {
   return h('div', {
     class: 'scroll lanes-scroll', id: 'lanes', tabindex: -1,
     onscroll: (event) => onScroll(app, event.currentTarget),
-    ref: (element) => keepScroll(app, element, plan),
+    // The target of this drawing: one that is set later belongs to the next, with other positions.
+    ref: (element) => keepScroll(app, element, plan, app.scrollTo),
   },
   head(app, plan),
   h('div', { class: 'lanes', role: 'group', 'aria-label': 'Timeline', css: { height: `${plan.height}px`, width: `${columns.width}px` } },
@@ -91,11 +92,11 @@ function onScroll(app, element) {
   app.render();
 }
 
-function keepScroll(app, element, plan) {
+function keepScroll(app, element, plan, target) {
   requestAnimationFrame(() => {
     const height = element.clientHeight;
-    if (app.scrollTo) {
-      const node = plan.rows.find((row) => row.id === app.scrollTo) || plan.blocks.find((block) => block.id === app.scrollTo);
+    if (target && target === app.scrollTo) {
+      const node = plan.rows.find((row) => row.id === target) || plan.blocks.find((block) => block.id === target);
       app.scrollTo = null;
       state.setByPage = performance.now();
       state.follows = false;
