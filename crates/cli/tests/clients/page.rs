@@ -127,6 +127,7 @@ fn scale_leads_to_ready_pods_in_one_chain() {
         && node.changes.some((change) => change.path === 'status.conditions[Ready].status' \
         && change.new === 'True')).length >= 2";
     browser.wait_for(ready);
+    assert_eq!(browser.eval("bellerophon.app.isLive()"), true);
     let controllers = browser.eval(
         "[...new Set([...bellerophon.app.chain.members].filter((node) => node.controller) \
          .map((node) => node.controller))]",

@@ -130,17 +130,17 @@ impl Browser {
 
     /// Waits until an expression is true in the page.
     pub(crate) fn wait_for(&self, expression: &str) {
+        // Less than the timeout of a script, whose message does not have the expression.
+        let deadline_ms = (TIMEOUT / 2).as_millis();
         let script = format!(
-            "const done = arguments[0]; const check = () => {{ let value = false; \
+            "const done = arguments[0]; const end = Date.now() + {deadline_ms}; \
+             const check = () => {{ let value = false; \
              try {{ value = ({expression}); }} catch {{ value = false; }} \
-             if (value) done(true); else setTimeout(check, 30); }}; check();"
+             if (value || Date.now() > end) done(Boolean(value)); \
+             else setTimeout(check, 30); }}; check();"
         );
         let found = self.command("execute/async", &json!({ "script": script, "args": [] }));
-        assert_eq!(
-            found,
-            json!(true),
-            "{expression} is not true within {TIMEOUT:?}"
-        );
+        assert_eq!(found, json!(true), "{expression} is not true in time");
     }
 
     /// Presses keys, each a character or a WebDriver key, with Control held if they follow it.

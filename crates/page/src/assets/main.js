@@ -143,7 +143,7 @@ class App {
     this.chain = node ? chainOf(node) : null;
     if (!node && this.isLive()) followEnd();
     if (node) this.whyId = this.objectOf(node)?.id || this.whyId;
-    if (node) this.scrollTo = this.view === 'timeline' && shown() ? null : id;
+    if (node) this.scrollTo = id;
     this.render();
   }
 

@@ -7,7 +7,10 @@ import { isClient } from './model.js';
 import { changeText, commandSentence, reconcileLabel, signWord, title, tone, verb, writerName } from './names.js';
 import { commandLine, controllerName, controllerShape, empty, objectName, op, writerShape } from './parts.js';
 
-const state = { layout: null, key: '', scroll: 0, follows: true, setByPage: 0 };
+const state = { layout: null, key: '', scroll: 0, follows: true, input: -Infinity };
+
+/** A scroll follows the input that caused it within this time. */
+const INPUT_MS = 1000;
 
 function compute(app, width) {
   const { model, filters } = app;
@@ -64,6 +67,7 @@ function lanes(app, plan) {
   return h('div', {
     class: 'scroll lanes-scroll', id: 'lanes', tabindex: -1,
     onscroll: (event) => onScroll(app, event.currentTarget),
+    onwheel: onInput, ontouchmove: onInput, onpointerdown: onInput, onkeydown: onInput,
     // The target of this drawing: one that is set later belongs to the next, with other positions.
     ref: (element) => keepScroll(app, element, plan, app.scrollTo),
   },
@@ -81,12 +85,17 @@ function lanes(app, plan) {
     }, `requeue ${duration(Math.max(0, edge.delay))}`))));
 }
 
+function onInput() {
+  state.input = performance.now();
+}
+
 function onScroll(app, element) {
   const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < 60;
   state.follows = isAtEnd;
   app.viewport = { top: element.scrollTop, height: element.clientHeight };
-  // A scroll of the user pauses; one of the page itself does not.
-  const isOfUser = performance.now() - state.setByPage > 400;
+  // A scroll of the user pauses; one of the page itself, or of a document that became shorter, does
+  // not.
+  const isOfUser = performance.now() - state.input < INPUT_MS;
   if (isOfUser && !isAtEnd && app.isLive() && element.scrollTop < state.scroll - 4) app.pause();
   state.scroll = element.scrollTop;
   app.render();
@@ -98,13 +107,13 @@ function keepScroll(app, element, plan, target) {
     if (target && target === app.scrollTo) {
       const node = plan.rows.find((row) => row.id === target) || plan.blocks.find((block) => block.id === target);
       app.scrollTo = null;
-      state.setByPage = performance.now();
       state.follows = false;
-      if (node) element.scrollTop = Math.max(0, node.y - height / 3);
+      // What was clicked stays where it is, unless the rest of the drawing moved it out of sight.
+      const isVisible = node && node.y >= element.scrollTop && node.y + ROW <= element.scrollTop + height;
+      if (node && !isVisible) element.scrollTop = Math.max(0, node.y - height / 3);
     } else if (state.follows && app.isLive() && !app.chain) {
       const end = element.scrollHeight - height;
       if (Math.abs(element.scrollTop - end) > 1) {
-        state.setByPage = performance.now();
         element.scrollTop = end;
       }
     }
