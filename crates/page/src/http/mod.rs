@@ -1,8 +1,8 @@
 //! The server of the page: plain HTTP on loopback.
 //!
 //! In: connections. Out: assets, and to holders of the token lines, diffs and objects.
-//! Guarantees: at most [`CONNECTIONS_MAX`] connections; a connection that sends no header within
-//! [`HEADER_TIMEOUT`] is closed; only loopback addresses are bound; the token is in no log.
+//! Guarantees: those of [`serve_http`], with at most [`CONNECTIONS_MAX`] connections; only loopback
+//! addresses are bound; the token is in no log.
 
 mod act; // actions that write
 mod assets; // files of the page
@@ -11,19 +11,13 @@ mod query; // parameters of requests
 mod routes; // paths to responses
 mod stream; // records as server-sent events
 
-use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bellerophon::clock::Rng;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use bellerophon::manager::serve_http;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::source::Source;
@@ -33,12 +27,6 @@ use routes::Routes;
 
 /// Open connections: a browser opens six per page, and a stream keeps one of them.
 const CONNECTIONS_MAX: usize = 128;
-
-/// The time to send the header of a request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The pause after a connection could not be accepted.
-const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 /// Why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -109,43 +97,11 @@ impl Page {
     pub async fn serve(self, stop: CancellationToken) {
         let guard = Guard::new(self.address, self.token);
         let routes = Arc::new(Routes::new(guard, self.source, self.actor));
-        let mut connections = JoinSet::new();
-        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let accepting = async {
-            loop {
-                // The permit is taken before the connection: further clients wait in the backlog of
-                // the kernel.
-                let Ok(permit) = permits.clone().acquire_owned().await else {
-                    return;
-                };
-                while connections.try_join_next().is_some() {}
-                let stream = match self.listener.accept().await {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection of the page");
-                        tokio::time::sleep(ACCEPT_RETRY).await;
-                        continue;
-                    }
-                };
-                let routes = routes.clone();
-                connections.spawn(async move {
-                    let respond = service_fn(move |request| {
-                        let routes = routes.clone();
-                        async move { Ok::<_, Infallible>(routes.respond(request).await) }
-                    });
-                    let connection = http1::Builder::new()
-                        .timer(TokioTimer::new())
-                        .header_read_timeout(HEADER_TIMEOUT)
-                        .serve_connection(TokioIo::new(stream), respond);
-                    if let Err(error) = connection.await {
-                        tracing::debug!(%error, "a connection of the page failed");
-                    }
-                    drop(permit);
-                });
-            }
+        let respond = move |request| {
+            let routes = routes.clone();
+            async move { routes.respond(request).await }
         };
-        stop.run_until_cancelled(accepting).await;
-        connections.shutdown().await;
+        serve_http(self.listener, CONNECTIONS_MAX, respond, stop).await;
     }
 }
 

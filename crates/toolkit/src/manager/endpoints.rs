@@ -1,31 +1,21 @@
 //! Endpoints: `/healthz`, `/readyz` and `/metrics` over plain HTTP.
 //!
 //! In: a listener. Out: responses.
-//! Guarantees: at most [`CONNECTIONS_MAX`] connections are open, further ones wait to be accepted;
-//! a connection that sends no header within [`HEADER_TIMEOUT`] is closed.
+//! Guarantees: those of [`serve_http`], with at most [`CONNECTIONS_MAX`] connections.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::health::Health;
+use super::http_server::serve_http;
 use super::{ManagerError, ManagerOptions};
 use crate::metrics::Metrics;
 
 const CONNECTIONS_MAX: usize = 64;
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -74,48 +64,12 @@ pub(super) async fn serve(
     metrics: Metrics,
     closing: CancellationToken,
 ) -> Result<(), ManagerError> {
-    let mut connections = JoinSet::new();
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let accepting = async {
-        loop {
-            // The permit is taken before the connection: further clients wait in the backlog of the
-            // kernel.
-            let Ok(permit) = permits.clone().acquire_owned().await else {
-                return;
-            };
-            while connections.try_join_next().is_some() {}
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    // Most often the process is out of file descriptors, and an immediate retry
-                    // would only spin.
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                    continue;
-                }
-            };
-            let health = health.clone();
-            let metrics = metrics.clone();
-            connections.spawn(async move {
-                let respond = service_fn(move |request: Request<Incoming>| {
-                    let path = request.uri().path();
-                    let response = respond(request.method(), path, served, &health, &metrics);
-                    async { Ok::<_, Infallible>(response) }
-                });
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEADER_TIMEOUT)
-                    .serve_connection(TokioIo::new(stream), respond);
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "a connection failed");
-                }
-                drop(permit);
-            });
-        }
+    let respond = move |request: Request<Incoming>| {
+        let path = request.uri().path();
+        let response = respond(request.method(), path, served, &health, &metrics);
+        std::future::ready(response)
     };
-    closing.run_until_cancelled(accepting).await;
-    // A client that keeps its connection open must not delay the end of the process.
-    connections.shutdown().await;
+    serve_http(listener, CONNECTIONS_MAX, respond, closing).await;
     Ok(())
 }
 
@@ -153,6 +107,8 @@ fn respond(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]

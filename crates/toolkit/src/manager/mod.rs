@@ -8,6 +8,7 @@
 mod endpoints; // health and metrics over HTTP
 mod error; // why a manager ended
 mod health; // healthz and readyz
+mod http_server; // HTTP/1.1 for endpoints and runnables
 mod options; // settings
 mod run; // the order of start and stop
 mod runnable; // servers and background work
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use error::ManagerError;
 pub use health::Health;
+pub use http_server::serve_http;
 pub use options::{ControllerClients, ManagerOptions};
 use runnable::BoxRunnable;
 pub use runnable::{InGroup, Runnable, RunnableGroup};
