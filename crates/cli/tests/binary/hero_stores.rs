@@ -1,16 +1,21 @@
 //! Stores of the Bellerophon operator with real members, on `bellerophon up --runtime process`.
 
 use std::io;
+use std::pin::pin;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bellerophon_store_client::{ByteStream, ClientOptions, ClientTls, Dial, Endpoint, Token};
+use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams, WatchEvent,
+    WatchParams,
+};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -235,11 +240,15 @@ fn definitions_of_the_operator(server: &RunningServer) -> Vec<CustomResourceDefi
     serde_saphyr::from_multiple(&text).expect("definitions")
 }
 
-/// How long an operator runs before it is killed, in milliseconds: from before its caches are
-/// synced to several reconciles.
-const KILLED_AFTER_MS: [u64; 6] = [1500, 400, 2500, 900, 4000, 1800];
+/// Changes of a store after which its operator is killed, in turn: after one, and in the middle of
+/// several.
+const KILLED_AFTER_CHANGES: [usize; 3] = [1, 3, 2];
 
-/// An operator that is killed with SIGKILL and started again, until this is stopped.
+/// The longest watch that kube-rs requests.
+const WATCH_SECONDS: u32 = 294;
+
+/// An operator that is killed with SIGKILL when stores have changed, and started again, until this
+/// is stopped.
 pub(crate) struct KilledOperator {
     kills: Arc<AtomicUsize>,
     task: JoinHandle<()>,
@@ -253,10 +262,19 @@ impl KilledOperator {
             .stderr(Stdio::null());
         let kills = Arc::new(AtomicUsize::new(0));
         let counted = kills.clone();
+        let heroes = stores.heroes.clone();
         let task = tokio::spawn(async move {
-            for after in KILLED_AFTER_MS.into_iter().cycle() {
+            let params = WatchParams::default().timeout(WATCH_SECONDS);
+            let changes = heroes.watch(&params, "0").await.expect("a watch");
+            let mut changes = pin!(changes.try_filter(|event| {
+                std::future::ready(matches!(event, WatchEvent::Modified(_)))
+            }));
+            for count in KILLED_AFTER_CHANGES.into_iter().cycle() {
                 let operator = Killed(run.spawn().expect("the binary starts"));
-                sleep(Duration::from_millis(after)).await;
+                for _ in 0..count {
+                    let change = changes.try_next().await.expect("a watch");
+                    change.expect("the watch lasts longer than the test");
+                }
                 drop(operator);
                 counted.fetch_add(1, Relaxed);
             }
