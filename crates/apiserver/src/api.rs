@@ -4,22 +4,27 @@
 
 use std::{
     future::Future,
+    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
 
-use tokio::sync::Notify;
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::{Addresses, Components, Effect, Reservation};
+use bellerophon_storage::{ObjectKey, Store};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::{
+    admission_config::AdmissionConfig,
     auth::{BindingIndex, Decoded, Lookup, Source, User},
+    clock::Clock,
     entropy::Entropy,
-    error::ApiError,
     flow_control::FlowControl,
-    kinds::{Addresses, Components, Effect, Reservation},
     limits::RequestLimits,
-    object::{Clock, Object},
+    options::AuthorizationMode,
     registry::{Registry, Resource},
-    store::{ObjectKey, Store},
+    webhook_client::WebhookTransport,
 };
 
 /// A write that has been committed.
@@ -55,8 +60,47 @@ pub(crate) struct Api {
     pub(crate) api_services_changed: Notify,
     /// What runs with the server.
     pub(crate) components: Components,
+    /// Who may do what.
+    pub(crate) authorization: AuthorizationMode,
+    /// Admission plugins that do not run.
+    pub(crate) disabled_admission_plugins: Vec<String>,
+    /// Which write is charged to the quotas of a namespace.
+    pub(crate) quota_turns: QuotaTurns,
+    /// Webhooks and policies, compiled.
+    pub(crate) admission_config: AdmissionConfig,
+    /// Calls webhooks; set when the server starts.
+    webhook_transport: OnceLock<Arc<dyn WebhookTransport>>,
+    /// This state, for values that outlive a borrow of it.
+    handle: OnceLock<Weak<Self>>,
     /// Runs after each write of a client, and after most writes of the server itself.
     pub(crate) after_write: AfterWrite,
+}
+
+/// One write of a namespace at a time is charged to its quotas.
+pub(crate) struct QuotaTurns {
+    /// One for each part of the namespaces, by hash.
+    parts: Vec<Semaphore>,
+    hasher: BuildHasherDefault<DefaultHasher>,
+}
+
+impl Default for QuotaTurns {
+    fn default() -> Self {
+        const PARTS: usize = 64;
+        Self {
+            parts: (0..PARTS).map(|_| Semaphore::new(1)).collect(),
+            hasher: BuildHasherDefault::default(),
+        }
+    }
+}
+
+impl QuotaTurns {
+    /// Waits for the writes of the namespace that came before; ends when it is dropped.
+    pub(crate) async fn take(&self, namespace: &str) -> SemaphorePermit<'_> {
+        let hash = self.hasher.hash_one(namespace);
+        let part = (hash % self.parts.len() as u64) as usize;
+        let permit = self.parts[part].acquire().await;
+        permit.expect("the semaphores are never closed")
+    }
 }
 
 /// Addresses that are allocated to an object until it is known whether the object is stored.
@@ -85,6 +129,12 @@ impl Drop for Claim<'_> {
 }
 
 impl Api {
+    /// Whether an admission plugin runs, by its name in kube-apiserver.
+    pub(crate) fn runs_admission_plugin(&self, plugin: &str) -> bool {
+        let disabled = &self.disabled_admission_plugins;
+        !disabled.iter().any(|name| name == plugin)
+    }
+
     /// A server over this store.
     pub(crate) fn new(
         store: Arc<dyn Store>,
@@ -106,8 +156,34 @@ impl Api {
             flow_control: Arc::new(FlowControl::new(limits)),
             api_services_changed: Notify::new(),
             components,
+            authorization: AuthorizationMode::default(),
+            disabled_admission_plugins: Vec::new(),
+            quota_turns: QuotaTurns::default(),
+            admission_config: AdmissionConfig::default(),
+            webhook_transport: OnceLock::new(),
+            handle: OnceLock::new(),
             after_write,
         }
+    }
+
+    /// The same state, shared: it can call webhooks and give handles to itself.
+    pub(crate) fn shared(self, webhooks: Arc<dyn WebhookTransport>) -> Arc<Self> {
+        let api = Arc::new(self);
+        let is_new = api.webhook_transport.set(webhooks).is_ok();
+        debug_assert!(is_new, "a state is shared once");
+        let is_new = api.handle.set(Arc::downgrade(&api)).is_ok();
+        debug_assert!(is_new, "a state is shared once");
+        api
+    }
+
+    /// A handle of this state; of none if it is not shared.
+    pub(crate) fn handle(&self) -> Weak<Self> {
+        self.handle.get().cloned().unwrap_or_default()
+    }
+
+    /// Calls webhooks; `None` if the state is not that of a server.
+    pub(crate) fn webhook_transport(&self) -> Option<&Arc<dyn WebhookTransport>> {
+        self.webhook_transport.get()
     }
 
     /// Marks the addresses of a Service as allocated that was stored without a [`Claim`].
@@ -136,7 +212,8 @@ impl Api {
                 | Effect::Definition
                 | Effect::Instance
                 | Effect::FlowControl
-                | Effect::ApiService,
+                | Effect::ApiService
+                | Effect::Admission,
                 _,
             ) => None,
             (Effect::Addresses, None) => Some(self.with_addresses(|a| a.begin_create(new))?),
@@ -159,6 +236,10 @@ impl Api {
 }
 
 impl Lookup for Api {
+    fn authorization_mode(&self) -> AuthorizationMode {
+        self.authorization
+    }
+
     fn get(&self, source: Source, namespace: &str, name: &str) -> Option<Arc<Object>> {
         let stored = self
             .store

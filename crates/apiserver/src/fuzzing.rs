@@ -7,8 +7,17 @@ use std::collections::BTreeMap;
 #[cfg(feature = "fuzzing")]
 use std::{sync::Arc, time::Duration};
 
+use bellerophon_apimachinery::label_selector::LabelSelector;
+use bellerophon_codec::{
+    decode::{self, DEPTH_MAX, Media},
+    object::Object,
+    patch::{JsonPatch, merge},
+};
+use bellerophon_crd::{CustomSchema, Definition, validate_definition};
+use bellerophon_storage::{FieldSelector, ObjectKey};
 #[cfg(feature = "fuzzing")]
 use http::Method;
+use serde_json::{Map, Value, json};
 
 #[cfg(feature = "fuzzing")]
 use crate::{
@@ -17,19 +26,11 @@ use crate::{
     http::{request_info::RequestInfo, route::ResourcePath},
     limits::RequestLimits,
 };
-use serde_json::{Map, Value, json};
-
 use crate::{
-    crd::{CustomSchema, Definition, validate_new_definition},
-    decode::{self, DEPTH_MAX, Media},
     http::{
         query::{ListOptions, Query},
         route::Route,
     },
-    object::Object,
-    patch::{JsonPatch, merge},
-    selector::{FieldSelector, LabelSelector},
-    store::ObjectKey,
     verbs::Page,
 };
 
@@ -206,7 +207,7 @@ pub fn schema(data: &[u8]) {
     let Ok(definition) = Object::from_map(definition_of(schema)) else {
         return;
     };
-    if !validate_new_definition(&definition).is_empty() {
+    if !validate_definition::create(&definition).is_empty() {
         return;
     }
     let Ok(read) = Definition::read(&definition) else {
@@ -255,7 +256,7 @@ pub fn rule(data: &[u8]) {
     let Ok(definition) = Object::from_map(definition_of(schema)) else {
         return;
     };
-    if !validate_new_definition(&definition).is_empty() {
+    if !validate_definition::create(&definition).is_empty() {
         return;
     }
     let Ok(read) = Definition::read(&definition) else {

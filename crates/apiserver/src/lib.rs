@@ -2,26 +2,16 @@
 //! other client.
 
 // Values without IO.
+mod clock; // the server's time
 mod entropy; // the source of randomness
-mod error; // `ApiError` and `Status`
-mod field; // field paths and field errors
-mod json_ext; // reads and defaults of JSON fields
 mod limits; // how many requests are executed concurrently
-mod names; // rules of names and labels
 mod offload; // long work off the threads of other requests
+mod options; // what kube-apiserver takes as flags
+#[cfg(test)]
+mod test_support; // objects of unit tests
 mod version; // the Kubernetes release this server follows
-
-// From bytes to objects, and back.
-mod codec; // bodies, decoded as the type that is expected
-mod decode; // request bodies in JSON and YAML
-mod object; // typed metadata, opaque body, the clock
-mod patch; // JSON patch, merge patch, strategic merge patch
-mod protobuf; // the protobuf encoding of built-in types
-mod types; // the table of built-in types; typed decoding
-
-// Storage.
-mod selector; // label and field selectors
-mod store; // revisions, history, watches
+mod webhook_client; // where webhooks are
+mod webhook_response; // what webhooks answer
 
 // Requests.
 mod audit; // the audit log
@@ -32,18 +22,18 @@ mod listen; // from connections to requests
 mod tls; // the certificates of one server
 
 // Resources.
-mod crd; // custom resources: definitions and schemas
-mod kinds; // the strategies of built-in kinds
 mod managed_fields; // field managers and server-side apply
-mod print; // tables and metadata-only forms
 mod registry; // what is served now
 
 // The path of a request.
 mod admission; // mutating and validating admission
+mod admission_config; // webhooks and policies, compiled
 mod aggregation; // versions of groups that other servers serve
 mod api; // the state that verbs, admission and controllers share
 mod connect; // requests that are passed on to kubelets, pods and Services
 mod controllers; // what the server does after writes
+mod conversion; // custom resources converted by webhooks
+mod endpoints; // ready endpoints of Services
 mod observe; // accepted writes, for an observer in the process
 mod respond; // from replies to the bytes of responses
 mod verbs; // one function per verb, for every kind
@@ -63,12 +53,16 @@ pub mod fuzzing; // what fuzz targets and benchmarks call
 mod kubeconfig; // the kubeconfig of the server
 mod server; // start and stop
 mod service; // the tower service: a request in, a response out
+mod snapshot; // all objects, for a restart
 
-pub use audit::AuditOptions;
+pub use audit::{AuditOptions, AuditRotation};
+pub use bellerophon_resources::kinds::Component;
 pub use connect::{ByteStream, Dialer, Dialing, InProcessDialer, LoopbackDialer, TcpDialer};
 pub use http::body::Body;
-pub use kinds::Component;
 pub use limits::RequestLimits;
 pub use observe::{ObservedRequest, ObservedWrite};
+pub use options::{
+    AuthorizationMode, ServerOptions, ServiceAccountKeys, ServingCertificate, StaticToken,
+};
 pub use server::{ApiServer, Builder, StartError};
 pub use service::ApiService;

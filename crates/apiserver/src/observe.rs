@@ -6,17 +6,14 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
+use bellerophon_storage::{
+    CollectionName, Committing, Compacted, Expect, Listing, ObjectKey, Range, Revision, Scope,
+    Store, StoreWatch, Stored, Write,
+};
 use bytes::Bytes;
 use http::Method;
 
-use crate::{
-    managed_fields,
-    store::{
-        CollectionName, Committing, Compacted, Expect, Listing, ObjectKey, Range, Revision, Scope,
-        Store, StoreWatch, Stored, Write,
-    },
-    verbs::Call,
-};
+use crate::{managed_fields, verbs::Call};
 
 /// The media type of server-side apply, without its parameters.
 const APPLY: &str = "application/apply-patch+yaml";

@@ -1,12 +1,15 @@
 //! Starting, reaching and stopping a server.
 
 use std::{
+    collections::HashMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::Path,
     sync::Arc,
     time::Duration,
 };
 
+use bellerophon_resources::kinds::{Component, Components};
+use bellerophon_storage::{MemoryStore, Store};
 use bytes::Bytes;
 use futures_util::{Stream, future::BoxFuture};
 use jiff::Timestamp;
@@ -17,20 +20,20 @@ use crate::{
     aggregation::{Aggregator, FrontProxy},
     api::Api,
     audit::{AuditLog, AuditOptions},
-    auth::{Authenticator, Tokens},
+    auth::{Authenticator, KeyError, PublicKey, SigningKey, Tokens, User},
     bootstrap,
-    connect::{Connector, Dialer, LoopbackDialer},
+    clock::Clock,
+    connect::{Connector, Dialer, LoopbackDialer, WebhookConnections, WebhookHandler},
     controllers,
     entropy::Entropy,
-    kinds::{Component, Components},
     kubeconfig::Kubeconfig,
     limits::RequestLimits,
     listen::{Limits, Listener},
     non_resource::{NonResourceEndpoints, custom::CustomEndpoint},
-    object::Clock,
     observe::{ObservedStore, ObservedWrite, Observer},
+    options::{ServerOptions, ServiceAccountKeys},
     service::{ApiService, Server},
-    store::{MemoryStore, Store},
+    snapshot::{self, Snapshot},
     tls::{self, Certificates},
 };
 
@@ -63,11 +66,24 @@ pub struct Builder {
     seed: Option<u64>,
     start: Option<Timestamp>,
     limits: RequestLimits,
+    options: ServerOptions,
+    snapshot: Vec<u8>,
     custom_endpoints: Vec<CustomEndpoint>,
     dialer: Option<Arc<dyn Dialer>>,
     components: Components,
     audit: Option<AuditOptions>,
     observer: ObserverOption,
+    webhooks: WebhookHandlers,
+}
+
+/// Webhooks that handlers in this process answer, by their URL.
+#[derive(Default)]
+struct WebhookHandlers(HashMap<String, WebhookHandler>);
+
+impl std::fmt::Debug for WebhookHandlers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 /// An observer of accepted writes, if there is one.
@@ -116,6 +132,19 @@ impl Builder {
         Self { limits, ..self }
     }
 
+    /// Sets what kube-apiserver takes as flags: certificates, keys, authorization, admission
+    /// plugins.
+    #[must_use]
+    pub fn options(self, options: ServerOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// Starts with the objects of another server: the result of its [`ApiServer::snapshot`].
+    #[must_use]
+    pub fn restore(self, snapshot: Vec<u8>) -> Self {
+        Self { snapshot, ..self }
+    }
+
     /// Reaches kubelets, pods and endpoints of Services through this dialer. Default:
     /// [`LoopbackDialer`], which connects to no other host.
     #[must_use]
@@ -144,6 +173,36 @@ impl Builder {
             observer: ObserverOption(Some(Arc::new(observer))),
             ..self
         }
+    }
+
+    /// Answers the webhooks of a URL by a function in this process, without a socket: tests run
+    /// under paused time. Webhook configurations and conversions are objects as ever; their
+    /// `clientConfig` names the URL, or a Service, whose URL is
+    /// `https://NAME.NAMESPACE.svc:PORT/PATH`. The port of a Service is 443 by default.
+    ///
+    /// The function gets the review that kube-apiserver would send, and may answer with anything.
+    ///
+    /// ```
+    /// use bellerophon_apiserver::ApiServer;
+    /// use bytes::Bytes;
+    /// use serde_json::{Value, json};
+    ///
+    /// let builder = ApiServer::builder().webhook("https://hook.default.svc:443/check", |request| async move {
+    ///     let review: Value = serde_json::from_slice(request.body()).unwrap();
+    ///     let response = json!({"uid": review["request"]["uid"], "allowed": true});
+    ///     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    ///     http::Response::new(Bytes::from(review.to_string()))
+    /// });
+    /// ```
+    #[must_use]
+    pub fn webhook<F, R>(mut self, url: &str, handler: F) -> Self
+    where
+        F: Fn(http::Request<Bytes>) -> R + Send + Sync + 'static,
+        R: Future<Output = http::Response<Bytes>> + Send + 'static,
+    {
+        let handler: WebhookHandler = Arc::new(move |request| Box::pin(handler(request)));
+        self.webhooks.0.insert(url.to_owned(), handler);
+        self
     }
 
     /// Writes an audit log. Default: none.
@@ -187,26 +246,33 @@ impl Builder {
             let keys = |e: &dyn std::fmt::Display| StartError::Keys(e.to_string());
             let entropy = self.seed.map_or_else(Entropy::from_os, Entropy::seeded);
             let token = tls::admin_token();
-            let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
+            let authenticator = authenticator(&token, &self.options).map_err(|e| keys(&e))?;
             let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
             let is_observed = self.observer.0.is_some();
+            let snapshot = Snapshot::read(&self.snapshot)
+                .map_err(|e| StartError::Bootstrap(format!("the snapshot is not valid: {e}")))?;
+            // An empty etcd has revision 1, so no object of a cluster has a version below 2.
+            let memory = Arc::new(MemoryStore::starting_at(snapshot.revision.max(1)));
             let store: Arc<dyn Store> = match self.observer.0 {
-                Some(observer) => {
-                    Arc::new(ObservedStore::new(Arc::new(MemoryStore::new()), observer))
-                }
-                None => Arc::new(MemoryStore::new()),
+                Some(observer) => Arc::new(ObservedStore::new(memory, observer)),
+                None => memory,
             };
-            let api = Arc::new(Api::new(
+            let mut api = Api::new(
                 store,
                 clock,
                 entropy,
                 self.limits,
                 self.components,
                 controllers::after_write,
-            ));
-            let endpoints = NonResourceEndpoints::with(self.custom_endpoints);
+            );
+            api.authorization = self.options.authorization;
+            api.disabled_admission_plugins = self.options.disabled_admission_plugins.clone();
+            let mut endpoints = NonResourceEndpoints::with(self.custom_endpoints);
+            endpoints.without_aggregated_discovery = !self.options.aggregated_discovery;
             let stop = endpoints.stopping.clone();
             let dialer = self.dialer.unwrap_or_else(|| Arc::new(LoopbackDialer));
+            let webhooks = WebhookConnections::new(dialer.clone(), stop.clone(), self.webhooks.0);
+            let api = api.shared(Arc::new(webhooks));
             let connector = Connector::new(dialer, stop.clone()).map_err(|e| keys(&e))?;
             let front_proxy = FrontProxy::issue(api.clock.now()).map_err(|e| keys(&e))?;
             let front_proxy_ca = front_proxy.ca_pem().to_owned();
@@ -214,14 +280,15 @@ impl Builder {
             let audit = match &self.audit {
                 None => None,
                 Some(options) => {
-                    let opened = AuditLog::open(options, audit_stop.clone()).await;
+                    let opened =
+                        AuditLog::open(options, api.clock.clone(), audit_stop.clone()).await;
                     Some(opened.map_err(StartError::Audit)?)
                 }
             };
             let (audit, audit_task) = audit.unzip();
             let server = Server::new(
                 api.clone(),
-                Authenticator::new(&token, tokens),
+                authenticator,
                 endpoints,
                 connector,
                 Aggregator::new(front_proxy),
@@ -239,6 +306,12 @@ impl Builder {
                     let addresses = [address.ip(), bootstrap::SERVER_SERVICE_IP];
                     let certificates =
                         Certificates::issue(&addresses, api.clock.now()).map_err(|e| keys(&e))?;
+                    let certificates = certificates
+                        .replaced(
+                            self.options.serving_certificate.as_ref(),
+                            self.options.client_ca_pem.as_deref(),
+                        )
+                        .map_err(|e| keys(&e))?;
                     let config = certificates.server_config().map_err(|e| keys(&e))?;
                     let refused = |source| StartError::Listen { address, source };
                     let listener = Listener::bind(address, config, Limits::default())
@@ -255,9 +328,9 @@ impl Builder {
                     (a.ip(), a.port())
                 });
             let params = bootstrap::Params {
-                ca_pem: bound
+                client_ca_pem: bound
                     .as_ref()
-                    .map_or("", |(_, _, certificates)| &certificates.ca_pem),
+                    .map_or("", |(_, _, certificates)| &certificates.client_ca_pem),
                 front_proxy_ca_pem: &front_proxy_ca,
                 address,
                 port,
@@ -265,6 +338,10 @@ impl Builder {
                 now: api.clock.now(),
                 entropy: &api.entropy,
             };
+            snapshot
+                .restore(&api)
+                .await
+                .map_err(StartError::Bootstrap)?;
             bootstrap::store(&api, bootstrap::objects(&params))
                 .await
                 .map_err(StartError::Bootstrap)?;
@@ -299,6 +376,43 @@ impl Builder {
             })
         })
     }
+}
+
+/// What authenticates requests: the administrator's token, those of the options, and those of
+/// service accounts.
+fn authenticator(admin_token: &str, options: &ServerOptions) -> Result<Authenticator, KeyError> {
+    let ServiceAccountKeys {
+        signing_key_pem,
+        accepted_keys_pem,
+        issuers,
+        audiences,
+    } = &options.service_accounts;
+    let key = match signing_key_pem {
+        Some(pem) => SigningKey::from_pem(pem)?,
+        None => SigningKey::generate(),
+    };
+    let mut accepted = Vec::new();
+    for pem in accepted_keys_pem {
+        accepted.extend(PublicKey::from_pem(pem)?);
+    }
+    let tokens = Tokens::new(key, accepted, issuers.clone());
+    let mut authenticator = Authenticator::new(admin_token, tokens);
+    if !audiences.is_empty() {
+        authenticator = authenticator.with_audiences(audiences.clone());
+    }
+    for token in &options.static_tokens {
+        let user = User {
+            name: token.user.clone(),
+            uid: token.uid.clone(),
+            groups: token.groups.clone(),
+            ..User::default()
+        };
+        authenticator = authenticator.with_static_token(&token.token, user);
+    }
+    Ok(match options.anonymous {
+        true => authenticator,
+        false => authenticator.without_anonymous(),
+    })
 }
 
 /// How often history is forgotten up to where it stood the time before: a revision can be read for
@@ -445,6 +559,11 @@ impl ApiServer {
             identity: &socket.certificates.admin,
             token: &self.token,
         }
+    }
+
+    /// All objects as bytes, for [`Builder::restore`]. Writes during the call may be missing.
+    pub fn snapshot(&self) -> Vec<u8> {
+        snapshot::write(&self.server.api)
     }
 
     /// Stops taking requests, lets those under way end, and returns when the sockets are closed.

@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use bellerophon_apimachinery::{duration::parse_duration, error::ApiError};
+use bellerophon_resources::print::IncludeObject;
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use tokio::time::{Instant, timeout_at};
@@ -19,12 +21,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
+    admission::{self, AdmissionOutput, Operation},
     aggregation::Aggregator,
     api::Api,
-    audit::{AuditLog, Record, RecordDetails},
+    audit::{AuditLog, Record, Recorder},
     auth::{self, Attributes, Authenticator, PeerCertificate, User},
     connect::{self, ConnectRequest, Connector, RequestBody as RequestBodyStream},
-    error::ApiError,
     flow_control::{Classified, Collections, Permit, Work},
     http::{
         body::Body,
@@ -42,13 +44,13 @@ use crate::{
     non_resource::{self, EndpointRequest, NonResourceEndpoints, ServerState},
     observe::{self, ObservedRequest},
     offload::offload,
-    print::IncludeObject,
     registry::{Catalog, RemoteVersion, Resource, Subresource},
     respond::{Shape, answer},
     verbs::{self, Call, Target, Warnings},
+    write,
 };
 
-/// A request that is no watch is answered within this time.
+/// A request that is no watch is answered within this time, or the shorter one that it names.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Requests that take longer are logged. Mirrors the threshold of kube-apiserver's traces.
@@ -174,12 +176,14 @@ impl ApiService {
         B::Data: Send,
         B::Error: Into<BodyError>,
     {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        auth::move_websocket_token(&mut head.headers);
         let format = error_format(&head.headers);
         let begun = Instant::now();
         let span = tracing::debug_span!("request", method = %head.method, path = head.uri.path(), user = Empty);
         let mut classified = None;
-        let mut recorder = Recorder::new(&self.server);
+        let Api { clock, entropy, .. } = &*self.server.api;
+        let mut recorder = Recorder::new(self.server.audit.as_ref(), clock, entropy.uid());
         let outcome = {
             // Pinned here: the futures around it would each copy its several kilobytes.
             let responding = pin!(self.respond(&head, body, &mut classified, &mut recorder));
@@ -187,20 +191,18 @@ impl ApiService {
         };
         let mut response = outcome.unwrap_or_else(|error| {
             // The message may quote the body of the request, so it is not logged.
-            tracing::debug!(parent: &span, code = error.code(), reason = error.reason(), "request refused");
+            tracing::debug!(parent: &span, code = error.code(), reason = %error.reason(), "request refused");
+            recorder.failed(&error);
             error_response(&error, format)
         });
         if let Some(classified) = &classified {
             classified.add_headers(response.headers_mut());
         }
-        let audit_id = recorder
-            .audit_id
-            .take()
-            .unwrap_or_else(|| self.server.api.entropy.uid());
-        let mut response = recorder.finish(response).await;
-        if let Ok(value) = HeaderValue::try_from(audit_id) {
+        if let Ok(value) = HeaderValue::try_from(recorder.audit_id.as_str()) {
             response.headers_mut().insert("audit-id", value);
         }
+        let response = recorder.finish(response).await;
+        let response = self.server.connector.run_websocket(response);
         let duration = begun.elapsed();
         let code = response.status().as_u16();
         if duration >= SLOW_REQUEST {
@@ -224,29 +226,51 @@ impl ApiService {
         B::Error: Into<BodyError>,
     {
         let route = Route::parse(head.uri.path());
-        let user = self.authenticate(head)?;
-        let query = Query::parse(head.uri.query().unwrap_or_default())?;
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let source_ip = || {
+            let connection = head.extensions.get::<Arc<ClientConnection>>();
+            connection.map(|connection| connection.peer.ip().to_string())
+        };
+        let user = match self.authenticate(head) {
+            Ok(user) => user,
+            Err(error) => {
+                let request_info = request_info(head, &route, &query.unwrap_or_default());
+                recorder
+                    .unauthenticated(head, &request_info, &error, source_ip())
+                    .await;
+                return Err(error);
+            }
+        };
+        let query = query?;
         Span::current().record("user", user.name.as_str());
         if let Some(connection) = head.extensions.get::<Arc<TrackedConnection>>() {
             connection.authenticated(&user);
         }
-        let request_info = match &route {
-            Route::Resource(path) => RequestInfo::of_resource(&head.method, path, &query),
-            _ => RequestInfo::of_path(&head.method, head.uri.path()),
+        let request_info = Arc::new(request_info(head, &route, &query));
+        recorder
+            .received(head, &request_info, &user, source_ip())
+            .await;
+        let user = match auth::wanted_user(&head.headers)? {
+            None => user,
+            Some(wanted) => {
+                let attributes = Attributes::of(&request_info, &user);
+                let user = auth::impersonate(&wanted, &attributes, &*self.server.api)?;
+                recorder.impersonates(&user);
+                user
+            }
         };
-        let request_info = Arc::new(request_info);
-        let sender = self.server.audit.as_ref().map(|_| user.clone());
-        let user = self.acting_user(&request_info, &head.headers, user)?;
-        recorder.begin(head, &request_info, sender, &user).await;
         let flow_control = &self.server.api.flow_control;
         *classified = flow_control.classify(&request_info, &user);
         let classified = classified.as_ref();
-        auth::check(&Attributes::of(&request_info, &user), &*self.server.api)?;
+        let attributes = Attributes::of(&request_info, &user);
+        let decision = auth::authorize(&attributes, &*self.server.api);
+        recorder.authorized(&decision);
+        decision.into_result(&attributes)?;
         let catalog = self.server.api.registry.catalog();
         if let Some(remote) = served_by(&route, &catalog) {
             // The other server has flow control of its own: the seat is given back before it is
             // asked.
-            drop(self.acquire(classified, Work::ONE).await?);
+            drop(self.acquire(classified, Work::ONE, REQUEST_TIMEOUT).await?);
             let request = ConnectRequest {
                 api: &self.server.api,
                 user: &user,
@@ -263,17 +287,17 @@ impl ApiService {
                     request_info,
                     user,
                     classified,
-                    record: recorder.record.as_mut(),
+                    record: recorder.record(),
                 };
                 return self.resource(path, head, query, body, request).await;
             }
             Route::Discovery(asked) => {
-                let _permit = self.acquire(classified, Work::ONE).await?;
+                let _permit = self.acquire(classified, Work::ONE, REQUEST_TIMEOUT).await?;
                 return self.server.endpoints.discover(&catalog, &asked, head);
             }
             Route::Other(path) => path,
         };
-        let _permit = self.acquire(classified, Work::ONE).await?;
+        let _permit = self.acquire(classified, Work::ONE, REQUEST_TIMEOUT).await?;
         let request = EndpointRequest {
             path: &path,
             query: &query,
@@ -318,11 +342,12 @@ impl ApiService {
         &'a self,
         classified: Option<&'a Classified>,
         work: Work,
+        request_timeout: Duration,
     ) -> Result<Option<Permit<'a>>, ApiError> {
         let Some(classified) = classified else {
             return Ok(None);
         };
-        let wait_max = REQUEST_TIMEOUT / QUEUE_WAIT_FRACTION;
+        let wait_max = request_timeout / QUEUE_WAIT_FRACTION;
         let flow_control = &self.server.api.flow_control;
         match flow_control.acquire(classified, work, wait_max).await {
             Ok(permit) => Ok(Some(permit)),
@@ -349,23 +374,6 @@ impl ApiService {
         self.server
             .authenticator
             .authenticate(&head.headers, peer, &**api, api.clock.now())
-    }
-
-    /// The user that the request is made as.
-    fn acting_user(
-        &self,
-        request_info: &RequestInfo,
-        headers: &HeaderMap,
-        user: User,
-    ) -> Result<User, ApiError> {
-        match auth::wanted_user(headers)? {
-            Some(wanted) => auth::impersonate(
-                &wanted,
-                &Attributes::of(request_info, &user),
-                &*self.server.api,
-            ),
-            None => Ok(user),
-        }
     }
 
     async fn resource<B>(
@@ -396,6 +404,11 @@ impl ApiService {
         let running = self.server.endpoints.metrics.begin(&asked);
         if CONNECT_SUBRESOURCES.contains(&subresource) {
             let connected = Arc::new(running.connect());
+            let admission = self.admit_connection(&found.resource, &path, &query, &request.user);
+            if let Err(error) = admission.await {
+                connected.answered(error.code());
+                return Err(error);
+            }
             let request = ConnectRequest {
                 api: &self.server.api,
                 user: &request.user,
@@ -423,6 +436,33 @@ impl ApiService {
         Ok(response)
     }
 
+    /// Lets webhooks and policies see a connection. Warnings are not sent: an upgraded connection has
+    /// no headers left.
+    async fn admit_connection(
+        &self,
+        resource: &Resource,
+        path: &ResourcePath,
+        query: &Query,
+        user: &User,
+    ) -> Result<(), ApiError> {
+        let Some(mut options) = connect::options_object(path, query) else {
+            return Ok(());
+        };
+        let attributes = admission::Attributes {
+            user,
+            resource,
+            subresource: &path.subresource,
+            namespace: &path.namespace,
+            name: &path.name,
+            query,
+            deadline: Instant::now() + REQUEST_TIMEOUT,
+            output: &AdmissionOutput::default(),
+        };
+        let operation = Operation::Connect;
+        let api = &self.server.api;
+        write::admit(api, &attributes, operation, false, &mut options, None).await
+    }
+
     /// Passes on a request. It has no time limit and is not compressed.
     async fn connect(
         &self,
@@ -435,7 +475,13 @@ impl ApiService {
             let accept = negotiate::joined(&request.head.headers, &header::ACCEPT);
             negotiate::wanted(accept.as_deref(), Offer::BuiltIn { streams: false })?;
         }
-        self.server.connector.connect(request, body).await
+        let response = self.server.connector.connect(request, body).await?;
+        let is_log = request.path.subresource == "log" && response.body().is_stream();
+        Ok(if is_log && connect::is_websocket(request.head) {
+            connect::accept_log(request.head, response)
+        } else {
+            response
+        })
     }
 
     async fn run<B>(
@@ -480,8 +526,13 @@ impl ApiService {
             gzip: negotiate::joined(&head.headers, &header::ACCEPT_ENCODING)
                 .is_some_and(|e| e.contains("gzip")),
             pretty: query.flag("pretty"),
+            one_event_per_chunk: connect::is_websocket(head),
         };
-        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        let request_timeout = match watch {
+            true => REQUEST_TIMEOUT,
+            false => request_timeout(&query)?,
+        };
+        let deadline = Instant::now() + request_timeout;
         let Allowed {
             request_info,
             user,
@@ -506,9 +557,9 @@ impl ApiService {
                 body?
             }
         };
-        if let Some(record) = record.filter(|record| record.has_request_object()) {
-            let object = serde_json::from_slice(&body.bytes).ok();
-            record.request_object = object.map(|object| record.shown(object));
+        let mut record = record;
+        if let Some(record) = record.as_deref_mut() {
+            record.request_body(&body.bytes);
         }
         let collection = Collection {
             api,
@@ -519,7 +570,7 @@ impl ApiService {
             api.flow_control
                 .estimate(classified, &attributes, &query, &collection)
         });
-        let permit = self.acquire(classified, work).await?;
+        let permit = self.acquire(classified, work, request_timeout).await?;
         let watching = watch.then(|| {
             let tracker = &api.flow_control.watches;
             let (namespace, name) = request_info.scope();
@@ -538,6 +589,8 @@ impl ApiService {
             user,
             user_agent: negotiate::joined(&head.headers, &header::USER_AGENT).unwrap_or_default(),
             warnings: found.warnings,
+            deadline,
+            admission: AdmissionOutput::default(),
         };
         // Pinned here, so that the futures below hold a reference instead of a copy each: in debug
         // builds the copies overflow the stack of a thread.
@@ -572,12 +625,54 @@ impl ApiService {
             Some(permit) => permit.run(running).await,
             None => running.await,
         };
-        let response = outcome.map_err(|_| ApiError::request_timeout())??;
+        call.warnings.add(call.admission.take_warnings());
+        if let Some(record) = record {
+            let has_request = record.has_request_object();
+            record.admission_annotations = call.admission.take_annotations(has_request);
+        }
+        let mut response = match outcome {
+            // A webhook that was given the rest of the time has failed; the request has timed out.
+            Err(_) | Ok(Err(_)) if Instant::now() >= deadline => {
+                return Err(ApiError::request_timeout());
+            }
+            outcome => outcome.map_err(|_| ApiError::request_timeout())??,
+        };
+        if watch && connect::is_websocket(head) {
+            response = connect::accept_watch(head, response);
+        }
         Ok(match watching.flatten() {
             // Counts as a watcher until the body is dropped.
             Some(watching) => response.map(|body| body.with_guard(watching)),
             None => response,
         })
+    }
+}
+
+/// The time that a request has: its parameter `timeout`, or that of the server. Mirrors
+/// `WithRequestDeadline`.
+///
+/// # Errors
+/// 400 for a parameter that is no duration.
+fn request_timeout(query: &Query) -> Result<Duration, ApiError> {
+    let text = query.get("timeout").unwrap_or_default();
+    if text.is_empty() {
+        return Ok(REQUEST_TIMEOUT);
+    }
+    let timeout = parse_duration(text).map_err(|why| {
+        ApiError::BadRequest(format!(
+            "invalid timeout specified in the request URL - {why}"
+        ))
+    })?;
+    Ok(match timeout {
+        Duration::ZERO => REQUEST_TIMEOUT,
+        timeout => timeout.min(REQUEST_TIMEOUT),
+    })
+}
+
+fn request_info(head: &http::request::Parts, route: &Route, query: &Query) -> RequestInfo {
+    match route {
+        Route::Resource(path) => RequestInfo::of_resource(&head.method, path, query),
+        _ => RequestInfo::of_path(&head.method, head.uri.path()),
     }
 }
 
@@ -620,95 +715,6 @@ struct Allowed<'a> {
     classified: Option<&'a Classified>,
     /// `None` if the request is not in the audit log.
     record: Option<&'a mut Record>,
-}
-
-/// Records one request in the audit log.
-struct Recorder<'a> {
-    server: &'a Server,
-    /// `None` without an audit log.
-    audit_id: Option<String>,
-    /// `None` until the user is known, and if the policy does not record the request.
-    record: Option<Record>,
-}
-
-impl<'a> Recorder<'a> {
-    fn new(server: &'a Server) -> Self {
-        let audit_id = server.audit.as_ref().map(|_| server.api.entropy.uid());
-        Self {
-            server,
-            audit_id,
-            record: None,
-        }
-    }
-
-    async fn begin(
-        &mut self,
-        head: &http::request::Parts,
-        request: &Arc<RequestInfo>,
-        sender: Option<User>,
-        user: &User,
-    ) {
-        let (Some(log), Some(audit_id)) = (&self.server.audit, &self.audit_id) else {
-            return;
-        };
-        let Some(start) = log.begin(request, user) else {
-            return;
-        };
-        let connection = head.extensions.get::<Arc<ClientConnection>>();
-        let record = start.record(RecordDetails {
-            audit_id: audit_id.clone(),
-            request_uri: head.uri.to_string(),
-            request: request.clone(),
-            user: user.clone(),
-            impersonator: sender.filter(|sender| sender != user),
-            source_ip: connection.map(|connection| connection.peer.ip().to_string()),
-            user_agent: negotiate::joined(&head.headers, &header::USER_AGENT).unwrap_or_default(),
-            received: self.server.api.clock.now(),
-        });
-        log.received(&record).await;
-        self.record = Some(record);
-    }
-
-    /// Records the response. That of a watch or connection is complete when its body is dropped.
-    async fn finish(self, response: Response<Body>) -> Response<Body> {
-        let (Some(log), Some(mut record)) = (&self.server.audit, self.record) else {
-            return response;
-        };
-        let code = response.status().as_u16();
-        let now = self.server.api.clock.now();
-        if response.body().is_stream() {
-            log.started(&record, code, now).await;
-            let ended = Ended {
-                log: log.clone(),
-                record,
-                code,
-                api: self.server.api.clone(),
-            };
-            return response.map(|body| body.with_guard(ended));
-        }
-        if record.has_response_object() {
-            let bytes = response.body().bytes();
-            let object = bytes.and_then(|bytes| serde_json::from_slice(bytes).ok());
-            record.response_object = object.map(|object| record.shown(object));
-        }
-        log.complete(&record, code, now).await;
-        response
-    }
-}
-
-/// Records the end of a response that is a stream.
-struct Ended {
-    log: Arc<AuditLog>,
-    record: Record,
-    code: u16,
-    api: Arc<Api>,
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.log
-            .complete_later(&self.record, self.code, self.api.clock.now());
-    }
 }
 
 /// The collection of a request, for the estimate of its work.

@@ -7,6 +7,7 @@
 use std::{fmt, net::IpAddr, sync::Arc};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use bellerophon_apimachinery::time::Time;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, SanType,
@@ -14,12 +15,12 @@ use rcgen::{
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
     server::WebPkiClientVerifier,
     version::{TLS12, TLS13},
 };
 
-use crate::{entropy::Entropy, object::Time};
+use crate::{entropy::Entropy, options::ServingCertificate};
 
 /// The administrator: what the kubeconfig names, what the client certificate and the token stand
 /// for.
@@ -70,9 +71,12 @@ pub(crate) struct Certificates {
     pub(crate) ca_pem: String,
     /// What the administrator proves to be with: user `admin`, group `system:masters`.
     pub(crate) admin: Identity,
-    ca: CertificateDer<'static>,
-    server: CertificateDer<'static>,
-    server_key: PrivatePkcs8KeyDer<'static>,
+    /// The authorities whose client certificates are accepted, in PEM.
+    pub(crate) client_ca_pem: String,
+    client_cas: Vec<CertificateDer<'static>>,
+    /// The server's certificate, and those between it and what clients trust.
+    server: Vec<CertificateDer<'static>>,
+    server_key: PrivateKeyDer<'static>,
 }
 
 impl Certificates {
@@ -104,10 +108,34 @@ impl Certificates {
                 certificate_pem: admin.pem(),
                 key_pem: admin_key.serialize_pem(),
             },
-            ca: ca.der().clone(),
-            server: server.der().clone(),
-            server_key: server_key.serialize_der().into(),
+            client_ca_pem: ca.pem(),
+            client_cas: vec![ca.der().clone()],
+            server: vec![server.der().clone()],
+            server_key: PrivateKeyDer::Pkcs8(server_key.serialize_der().into()),
         })
+    }
+
+    /// Replaces the server's certificate and the authorities of clients by those that others made.
+    ///
+    /// # Errors
+    /// A text that is no certificate or key in PEM.
+    pub(crate) fn replaced(
+        mut self,
+        serving: Option<&ServingCertificate>,
+        client_ca_pem: Option<&str>,
+    ) -> Result<Self, TlsError> {
+        if let Some(serving) = serving {
+            self.server = certificates_of("the serving certificate", &serving.certificate_pem)?;
+            let key = PrivateKeyDer::from_pem_slice(serving.key_pem.as_bytes());
+            self.server_key = key.map_err(|e| unreadable("the serving key", &e))?;
+            // The authority is not known: clients trust the certificate itself.
+            serving.certificate_pem.clone_into(&mut self.ca_pem);
+        }
+        if let Some(pem) = client_ca_pem {
+            self.client_cas = certificates_of("the client CA", pem)?;
+            pem.clone_into(&mut self.client_ca_pem);
+        }
+        Ok(self)
     }
 
     /// TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1; a client certificate is optional, but one that is
@@ -118,7 +146,9 @@ impl Certificates {
     pub(crate) fn server_config(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let refused = |e: &dyn fmt::Display| TlsError::Configure(e.to_string());
         let mut roots = RootCertStore::empty();
-        roots.add(self.ca.clone()).map_err(|e| refused(&e))?;
+        for ca in &self.client_cas {
+            roots.add(ca.clone()).map_err(|e| refused(&e))?;
+        }
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
             .allow_unauthenticated()
             .build()
@@ -127,14 +157,25 @@ impl Certificates {
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|e| refused(&e))?
             .with_client_cert_verifier(clients)
-            .with_single_cert(
-                vec![self.server.clone()],
-                PrivateKeyDer::Pkcs8(self.server_key.clone_key()),
-            )
+            .with_single_cert(self.server.clone(), self.server_key.clone_key())
             .map_err(|e| refused(&e))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
+}
+
+/// The certificates of a text in PEM, at least one.
+fn certificates_of(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(unreadable(what, &"no certificate in PEM")),
+        Err(error) => Err(unreadable(what, &error)),
+    }
+}
+
+fn unreadable(what: &str, why: &dyn fmt::Display) -> TlsError {
+    TlsError::Configure(format!("cannot read {what}: {why}"))
 }
 
 impl fmt::Debug for Certificates {
@@ -267,7 +308,7 @@ mod tests {
     #[test]
     fn server_certificate_covers_names_addresses_and_dates() {
         let made = certificates();
-        let (_, certificate) = X509Certificate::from_der(&made.server).expect("a certificate");
+        let (_, certificate) = X509Certificate::from_der(&made.server[0]).expect("a certificate");
         let names = certificate
             .subject_alternative_name()
             .expect("readable")
@@ -303,6 +344,28 @@ mod tests {
         assert!(
             peer.contains("\"admin\"") && peer.contains("\"system:masters\""),
             "{peer}"
+        );
+    }
+
+    #[test]
+    fn certificates_of_others_replace_the_issued_ones() {
+        let issued = certificates();
+        let other = certificates();
+        let serving = ServingCertificate {
+            certificate_pem: other.admin.certificate_pem.clone(),
+            key_pem: other.admin.key_pem.clone(),
+        };
+        let replaced = issued
+            .replaced(Some(&serving), Some(&other.ca_pem))
+            .expect("PEM");
+        assert_eq!(replaced.client_cas, other.client_cas);
+        assert_eq!(replaced.client_ca_pem, other.ca_pem);
+        assert_eq!(replaced.ca_pem, other.admin.certificate_pem);
+        assert!(replaced.server_config().is_ok());
+        let error = replaced.replaced(None, Some("junk")).expect_err("refused");
+        assert!(
+            error.to_string().contains("cannot read the client CA"),
+            "{error}"
         );
     }
 

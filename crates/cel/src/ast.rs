@@ -26,9 +26,8 @@ pub(crate) enum Kind {
     Call(Call),
     List(Vec<Item>),
     Map(Vec<Entry>),
-    /// A message: its type and fields. No message type exists here, so it only ever ends in an
-    /// error.
-    Message(String),
+    /// A message: its type and fields.
+    Message(Message),
     Comprehension(Box<Comprehension>),
 }
 
@@ -72,6 +71,24 @@ pub(crate) struct Item {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: Expr,
+    pub(crate) value: Expr,
+    pub(crate) optional: bool,
+}
+
+/// `Type{field: value}`.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    /// The name of the type, as it is written.
+    pub(crate) name: String,
+    pub(crate) fields: Vec<MessageField>,
+}
+
+/// A field of a message, or an optional one that is left out when it has no value.
+#[derive(Clone, Debug)]
+pub(crate) struct MessageField {
+    /// The place of the name.
+    pub(crate) id: Id,
+    pub(crate) name: String,
     pub(crate) value: Expr,
     pub(crate) optional: bool,
 }
@@ -136,7 +153,11 @@ impl Expr {
     pub(crate) fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
         visit(self);
         match &self.kind {
-            Kind::Literal(_) | Kind::Ident(_) | Kind::Message(_) => {}
+            Kind::Literal(_) | Kind::Ident(_) => {}
+            Kind::Message(message) => message
+                .fields
+                .iter()
+                .for_each(|field| field.value.walk(visit)),
             Kind::Select(select) => select.operand.walk(visit),
             Kind::Call(call) => call
                 .target

@@ -5,7 +5,7 @@
 //! is `dyn`.
 
 use crate::{
-    ast::{Call, Comprehension, Expr, Id, Kind, Literal, operator},
+    ast::{Call, Comprehension, Expr, Id, Kind, Literal, Message, operator},
     environment::Environment,
     function::Overload,
     parser::Parsed,
@@ -185,8 +185,36 @@ impl Checker<'_> {
                 let value = values.unwrap_or_else(|| self.fresh());
                 self.set(expr.id, Type::map(key, value));
             }
-            Kind::Message(name) => self.undeclared(expr.id, name),
+            Kind::Message(message) => self.message(expr.id, message),
             Kind::Comprehension(fold) => self.fold(expr.id, fold),
+        }
+    }
+
+    fn message(&mut self, id: Id, message: &Message) {
+        let name = message.name.strip_prefix('.').unwrap_or(&message.name);
+        let Some(declared) = self.environment.message(name) else {
+            return self.undeclared(id, &message.name);
+        };
+        self.set(id, Type::object(name));
+        for field in &message.fields {
+            self.check(&field.value);
+            let found = self.element(&field.value, field.optional);
+            let Some(expected) = declared.field(&field.name) else {
+                // The resolver of kube-apiserver knows such a field, without a type.
+                let message = format!(
+                    "expected type of field '{}' is '' but provided type is '{found}'",
+                    field.name
+                );
+                self.report(field.id, message);
+                continue;
+            };
+            if !self.substitutions.assign(&found, &expected) {
+                let message = format!(
+                    "expected type of field '{}' is '{expected}' but provided type is '{found}'",
+                    field.name
+                );
+                self.report(field.id, message);
+            }
         }
     }
 
@@ -223,6 +251,11 @@ impl Checker<'_> {
             Type::Param(_) => {
                 self.substitutions.assign(&Type::Dyn, target);
                 Type::Dyn
+            }
+            // Types of functions, such as quantities, are messages without a declaration.
+            Type::Opaque(name, _) if target.unwrapped().is_none() => {
+                self.report(id, format!("unexpected failed resolution of '{name}'"));
+                Type::Error
             }
             other => {
                 if !other.is_dyn_or_error() {

@@ -14,6 +14,8 @@ const REGEX: f64 = 0.25;
 pub(crate) const LIST: u64 = 10;
 /// Making a map.
 pub(crate) const MAP: u64 = 30;
+/// Making a message.
+pub(crate) const MESSAGE: u64 = 40;
 /// Format names are checked by expressions of about this length.
 const FORMAT_REGEX_MAX: f64 = 128.0;
 /// The bytes of an address: four or sixteen.
@@ -105,6 +107,8 @@ pub(crate) struct Estimate {
 pub enum CostModel {
     /// One, whatever the arguments.
     Unit,
+    /// That much, whatever the arguments.
+    Fixed(u64),
     /// Reading the first argument once.
     Pass,
     /// Reading the first argument once; the result is as large.
@@ -189,6 +193,7 @@ impl CostModel {
         let first = size(0);
         match self {
             Self::Unit => only(Range::exactly(1)),
+            Self::Fixed(cost) => only(Range::exactly(cost)),
             Self::Pass => only(first.by(PASS)),
             Self::PassAlong => sized(first.by(PASS), first),
             Self::TwoPasses => only(first.by(2.0 * PASS)),
@@ -324,6 +329,7 @@ impl CostModel {
             | Self::Split
             | Self::Join
             | Self::Find
+            | Self::Fixed(_)
             | Self::Validate => self,
             _ => Self::Unit,
         }
@@ -339,6 +345,7 @@ impl CostModel {
         let pattern = || pass(1 + size(0), PASS) * pass(size(1), REGEX);
         match self {
             Self::Unit | Self::Append => 1,
+            Self::Fixed(cost) => cost,
             Self::Pass
             | Self::PassAlong
             | Self::Affix

@@ -1,20 +1,17 @@
-//! What an expression may refer to, and how it is compiled.
-//! In: functions, variables and the shapes of data. Out: programs, or the errors of the text of
-//! one.
+//! What an expression may refer to.
+//! In: functions, variables and the shapes of data. Out: types, fields and cost models by name.
 //! Guarantees: an environment is a value; the functions are shared by all.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
 use crate::{
-    check,
-    cost_model::{CostModel, Range},
-    estimate,
+    cost_model::CostModel,
     function::Functions,
-    library, literals, parser,
-    plan::{self, Plan},
-    shape::Shape,
-    source::Issues,
-    stack,
+    library,
+    shape::{Shape, unescape},
     types::Type,
 };
 
@@ -37,7 +34,7 @@ fn named_type(name: &str) -> Option<Type> {
         "type" => Type::Type(None),
         "uint" => Type::Uint,
         "optional_type" => Type::optional(Type::Dyn),
-        "net.IP" | "net.CIDR" => Type::opaque(name),
+        "net.IP" | "net.CIDR" | "kubernetes.Quantity" => Type::opaque(name),
         _ => return None,
     })
 }
@@ -57,6 +54,33 @@ pub struct Environment {
     /// What is known of data: the objects whose types variables may have. The first gives the sizes
     /// for the cost estimate.
     data: Vec<Arc<Shape>>,
+    /// Types of variables by name, with the types of their fields.
+    objects: BTreeMap<String, BTreeMap<String, Type>>,
+    /// The types of messages that expressions can make.
+    messages: Option<fn(&str) -> Option<MessageType>>,
+}
+
+/// The fields that a message may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessageType {
+    /// Any field of any type.
+    Open,
+    /// These fields.
+    Fields(&'static [(&'static str, Type)]),
+}
+
+impl MessageType {
+    pub(crate) fn field(&self, name: &str) -> Option<Type> {
+        match self {
+            Self::Open => Some(Type::Dyn),
+            Self::Fields(fields) => {
+                let mut fields = fields.iter();
+                fields
+                    .find(|(field, _)| *field == name)
+                    .map(|(_, ty)| ty.clone())
+            }
+        }
+    }
 }
 
 impl Environment {
@@ -67,6 +91,8 @@ impl Environment {
             functions: BASE.clone(),
             variables: Vec::new(),
             data: Vec::new(),
+            objects: BTreeMap::new(),
+            messages: None,
         }
     }
 
@@ -78,13 +104,17 @@ impl Environment {
     }
 
     /// Declares a variable of any type. Objects inside are known only if [`Environment::with_data`]
-    /// declared them.
+    /// declared them. A variable that was declared under the name before gets this type and keeps
+    /// its place.
     #[must_use]
     pub fn with_variable(mut self, name: &str, ty: Type) -> Self {
-        self.variables.push(Variable {
-            name: name.to_owned(),
-            ty,
-        });
+        match self.variable(name) {
+            Some(place) => self.variables[place].ty = ty,
+            None => self.variables.push(Variable {
+                name: name.to_owned(),
+                ty,
+            }),
+        }
         self
     }
 
@@ -97,31 +127,24 @@ impl Environment {
         self
     }
 
-    /// Compiles an expression.
-    ///
-    /// # Errors
-    /// Its errors, as kube-apiserver prints them.
-    pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
-        let no_stack = || {
-            Err(CompileError::Plan(
-                "no stack for an expression so deep".into(),
-            ))
-        };
-        stack::with_stack(stack::depth_max(text), || self.compile_here(text))
-            .unwrap_or_else(no_stack)
+    /// Declares a type of that name with these fields, for [`Environment::with_variable`] and for
+    /// fields of other types. It replaces one that was declared under the name before.
+    #[must_use]
+    pub fn with_object(
+        mut self,
+        name: &str,
+        fields: impl IntoIterator<Item = (String, Type)>,
+    ) -> Self {
+        self.objects
+            .insert(name.to_owned(), fields.into_iter().collect());
+        self
     }
 
-    fn compile_here(&self, text: &str) -> Result<Program, CompileError> {
-        let checked = check::check(parser::parse(text)?, self)?;
-        literals::check(&checked)?;
-        let output = checked.type_of(checked.parsed.expr.id).clone();
-        let plan = plan::plan(&checked, self).map_err(CompileError::Plan)?;
-        Ok(Program {
-            output,
-            cost: estimate::estimate(&checked, self),
-            depth: checked.parsed.depth,
-            plan,
-        })
+    /// Lets expressions make messages of the types that a function knows by name.
+    #[must_use]
+    pub fn with_messages(mut self, messages: fn(&str) -> Option<MessageType>) -> Self {
+        self.messages = Some(messages);
+        self
     }
 
     pub(crate) fn functions(&self) -> &Functions {
@@ -163,7 +186,17 @@ impl Environment {
         self.data.iter().find_map(|shape| shape.object(name))
     }
 
+    pub(crate) fn message(&self, name: &str) -> Option<MessageType> {
+        self.messages?(name)
+    }
+
     pub(crate) fn field(&self, object: &str, field: &str) -> Option<Type> {
+        if let Some(fields) = self.objects.get(object) {
+            return fields.get(&unescape(field)?).cloned();
+        }
+        if let Some(message) = self.message(object) {
+            return message.field(field);
+        }
         self.object(object)?
             .visible_field(field)
             .map(Shape::type_of)
@@ -175,64 +208,5 @@ impl Environment {
             .iter()
             .find(|o| o.id == overload)
             .map_or(CostModel::Unit, |o| o.cost_model)
-    }
-}
-
-/// Reads an expression without looking at what it refers to.
-///
-/// # Errors
-/// The errors of its grammar, as kube-apiserver prints them.
-pub fn check_grammar(text: &str) -> Result<(), CompileError> {
-    let no_stack = || {
-        Err(CompileError::Plan(
-            "no stack for an expression so deep".into(),
-        ))
-    };
-    let read = || parser::parse(text).map(drop).map_err(CompileError::from);
-    stack::with_stack(stack::depth_max(text), read).unwrap_or_else(no_stack)
-}
-
-/// Why an expression cannot be compiled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CompileError {
-    /// Something is wrong with the expression.
-    Issues(Issues),
-    /// The expression is sound, but no program can be made of it.
-    Plan(String),
-}
-
-impl From<Issues> for CompileError {
-    fn from(issues: Issues) -> Self {
-        Self::Issues(issues)
-    }
-}
-
-/// An expression that can be evaluated, any number of times and by several threads concurrently.
-#[derive(Clone, Debug)]
-pub struct Program {
-    output: Type,
-    cost: Range,
-    /// How deep the plan is.
-    pub(crate) depth: usize,
-    pub(crate) plan: Plan,
-}
-
-impl Program {
-    /// The type of the result.
-    #[must_use]
-    pub fn output(&self) -> &Type {
-        &self.output
-    }
-
-    /// What the expression may cost, by the sizes declared.
-    #[must_use]
-    pub fn cost(&self) -> Range {
-        self.cost
-    }
-
-    /// Whether the expression refers to a variable.
-    #[must_use]
-    pub fn uses(&self, variable: &str) -> bool {
-        self.plan.uses(variable)
     }
 }

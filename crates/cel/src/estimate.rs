@@ -20,7 +20,7 @@ pub(crate) fn estimate(checked: &Checked, environment: &Environment) -> Range {
         checked,
         environment,
         root: environment.root(),
-        places: HashMap::new(),
+        declarations: HashMap::new(),
         sizes: HashMap::new(),
         entries: HashMap::new(),
         locals: Vec::new(),
@@ -28,16 +28,16 @@ pub(crate) fn estimate(checked: &Checked, environment: &Environment) -> Range {
     estimator.cost(&checked.parsed.expr)
 }
 
-/// Where in the declared data a value stands.
+/// What is declared of the value of an expression.
 #[derive(Clone, Copy, Debug)]
-enum Place<'a> {
-    /// It is no part of it.
-    Nowhere,
-    At(&'a Shape),
+enum Declaration<'a> {
+    /// It is computed.
+    None,
+    Shape(&'a Shape),
     /// A key of a map, whose length is not counted.
-    Key,
-    /// It is somewhere, but nothing is known of it.
-    Lost,
+    MapKey,
+    /// It is part of the declared data, but its declaration is not known.
+    Unknown,
 }
 
 /// The sizes of keys and values of a list or map made by the expression.
@@ -60,7 +60,7 @@ impl Entries {
 
 struct Local<'a> {
     name: String,
-    place: Place<'a>,
+    declaration: Declaration<'a>,
     size: Option<Range>,
     entries: Option<Entries>,
 }
@@ -68,9 +68,9 @@ struct Local<'a> {
 struct Estimator<'a> {
     checked: &'a Checked,
     environment: &'a Environment,
-    /// The data that places count from.
+    /// The declaration of the root variable.
     root: Option<&'a Shape>,
-    places: HashMap<Id, Place<'a>>,
+    declarations: HashMap<Id, Declaration<'a>>,
     sizes: HashMap<Id, Range>,
     entries: HashMap<Id, Entries>,
     /// Variables of loops, innermost last.
@@ -80,26 +80,32 @@ struct Estimator<'a> {
 impl<'a> Estimator<'a> {
     fn cost(&mut self, expr: &Expr) -> Range {
         match &expr.kind {
-            Kind::Literal(_) | Kind::Message(_) => Range::ZERO,
+            Kind::Literal(_) => Range::ZERO,
+            Kind::Message(message) => message
+                .fields
+                .iter()
+                .fold(Range::exactly(cost_model::MESSAGE), |sum, field| {
+                    sum.plus(self.cost(&field.value))
+                }),
             Kind::Ident(name) => {
-                let place = self
+                let declaration = self
                     .local(name)
-                    .map_or_else(|| self.variable(), |local| local.place);
-                self.places.insert(expr.id, place);
+                    .map_or_else(|| self.variable(), |local| local.declaration);
+                self.declarations.insert(expr.id, declaration);
                 Range::exactly(1)
             }
             Kind::Select(select) => {
                 if matches!(self.checked.meaning(expr.id), Meaning::Name(_)) {
-                    self.places.insert(expr.id, self.variable());
+                    self.declarations.insert(expr.id, self.variable());
                     return Range::exactly(1);
                 }
                 let operand = self.cost(&select.operand);
                 if select.test {
                     return operand;
                 }
-                self.places.insert(
+                self.declarations.insert(
                     expr.id,
-                    self.step(self.place(&select.operand), &select.field),
+                    self.step(self.declaration(&select.operand), &select.field),
                 );
                 let selects = matches!(
                     self.checked.type_of(select.operand.id),
@@ -160,50 +166,53 @@ impl<'a> Estimator<'a> {
         }
     }
 
-    fn variable(&self) -> Place<'a> {
-        self.root.map_or(Place::Lost, Place::At)
+    fn variable(&self) -> Declaration<'a> {
+        self.root.map_or(Declaration::Unknown, Declaration::Shape)
     }
 
     fn local(&self, name: &str) -> Option<&Local<'a>> {
         self.locals.iter().rev().find(|local| local.name == name)
     }
 
-    fn place(&self, expr: &Expr) -> Place<'a> {
+    fn declaration(&self, expr: &Expr) -> Declaration<'a> {
         if let Kind::Ident(name) = &expr.kind
             && let Some(local) = self.local(name)
         {
-            return local.place;
+            return local.declaration;
         }
-        self.places.get(&expr.id).copied().unwrap_or(Place::Nowhere)
+        self.declarations
+            .get(&expr.id)
+            .copied()
+            .unwrap_or(Declaration::None)
     }
 
-    /// The place one step further: a field, `@items`, `@values`, `@keys` or `@indices`. A step from
+    /// The declaration one step further: a field, `@items`, `@values`, `@keys` or `@indices`. A step from
     /// nowhere leads to the root, because the first name of a path counts as the variable.
-    fn step(&self, place: Place<'a>, name: &str) -> Place<'a> {
-        let shape = match place {
-            Place::Nowhere => return self.variable(),
-            Place::Key | Place::Lost => return Place::Lost,
-            Place::At(shape) => shape,
+    fn step(&self, declaration: Declaration<'a>, name: &str) -> Declaration<'a> {
+        let shape = match declaration {
+            Declaration::None => return self.variable(),
+            Declaration::MapKey | Declaration::Unknown => return Declaration::Unknown,
+            Declaration::Shape(shape) => shape,
         };
         match (&shape.kind, name) {
-            (ShapeKind::List { item, .. }, "@items" | "@values") => Place::At(item),
-            (ShapeKind::Map(value), "@items" | "@values") => Place::At(value),
-            (ShapeKind::Map(_), "@keys") => Place::Key,
-            (ShapeKind::Object { .. }, field) => {
-                shape.visible_field(field).map_or(Place::Lost, Place::At)
-            }
-            _ => Place::Lost,
+            (ShapeKind::List { item, .. }, "@items" | "@values") => Declaration::Shape(item),
+            (ShapeKind::Map(value), "@items" | "@values") => Declaration::Shape(value),
+            (ShapeKind::Map(_), "@keys") => Declaration::MapKey,
+            (ShapeKind::Object { .. }, field) => shape
+                .visible_field(field)
+                .map_or(Declaration::Unknown, Declaration::Shape),
+            _ => Declaration::Unknown,
         }
     }
 
-    fn size_at(place: Place<'_>) -> Option<Range> {
-        match place {
-            Place::At(shape) => Some(Range {
+    fn size_at(declaration: Declaration<'_>) -> Option<Range> {
+        match declaration {
+            Declaration::Shape(shape) => Some(Range {
                 min: 0,
                 max: shape.size_max,
             }),
-            Place::Key => Some(Range::ZERO),
-            Place::Nowhere | Place::Lost => None,
+            Declaration::MapKey => Some(Range::ZERO),
+            Declaration::None | Declaration::Unknown => None,
         }
     }
 
@@ -222,7 +231,7 @@ impl<'a> Estimator<'a> {
         if let Some(written) = written {
             return Some(Range::exactly(written as u64));
         }
-        if let Some(size) = Self::size_at(self.place(expr)) {
+        if let Some(size) = Self::size_at(self.declaration(expr)) {
             self.sizes.insert(expr.id, size);
             return Some(size);
         }
@@ -333,8 +342,8 @@ impl<'a> Estimator<'a> {
                 } else {
                     "@values"
                 };
-                self.places
-                    .insert(expr.id, self.step(self.place(args[0]), step));
+                self.declarations
+                    .insert(expr.id, self.step(self.declaration(args[0]), step));
             }
             if size.is_none() {
                 size = self.size(expr);
@@ -361,11 +370,11 @@ impl<'a> Estimator<'a> {
         let size = self.size_or_unknown(expr);
         let item = match self.checked.type_of(expr.id) {
             Type::List(item) => {
-                let place = self.place(expr);
-                let at = if matches!(place, Place::Nowhere) {
-                    Place::Nowhere
+                let declaration = self.declaration(expr);
+                let at = if matches!(declaration, Declaration::None) {
+                    Declaration::None
                 } else {
-                    self.step(place, "@items")
+                    self.step(declaration, "@items")
                 };
                 Some((
                     (**item).clone(),
@@ -406,12 +415,12 @@ impl<'a> Estimator<'a> {
     }
 
     fn bind(&mut self, name: &str, value: &Expr) {
-        let place = self.place(value);
+        let declaration = self.declaration(value);
         let size = self.size(value);
         let entries = self.entries_of(value);
         self.locals.push(Local {
             name: name.to_owned(),
-            place,
+            declaration,
             size,
             entries,
         });
@@ -423,14 +432,14 @@ impl<'a> Estimator<'a> {
             || matches!(self.checked.type_of(fold.range.id), Type::List(_)),
             |entries| entries.is_list,
         );
-        let place = self.place(&fold.range);
+        let declaration = self.declaration(&fold.range);
         let key = entries.map(|e| e.key);
         let value = entries.map(|e| e.value);
         let mut push = |name: &str, step: &str, size| {
-            let place = self.step(place, step);
+            let declaration = self.step(declaration, step);
             self.locals.push(Local {
                 name: name.to_owned(),
-                place,
+                declaration,
                 size,
                 entries: None,
             });

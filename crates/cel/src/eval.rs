@@ -20,6 +20,11 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// A conversion between these types that the value does not allow.
+    pub(crate) fn conversion(from: &str, to: &str) -> Self {
+        Self::new(format!("type conversion error from '{from}' to '{to}'"))
+    }
+
     /// A failure that `||` and `&&` may make up for.
     #[must_use]
     pub fn new(message: impl Into<Cow<'static, str>>) -> Self {

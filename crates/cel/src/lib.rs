@@ -23,36 +23,37 @@
 mod ast; // the tree
 mod check; // types
 mod cost_model; // what calls cost
-mod data; // JSON as expressions see it
 mod environment; // what may be referred to
-mod equality; // same and less
 mod estimate; // what an expression may cost
 mod eval; // failures and meters
 mod function; // declarations
+mod json; // values as JSON
 mod lexer; // text to tokens
 mod library; // the functions themselves
 mod literals; // mistakes in literals
-mod macros; // loops
+mod overload; // which overload fits
 mod parser; // tokens to tree
 mod pattern; // regular expressions as Go writes them
 mod plan; // tree to program
-mod run; // running a program
+mod program; // from text to a program
+mod run; // running a plan
 mod shape; // what is known of data
 mod source; // text and issues
 mod stack; // stacks for deep expressions
+mod time; // moments and spans as text
 mod types; // types of expressions
 mod unescape; // what literals mean
 mod unify; // which types fit
 mod value; // values
 
 pub use cost_model::{CostModel, Range};
-pub use data::view;
-pub use environment::{CompileError, Environment, Program, check_grammar};
+pub use environment::{Environment, MessageType};
 pub use eval::{Failure, Meter};
 pub use function::{Functions, Overload, Run};
 pub use pattern::{Pattern, PatternSet};
+pub use program::{CompileError, Program, check_grammar};
 pub use run::Evaluation;
 pub use shape::{Field, ListOrder, Shape, ShapeKind, escape, is_identifier, unescape};
 pub use source::Issues;
 pub use types::Type;
-pub use value::{Key, List, Map, Opaque, Text, Value};
+pub use value::{Key, LazyFields, List, Map, Message, Opaque, Text, Value, data::view};

@@ -9,8 +9,9 @@ use std::collections::HashSet;
 use crate::{
     ast::{Expr, Id, Kind, Literal},
     check::{Checked, Meaning},
-    library::{format, regex, time},
+    library::{format, regex},
     source::Issues,
+    time,
     types::Type,
 };
 

@@ -64,6 +64,8 @@ pub(crate) enum Node {
     Call(Box<Invocation>),
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
+    /// A message of that type.
+    Message(Arc<str>, Vec<(Arc<str>, Node, bool)>),
     Comprehension(Box<Comprehension>),
     /// Names a value inside another.
     Bind(Box<[Node; 2]>),
@@ -217,7 +219,15 @@ impl Planner<'_> {
                     .collect::<Result<_, String>>()?;
                 constant_map(&entries).map_or(Node::Map(entries), Node::Constant)
             }
-            Kind::Message(name) => return Err(format!("unknown type: {name}")),
+            Kind::Message(message) => {
+                let fields = message.fields.iter().map(|field| {
+                    let value = self.node(&field.value)?;
+                    Ok((Arc::from(field.name.as_str()), value, field.optional))
+                });
+                let fields = fields.collect::<Result<_, String>>()?;
+                let name = message.name.strip_prefix('.').unwrap_or(&message.name);
+                Node::Message(Arc::from(name), fields)
+            }
             Kind::Comprehension(fold) if fold.is_binding() => {
                 let value = self.node(&fold.init)?;
                 self.locals.push(fold.accumulator.clone());
@@ -343,16 +353,18 @@ impl Planner<'_> {
         if let (true, [Node::Constant(value)]) = (is_conversion(name), args.as_slice()) {
             let fits = overloads
                 .iter()
-                .find(|o| crate::run::accepts(&o.params[0], value));
+                .find(|o| crate::overload::accepts(&o.params[0], value));
             let computed =
                 fits.map(|o| (o.run)(&mut Meter::new(u64::MAX), std::slice::from_ref(value)));
             match computed {
                 Some(Ok(value)) => return Ok(Node::Constant(value)),
                 Some(Err(failure)) => return Err(failure.to_string()),
                 None => {
-                    return Err(
-                        crate::run::no_such_overload(name, std::slice::from_ref(value)).to_string(),
-                    );
+                    return Err(crate::overload::no_such_overload(
+                        name,
+                        std::slice::from_ref(value),
+                    )
+                    .to_string());
                 }
             }
         }

@@ -1,8 +1,15 @@
 //! The attributes of a write, as admission sees them. Mirrors `admission.Attributes`.
 
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bellerophon_apimachinery::error::ApiError;
+use tokio::time::Instant;
+
 use crate::{
     auth::User,
-    error::ApiError,
     http::{query::Query, request_info::RequestInfo, route::ResourcePath},
     registry::Resource,
 };
@@ -18,6 +25,60 @@ pub(crate) struct Attributes<'a> {
     pub(crate) namespace: &'a str,
     /// The name in the path; empty for a POST to a collection.
     pub(crate) name: &'a str,
+    /// The options of the request.
+    pub(crate) query: &'a Query,
+    /// When the request must be answered.
+    pub(crate) deadline: Instant,
+    /// Takes warnings and audit annotations.
+    pub(crate) output: &'a AdmissionOutput,
+}
+
+/// What admission reports to the client and the audit log, whether the request is admitted or not.
+#[derive(Debug, Default)]
+pub(crate) struct AdmissionOutput(Mutex<Collected>);
+
+#[derive(Debug, Default)]
+struct Collected {
+    warnings: Vec<String>,
+    annotations: BTreeMap<String, String>,
+    /// Annotations that are recorded from the audit level `Request` on.
+    request_annotations: BTreeMap<String, String>,
+}
+
+impl AdmissionOutput {
+    fn lock(&self) -> MutexGuard<'_, Collected> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Warns the client.
+    pub(crate) fn warn(&self, warnings: impl IntoIterator<Item = String>) {
+        self.lock().warnings.extend(warnings);
+    }
+
+    /// Adds an annotation to the audit event of the request. The first value of a key stays.
+    pub(crate) fn annotate(&self, key: String, value: String) {
+        self.lock().annotations.entry(key).or_insert(value);
+    }
+
+    /// Adds an annotation that is recorded from the audit level `Request` on.
+    pub(crate) fn annotate_request(&self, key: String, value: String) {
+        self.lock().request_annotations.entry(key).or_insert(value);
+    }
+
+    /// The warnings so far.
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().warnings)
+    }
+
+    /// The annotations so far; with those of the level `Request` if that is recorded.
+    pub(crate) fn take_annotations(&self, has_request: bool) -> BTreeMap<String, String> {
+        let mut collected = self.lock();
+        let mut annotations = std::mem::take(&mut collected.annotations);
+        if has_request {
+            annotations.append(&mut collected.request_annotations);
+        }
+        annotations
+    }
 }
 
 impl Attributes<'_> {

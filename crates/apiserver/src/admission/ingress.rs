@@ -1,11 +1,10 @@
 //! An ingress without a class takes the default one.
 //! Mirrors the plugin DefaultIngressClass.
 
+use bellerophon_apimachinery::json_ext::{JsonDefaults, JsonExt};
+use bellerophon_codec::object::Object;
+
 use super::{Admission, storage::newest_default};
-use crate::{
-    json_ext::{JsonDefaults, JsonExt},
-    object::Object,
-};
 
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 /// How ingresses named their class before it was a field.

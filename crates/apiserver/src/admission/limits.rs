@@ -6,16 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bellerophon_apimachinery::{
+    error::ApiError,
+    json_ext::{JsonDefaults, JsonExt},
+    quantity::Quantity,
+};
+use bellerophon_codec::object::Object;
+use bellerophon_storage::Scope;
 use serde_json::Value;
 
 use super::Admission;
-use crate::{
-    error::ApiError,
-    json_ext::{JsonDefaults, JsonExt},
-    kinds::Quantity,
-    object::Object,
-    store::Scope,
-};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 /// Amounts up to this many units are printed in thousandths.
@@ -354,10 +354,10 @@ fn raise(total: &mut Amounts, others: &Amounts) {
 
 #[cfg(test)]
 mod tests {
+    use crate::test_support::object;
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::test_support::object;
 
     #[test]
     fn defaults_fill_what_containers_leave_out() {

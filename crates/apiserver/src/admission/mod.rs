@@ -6,6 +6,7 @@
 //! the server itself writes is not subject to admission. Only `write/` calls admission.
 
 mod attributes; // who writes which object
+pub(crate) mod dynamic; // webhooks and policies
 mod ingress; // the default class of ingresses
 mod limits; // limit ranges of a namespace
 mod namespace; // objects live in namespaces that exist and stay
@@ -13,20 +14,24 @@ mod nodes; // a new node is not ready, a pod on one takes its topology
 mod pod_security; // what pods of a namespace may do to their node
 mod policy; // nobody grants more than they hold
 mod priority; // pods take the priority of their class
+pub(crate) mod quota; // what a namespace may use
 mod runtime_class; // pods take overhead and placement of their runtime
 mod service_account; // pods run as a service account
 mod signing_request; // who asks for certificates, and who may approve and sign them
 mod storage; // default classes, protection of volumes in use, growing claims
 mod tolerations; // pods bear unreachable nodes for a while
 
-pub(crate) use attributes::Attributes;
+pub(crate) use attributes::{AdmissionOutput, Attributes};
+pub(crate) use dynamic::{Operation, Target};
 
-use crate::{
-    api::Api,
-    error::ApiError,
-    object::Object,
-    store::{ObjectKey, Range, Scope},
-};
+use serde_json::Value;
+
+use self::dynamic::Reinvocation;
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::object::{ManagedFieldsEntry, Object};
+use bellerophon_storage::{ObjectKey, Range, Scope};
+
+use crate::{api::Api, managed_fields};
 
 /// Mutating admission: changes or refuses an object that a client writes, before validation;
 /// `old` is the stored one.
@@ -38,25 +43,141 @@ pub(crate) async fn mutate(
     attributes: &Attributes<'_>,
     object: &mut Object,
     old: Option<&Object>,
+    dry_run: bool,
 ) -> Result<(), ApiError> {
     let request = Admission {
         api,
         attributes,
         old,
     };
-    namespace::mutate(&request, object)?;
-    limits::fill(&request, object);
-    service_account::mutate(&request, object).await?;
-    nodes::taint(&request, object);
-    priority::mutate(&request, object)?;
-    tolerations::mutate(&request, object);
-    storage::default_class(&request, object);
-    storage::protect(&request, object);
-    runtime_class::mutate(&request, object)?;
-    ingress::mutate(&request, object);
-    nodes::label_by_topology(&request, object);
-    signing_request::record(&request, object);
-    policy::mutate(&request, object)
+    mutate_built_in(&request, object).await?;
+    let Some(configured) = dynamic::mutating(api, attributes) else {
+        return Ok(());
+    };
+    let target = write_target(old, dry_run);
+    let before = object.meta.managed_fields.clone();
+    let mut reinvocation = Reinvocation::default();
+    loop {
+        dynamic::mutate(
+            api,
+            attributes,
+            target,
+            &configured,
+            Some(object),
+            old,
+            &mut reinvocation,
+        )
+        .await?;
+        if !reinvocation.begin_again() {
+            break;
+        }
+        // Mirrors the reinvoker: built-in plugins see what others have changed.
+        mutate_built_in(&request, object).await?;
+    }
+    keep_managed_fields(attributes, object, before);
+    Ok(())
+}
+
+/// Managed fields that admission has broken are reset. Mirrors
+/// `managedFieldsValidatingAdmissionController`.
+fn keep_managed_fields(
+    attributes: &Attributes<'_>,
+    object: &mut Object,
+    before: Vec<ManagedFieldsEntry>,
+) {
+    if object.meta.managed_fields == before {
+        return;
+    }
+    if let Err(why) = managed_fields::check_entries(&object.meta.managed_fields) {
+        object.meta.managed_fields = before;
+        attributes.output.warn([format!(
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {why}"
+        )]);
+    }
+}
+
+/// A write as dynamic admission sees it.
+fn write_target(old: Option<&Object>, dry_run: bool) -> Target<'static> {
+    Target {
+        operation: match old {
+            Some(_) => Operation::Update,
+            None => Operation::Create,
+        },
+        options: None,
+        dry_run,
+    }
+}
+
+/// Admission of what is not stored as it is sent: reviews, evictions, bindings, scales, and
+/// options of connections. Only webhooks and policies see it.
+///
+/// # Errors
+/// The refusal.
+pub(crate) async fn admit_virtual(
+    api: &Api,
+    attributes: &Attributes<'_>,
+    target: Target<'_>,
+    object: &mut Object,
+    old: Option<&Object>,
+) -> Result<(), ApiError> {
+    if let Some(configured) = dynamic::mutating(api, attributes) {
+        let mut reinvocation = Reinvocation::default();
+        loop {
+            dynamic::mutate(
+                api,
+                attributes,
+                target,
+                &configured,
+                Some(&mut *object),
+                old,
+                &mut reinvocation,
+            )
+            .await?;
+            if !reinvocation.begin_again() {
+                break;
+            }
+        }
+    }
+    dynamic::validate(api, attributes, target, Some(object), old).await
+}
+
+async fn mutate_built_in(request: &Admission<'_>, object: &mut Object) -> Result<(), ApiError> {
+    let runs = |plugin| request.runs(plugin);
+    if runs("NamespaceLifecycle") {
+        namespace::mutate(request, object)?;
+    }
+    if runs("LimitRanger") {
+        limits::fill(request, object);
+    }
+    if runs("ServiceAccount") {
+        service_account::mutate(request, object).await?;
+    }
+    if runs("TaintNodesByCondition") {
+        nodes::taint(request, object);
+    }
+    if runs("Priority") {
+        priority::mutate(request, object)?;
+    }
+    if runs("DefaultTolerationSeconds") {
+        tolerations::mutate(request, object);
+    }
+    if runs("DefaultStorageClass") {
+        storage::default_class(request, object);
+    }
+    if runs("StorageObjectInUseProtection") {
+        storage::protect(request, object);
+    }
+    if runs("RuntimeClass") {
+        runtime_class::mutate(request, object)?;
+    }
+    if runs("DefaultIngressClass") {
+        ingress::mutate(request, object);
+    }
+    if runs("PodTopologyLabels") {
+        nodes::label_by_topology(request, object);
+    }
+    signing_request::record(request, object);
+    policy::mutate(request, object)
 }
 
 /// Validating admission: allows or refuses an object that a client writes, after field
@@ -69,20 +190,37 @@ pub(crate) async fn validate(
     attributes: &Attributes<'_>,
     object: &Object,
     old: Option<&Object>,
+    dry_run: bool,
 ) -> Result<Vec<String>, ApiError> {
     let request = Admission {
         api,
         attributes,
         old,
     };
-    limits::validate(&request, object)?;
-    service_account::validate(&request, object)?;
-    let warnings = pod_security::validate(&request, object)?;
-    priority::validate(&request, object)?;
-    storage::validate_expansion(&request, object)?;
-    runtime_class::validate(&request, object)?;
+    let runs = |plugin| request.runs(plugin);
+    if runs("LimitRanger") {
+        limits::validate(&request, object)?;
+    }
+    if runs("ServiceAccount") {
+        service_account::validate(&request, object)?;
+    }
+    let mut warnings = Vec::new();
+    if runs("PodSecurity") {
+        warnings = pod_security::validate(&request, object)?;
+    }
+    if runs("Priority") {
+        priority::validate(&request, object)?;
+    }
+    if runs("PersistentVolumeClaimResize") {
+        storage::validate_expansion(&request, object)?;
+    }
+    if runs("RuntimeClass") {
+        runtime_class::validate(&request, object)?;
+    }
     signing_request::validate(&request, object)?;
     nodes::validate_resize(&request, object)?;
+    let target = write_target(old, dry_run);
+    dynamic::validate(api, attributes, target, Some(object), old).await?;
     Ok(warnings)
 }
 
@@ -94,6 +232,44 @@ pub(crate) fn validate_delete(attributes: &Attributes<'_>) -> Result<(), ApiErro
     namespace::validate_delete(attributes)
 }
 
+/// Whether webhooks or policies may see a deletion.
+pub(crate) fn watches_deletions(api: &Api) -> bool {
+    api.admission_config.current().is_some()
+}
+
+/// Admission of a deletion by webhooks and policies. Mirrors
+/// `AdmissionToValidateObjectDeleteFunc`.
+///
+/// # Errors
+/// The refusal.
+pub(crate) async fn admit_delete(
+    api: &Api,
+    attributes: &Attributes<'_>,
+    old: &Object,
+    options: &Value,
+    dry_run: bool,
+) -> Result<(), ApiError> {
+    let target = Target {
+        operation: Operation::Delete,
+        options: Some(options),
+        dry_run,
+    };
+    if let Some(configured) = dynamic::mutating(api, attributes) {
+        let mut reinvocation = Reinvocation::default();
+        dynamic::mutate(
+            api,
+            attributes,
+            target,
+            &configured,
+            None,
+            Some(old),
+            &mut reinvocation,
+        )
+        .await?;
+    }
+    dynamic::validate(api, attributes, target, None, Some(old)).await
+}
+
 /// What a check looks at besides the object.
 struct Admission<'a> {
     api: &'a Api,
@@ -103,6 +279,11 @@ struct Admission<'a> {
 }
 
 impl Admission<'_> {
+    /// Whether a plugin runs, by its name in kube-apiserver.
+    fn runs(&self, plugin: &str) -> bool {
+        self.api.runs_admission_plugin(plugin)
+    }
+
     /// Whether the request writes a whole object of this resource.
     fn writes(&self, group: &str, plural: &str) -> bool {
         self.writes_subresource(group, plural, "")

@@ -2,12 +2,11 @@
 //! ever.
 //! Mirrors the plugin NamespaceLifecycle.
 
+use bellerophon_apimachinery::error::{ApiError, Cause, GroupResource};
+use bellerophon_codec::object::Object;
+use bellerophon_storage::ObjectKey;
+
 use super::{Admission, Attributes};
-use crate::{
-    error::{ApiError, Cause, GroupResource},
-    object::Object,
-    store::ObjectKey,
-};
 
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];

@@ -2,13 +2,15 @@
 //! as its node allows.
 //! Mirrors the plugins TaintNodesByCondition and PodTopologyLabels.
 
-use super::{Admission, limits::pod_amounts};
-use crate::{
+use bellerophon_apimachinery::{
     error::{ApiError, Cause},
     json_ext::JsonExt,
-    kinds::{self, Quantity, binding::topology_labels},
-    object::Object,
+    quantity::Quantity,
 };
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::{self, binding::topology_labels};
+
+use super::{Admission, limits::pod_amounts};
 
 /// A new node is tainted until it reports that it is ready.
 pub(super) fn taint(request: &Admission<'_>, node: &mut Object) {

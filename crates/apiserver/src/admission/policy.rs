@@ -1,11 +1,10 @@
 //! Nobody grants more than they hold.
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::object::Object;
+
 use super::Admission;
-use crate::{
-    auth::{Source, confirm_no_escalation},
-    error::ApiError,
-    object::Object,
-};
+use crate::auth::{Source, confirm_no_escalation};
 
 /// Refuses roles and bindings through which their writer would gain permissions.
 ///

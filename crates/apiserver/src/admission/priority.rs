@@ -1,13 +1,14 @@
 //! A pod takes the priority of its class; without a class, that of the default class or none.
 //! Mirrors the plugin Priority.
 
-use super::Admission;
-use crate::{
+use bellerophon_apimachinery::{
     error::ApiError,
     json_ext::{JsonDefaults, JsonExt},
-    object::Object,
-    store::Scope,
 };
+use bellerophon_codec::object::Object;
+use bellerophon_storage::Scope;
+
+use super::Admission;
 
 const CLASSES: &str = "scheduling.k8s.io/priorityclasses";
 

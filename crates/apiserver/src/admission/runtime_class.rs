@@ -1,15 +1,15 @@
 //! A pod of a runtime class takes the overhead and the placement of its runtime.
 //! Mirrors the plugin RuntimeClass.
 
+use bellerophon_apimachinery::{
+    error::ApiError,
+    json_ext::{JsonDefaults, JsonExt},
+    quantity::Quantity,
+};
+use bellerophon_codec::object::Object;
 use serde_json::Value;
 
 use super::{Admission, tolerations};
-use crate::{
-    error::ApiError,
-    json_ext::{JsonDefaults, JsonExt},
-    kinds::Quantity,
-    object::Object,
-};
 
 /// Fills in overhead, node selector and tolerations.
 ///
@@ -113,10 +113,10 @@ fn same_amounts(a: &Value, b: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::test_support::object;
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::test_support::object;
 
     #[test]
     fn pod_takes_overhead_and_placement_of_its_runtime() {

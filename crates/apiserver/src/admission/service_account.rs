@@ -5,14 +5,14 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use bellerophon_apimachinery::{
+    error::ApiError,
+    json_ext::{JsonDefaults, JsonExt},
+};
+use bellerophon_codec::object::Object;
 use serde_json::{Value, json};
 
 use super::Admission;
-use crate::{
-    error::ApiError,
-    json_ext::{JsonDefaults, JsonExt},
-    object::Object,
-};
 
 /// The account of pods that name none.
 const DEFAULT: &str = "default";
@@ -275,8 +275,9 @@ fn validate_secrets(
 
 #[cfg(test)]
 mod tests {
+    use crate::test_support::object;
+
     use super::*;
-    use crate::kinds::test_support::object;
 
     #[test]
     fn token_is_mounted_where_nothing_is_in_its_place() {

@@ -3,16 +3,16 @@
 //! Mirrors the plugins CertificateApproval and CertificateSigning.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use bellerophon_apimachinery::{
+    error::ApiError,
+    json_ext::{JsonExt, same},
+};
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds;
 use x509_parser::{certification_request::X509CertificationRequest, pem::Pem, prelude::FromDer};
 
 use super::Admission;
-use crate::{
-    auth::{self, Attributes, Target},
-    error::ApiError,
-    json_ext::{JsonExt, same},
-    kinds,
-    object::Object,
-};
+use crate::auth::{self, Attributes, Target};
 
 const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";
@@ -22,7 +22,7 @@ const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Writes down who asks.
 pub(super) fn record(request: &Admission<'_>, object: &mut Object) {
     if request.creates(GROUP, REQUESTS) {
-        kinds::record_requester(object, request.attributes.user);
+        kinds::record_requester(object, &request.attributes.user.to_value());
     }
 }
 

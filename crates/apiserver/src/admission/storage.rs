@@ -2,14 +2,15 @@
 //! grow. Mirrors the plugins DefaultStorageClass, StorageObjectInUseProtection and
 //! PersistentVolumeClaimResize.
 
-use super::Admission;
-use crate::{
+use bellerophon_apimachinery::{
     error::ApiError,
     json_ext::{JsonDefaults, JsonExt},
-    kinds::Quantity,
-    object::Object,
-    store::Scope,
+    quantity::Quantity,
 };
+use bellerophon_codec::object::Object;
+use bellerophon_storage::Scope;
+
+use super::Admission;
 
 const CLASSES: &str = "storage.k8s.io/storageclasses";
 const DEFAULT: [&str; 2] = [

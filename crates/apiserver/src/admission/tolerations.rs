@@ -3,10 +3,11 @@
 
 use std::collections::HashSet;
 
+use bellerophon_apimachinery::json_ext::JsonExt;
+use bellerophon_codec::object::Object;
 use serde_json::{Value, json};
 
 use super::Admission;
-use crate::{json_ext::JsonExt, object::Object};
 
 const BORNE: [&str; 2] = [
     "node.kubernetes.io/not-ready",
@@ -89,8 +90,9 @@ fn covers(wide: &Value, narrow: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::test_support::object;
+
     use super::*;
-    use crate::kinds::test_support::object;
 
     #[test]
     fn pod_bears_unreachable_nodes_unless_it_says_otherwise() {

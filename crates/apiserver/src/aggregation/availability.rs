@@ -4,17 +4,18 @@
 
 use std::time::Duration;
 
+use bellerophon_apimachinery::{json_ext::JsonExt as _, time::Time};
+use bellerophon_codec::object::Object;
 use http::HeaderMap;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Aggregator, endpoint_slices, front_proxy, port_name, ready_endpoints, service};
+use super::{Aggregator, front_proxy};
 use crate::{
     api::Api,
     auth::{MASTERS, User},
     connect::Connector,
-    json_ext::JsonExt as _,
-    object::{Object, Time},
+    endpoints::{endpoint_slices, port_name, ready_endpoints, service},
     registry::RemoteVersion,
 };
 
@@ -74,7 +75,7 @@ fn check_service(api: &Api, remote: &RemoteVersion) -> Option<Availability> {
         port,
         ..
     } = remote;
-    let Some(service) = service(api, remote) else {
+    let Some(service) = service(api, namespace, name) else {
         let message = format!("service/{name} in {namespace:?} is not present");
         return Some(Availability::is_false("ServiceNotFound", message));
     };
@@ -85,7 +86,7 @@ fn check_service(api: &Api, remote: &RemoteVersion) -> Option<Availability> {
         let message = format!("service/{name} in {namespace:?} is not listening on port {port}");
         return Some(Availability::is_false("ServicePortError", message));
     };
-    let slices = endpoint_slices(api, remote);
+    let slices = endpoint_slices(api, namespace, name);
     if slices.is_empty() {
         let message = format!("cannot find endpointslices for service/{name} in {namespace:?}");
         return Some(Availability::is_false("EndpointsNotFound", message));
@@ -157,8 +158,9 @@ impl Aggregator {
 
 #[cfg(test)]
 mod tests {
+    use crate::test_support::object;
+
     use super::*;
-    use crate::kinds::test_support::object;
 
     #[test]
     fn transition_time_changes_with_the_status_only() {

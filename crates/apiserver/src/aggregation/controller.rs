@@ -7,6 +7,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::object::Object;
+use bellerophon_storage::{ObjectKey, Scope, StoreWatch};
 use futures_util::future::{join_all, select_all};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -15,11 +18,8 @@ use super::{Aggregator, GROUP, PLURAL, availability::Availability};
 use crate::{
     api::Api,
     connect::Connector,
-    error::ApiError,
     managed_fields::Tracker,
-    object::Object,
     registry::RemoteVersion,
-    store::{ObjectKey, Scope, StoreWatch},
     write::{self, Change},
 };
 

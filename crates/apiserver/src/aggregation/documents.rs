@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use bellerophon_apimachinery::json_ext::JsonExt as _;
 use serde_json::{Map, Value, json};
 
 use super::{Aggregator, swagger};
 use crate::{
     api::Api,
     connect::Connector,
-    json_ext::JsonExt as _,
     registry::{RemoteSwagger, RemoteVersion},
 };
 
@@ -127,8 +127,9 @@ fn response_kind(entry: &Value, remote: &RemoteVersion) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use crate::test_support::object;
+
     use super::*;
-    use crate::kinds::test_support::object;
 
     fn remote() -> RemoteVersion {
         let api_service = object(json!({

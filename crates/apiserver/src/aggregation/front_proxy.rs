@@ -10,6 +10,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use bellerophon_apimachinery::time::Time;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::{
@@ -23,7 +24,6 @@ use rustls::{
 use crate::{
     auth::User,
     connect::{TlsPeer, accept_any_certificate},
-    object::Time,
     registry::RemoteVersion,
     tls::{self, TlsError},
 };

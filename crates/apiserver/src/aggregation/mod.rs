@@ -17,23 +17,19 @@ pub(crate) use front_proxy::FrontProxy;
 
 use std::sync::Arc;
 
+use bellerophon_storage::Range;
 use http::{Response, StatusCode};
 
 use crate::{
     api::Api,
     connect::{ConnectRequest, Connector, Location, RequestBody, Scheme},
+    endpoints::ready_endpoint,
     http::{body::Body, response::text_response, route::percent_decode},
-    json_ext::JsonExt as _,
-    object::Object,
     registry::RemoteVersion,
-    store::{ObjectKey, Range, Scope},
 };
 
 const GROUP: &str = "apiregistration.k8s.io";
 const PLURAL: &str = "apiservices";
-
-/// The label that names the Service of an EndpointSlice.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Passes on requests to other API servers.
 #[derive(Debug)]
@@ -84,7 +80,7 @@ impl Aggregator {
 
     /// A path of the server of a version of a group.
     fn location(&self, api: &Api, remote: &RemoteVersion, path: &str) -> Result<Location, String> {
-        let (ip, port) = resolve_endpoint(api, remote)?;
+        let (ip, port) = ready_endpoint(api, &remote.namespace, &remote.service, remote.port)?;
         Ok(Location {
             scheme: Scheme::Https,
             ip,
@@ -94,70 +90,6 @@ impl Aggregator {
             tls: Some(self.front_proxy.peer(remote)?),
         })
     }
-}
-
-/// A ready endpoint of the Service, chosen at random. Mirrors `ResolveEndpoint`: there is no
-/// kube-proxy between this server and cluster IPs.
-fn resolve_endpoint(api: &Api, remote: &RemoteVersion) -> Result<(std::net::IpAddr, i64), String> {
-    let name = &remote.service;
-    let service = service(api, remote).ok_or_else(|| format!("service {name:?} not found"))?;
-    let kind = service.str_at("spec.type");
-    if !matches!(kind, "ClusterIP" | "LoadBalancer" | "NodePort") {
-        return Err(format!("unsupported service type {kind:?}"));
-    }
-    let missing = || format!("no service port {} found for service {name:?}", remote.port);
-    let port_name = port_name(&service, remote.port).ok_or_else(missing)?;
-    let endpoints: Vec<_> = endpoint_slices(api, remote)
-        .iter()
-        .flat_map(|slice| ready_endpoints(slice, &port_name))
-        .collect();
-    let chosen = api.entropy.below(endpoints.len() as u64) as usize;
-    endpoints
-        .get(chosen)
-        .copied()
-        .ok_or_else(|| format!("no endpoints available for service {name:?}"))
-}
-
-fn service(api: &Api, remote: &RemoteVersion) -> Option<Object> {
-    let key = ObjectKey::new(&remote.namespace, &remote.service);
-    let stored = api.store.get("/services", &key)?;
-    Some(stored.encoded.decode())
-}
-
-/// The name of the port of a Service with this number.
-fn port_name(service: &Object, number: i64) -> Option<String> {
-    let mut ports = service.body.field("spec").list("ports").iter();
-    let port = ports.find(|port| port.number("port") == number)?;
-    Some(port.text("name").to_owned())
-}
-
-fn endpoint_slices(api: &Api, remote: &RemoteVersion) -> Vec<Object> {
-    let range = Range::all_of(Scope::Namespace(remote.namespace.clone()));
-    let listing = api
-        .store
-        .list("discovery.k8s.io/endpointslices", &range, None)
-        .expect("the newest state is always kept");
-    listing
-        .objects
-        .iter()
-        .filter(|slice| slice.attributes.labels.get(SERVICE_NAME) == Some(&remote.service))
-        .map(|slice| slice.encoded.decode())
-        .collect()
-}
-
-/// The ready endpoints of a slice that serve a port.
-fn ready_endpoints(slice: &Object, port_name: &str) -> Vec<(std::net::IpAddr, i64)> {
-    let mut ports = slice.body.list("ports").iter();
-    let port = ports.find(|port| port.text("name") == port_name && port.has("port"));
-    let Some(port) = port.map(|port| port.number("port")) else {
-        return Vec::new();
-    };
-    let endpoints = slice.body.list("endpoints").iter();
-    endpoints
-        .filter(|endpoint| endpoint.field("conditions").field("ready") != &serde_json::json!(false))
-        .filter_map(|endpoint| endpoint.texts("addresses").next()?.parse().ok())
-        .map(|ip| (ip, port))
-        .collect()
 }
 
 /// Serves what APIServices register from now on.

@@ -5,22 +5,23 @@
 //! and before the server stops.
 
 mod event; // what is written
+mod file; // the file and its backups
 mod policy; // what is recorded
+mod recorder; // one request
 
 pub(crate) use event::Record;
+pub(crate) use recorder::Recorder;
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, io, path::PathBuf};
 
-use tokio::{
-    fs::{File, OpenOptions},
-    io::{AsyncWriteExt as _, BufWriter},
-    sync::mpsc,
-    task::JoinHandle,
-};
+use jiff::Timestamp;
+use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::{auth::User, http::request_info::RequestInfo, object::Time};
-use policy::{Level, Policy, Stage};
+use crate::{auth::User, clock::Clock, http::request_info::RequestInfo};
+use event::SentMetadata;
+use file::LogFile;
+use policy::{Level, Policy, PolicyDecision, Stage};
 
 /// How many lines may wait to be written.
 const LINES_MAX: usize = 10_000;
@@ -32,6 +33,32 @@ pub struct AuditOptions {
     pub log_path: PathBuf,
     /// A `Policy` of `audit.k8s.io/v1`, in YAML or JSON.
     pub policy: String,
+    /// When the file is rotated, and which older files are kept.
+    pub rotation: AuditRotation,
+}
+
+/// When the file of the audit log is rotated, and which older files are kept.
+///
+/// A full file is renamed to `NAME-TIME.EXTENSION`. Backups are removed when the server starts and
+/// when the file is rotated. The default is that of kube-apiserver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditRotation {
+    /// The size of the file in megabytes of 1024 × 1024 bytes. 0 disables the rotation. Default: 100.
+    pub size_max_megabytes: u64,
+    /// How many older files are kept. 0 keeps all. Default: 100.
+    pub backups_max: usize,
+    /// How many days older files are kept. 0 keeps them forever. Default: 366.
+    pub age_max_days: u32,
+}
+
+impl Default for AuditRotation {
+    fn default() -> Self {
+        Self {
+            size_max_megabytes: 100,
+            backups_max: 100,
+            age_max_days: 366,
+        }
+    }
 }
 
 /// The audit log of one server.
@@ -48,23 +75,18 @@ impl AuditLog {
     /// An invalid policy, or a file that cannot be opened.
     pub(crate) async fn open(
         options: &AuditOptions,
+        clock: Clock,
         stop: CancellationToken,
     ) -> Result<(Self, JoinHandle<()>), String> {
         let policy = Policy::parse(&options.policy)
             .map_err(|why| format!("cannot read the audit policy: {why}"))?;
         let path = options.log_path.display();
-        let mut open = OpenOptions::new();
-        open.create(true).append(true);
-        // Only its owner may read what requests contain.
-        #[cfg(unix)]
-        open.mode(0o600);
-        let file = open
-            .open(&options.log_path)
+        let file = LogFile::open(&options.log_path, options.rotation, clock)
             .await
             .map_err(|why| format!("cannot open the audit log {path}: {why}"))?;
         let (lines, waiting) = mpsc::channel(LINES_MAX);
         let task = tokio::spawn(async move {
-            if let Err(error) = write_lines(waiting, BufWriter::new(file), stop).await {
+            if let Err(error) = write_lines(waiting, file, stop).await {
                 tracing::error!(%error, "cannot write the audit log; it ends here");
             }
         });
@@ -72,36 +94,34 @@ impl AuditLog {
     }
 
     /// Begins the record of a request; `None` if it is not recorded.
-    pub(crate) fn begin(&self, request: &RequestInfo, user: &User) -> Option<RecordStart> {
+    fn begin(&self, request: &RequestInfo, user: &User) -> Option<RecordStart> {
         let decision = self.policy.evaluate(request, user);
         (decision.level > Level::None).then_some(RecordStart(decision))
     }
 
     /// Records a request that was received.
-    pub(crate) async fn received(&self, record: &Record) {
-        self.write(record, Stage::RequestReceived, None, record.received)
+    async fn received(&self, record: &Record) {
+        self.write(record, Stage::RequestReceived, record.received)
             .await;
     }
 
     /// Records the start of a long-running response.
-    pub(crate) async fn started(&self, record: &Record, code: u16, now: Time) {
-        self.write(record, Stage::ResponseStarted, Some(code), now)
-            .await;
+    async fn started(&self, record: &Record, now: Timestamp) {
+        self.write(record, Stage::ResponseStarted, now).await;
     }
 
     /// Records a response that is complete.
-    pub(crate) async fn complete(&self, record: &Record, code: u16, now: Time) {
-        self.write(record, Stage::ResponseComplete, Some(code), now)
-            .await;
+    async fn complete(&self, record: &Record, now: Timestamp) {
+        self.write(record, Stage::ResponseComplete, now).await;
     }
 
     /// Records a response that is complete, from where nothing can wait. If the log is full, the
     /// event is lost, and the server logs that.
-    pub(crate) fn complete_later(&self, record: &Record, code: u16, now: Time) {
+    fn complete_later(&self, record: &Record, now: Timestamp) {
         if !record.has(Stage::ResponseComplete) {
             return;
         }
-        let line = record.line(Stage::ResponseComplete, Some(code), now);
+        let line = record.line(Stage::ResponseComplete, now);
         if self.lines.try_send(line).is_err() {
             tracing::warn!(
                 audit_id = record.audit_id,
@@ -110,26 +130,25 @@ impl AuditLog {
         }
     }
 
-    async fn write(&self, record: &Record, stage: Stage, code: Option<u16>, now: Time) {
+    async fn write(&self, record: &Record, stage: Stage, now: Timestamp) {
         if record.has(stage) {
             // The task has ended after an error, which it has logged.
-            let _ended = self.lines.send(record.line(stage, code, now)).await;
+            let _ended = self.lines.send(record.line(stage, now)).await;
         }
     }
 }
 
 /// What a policy says of a request that is recorded.
-pub(crate) struct RecordStart(policy::Decision);
+struct RecordStart(PolicyDecision);
 
 impl RecordStart {
     /// The record of a request.
-    pub(crate) fn record(self, details: RecordDetails) -> Record {
+    fn record(self, details: RecordDetails) -> Record {
         let RecordDetails {
             audit_id,
             request_uri,
             request,
             user,
-            impersonator,
             source_ip,
             user_agent,
             received,
@@ -138,34 +157,37 @@ impl RecordStart {
             decision: self.0,
             audit_id,
             request_uri,
-            request: RequestInfo::clone(&request),
+            request,
             user,
-            impersonator,
+            impersonated_user: None,
             source_ip,
             user_agent,
             received,
+            sent: SentMetadata::default(),
             request_object: None,
             response_object: None,
+            response_status: None,
+            authorization: None,
+            admission_annotations: BTreeMap::new(),
         }
     }
 }
 
 /// A request, as far as it is known before it is executed.
-pub(crate) struct RecordDetails {
-    pub(crate) audit_id: String,
-    pub(crate) request_uri: String,
-    pub(crate) request: Arc<RequestInfo>,
-    pub(crate) user: User,
-    pub(crate) impersonator: Option<User>,
-    pub(crate) source_ip: Option<String>,
-    pub(crate) user_agent: String,
-    pub(crate) received: Time,
+struct RecordDetails {
+    audit_id: String,
+    request_uri: String,
+    request: RequestInfo,
+    user: User,
+    source_ip: Option<String>,
+    user_agent: String,
+    received: Timestamp,
 }
 
 /// Writes lines until `stop` is cancelled and none waits.
 async fn write_lines(
     mut lines: mpsc::Receiver<Vec<u8>>,
-    mut file: BufWriter<File>,
+    mut file: LogFile,
     stop: CancellationToken,
 ) -> io::Result<()> {
     loop {
@@ -180,7 +202,7 @@ async fn write_lines(
         let Some(line) = line else {
             return file.flush().await;
         };
-        file.write_all(&line).await?;
+        file.write(&line).await?;
         if lines.is_empty() {
             file.flush().await?;
         }

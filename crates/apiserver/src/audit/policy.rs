@@ -3,14 +3,11 @@
 //! Guarantees: the first rule that matches decides; a request that no rule matches is not recorded.
 //! Mirrors `apiserver/pkg/audit/policy` and the validation of `apis/audit`.
 
+use bellerophon_codec::decode::{self, Media};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{
-    auth::User,
-    decode::{self, Media},
-    http::request_info::RequestInfo,
-};
+use crate::{auth::User, http::request_info::RequestInfo};
 
 /// How much of a request is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,7 +72,7 @@ struct GroupResources {
 
 /// What a policy says of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Decision {
+pub(crate) struct PolicyDecision {
     pub(crate) level: Level,
     pub(crate) omit_stages: Vec<Stage>,
     pub(crate) omit_managed_fields: bool,
@@ -107,14 +104,14 @@ impl Policy {
     }
 
     /// What is recorded of a request.
-    pub(crate) fn evaluate(&self, request: &RequestInfo, user: &User) -> Decision {
+    pub(crate) fn evaluate(&self, request: &RequestInfo, user: &User) -> PolicyDecision {
         match self.rules.iter().find(|rule| rule.matches(request, user)) {
-            None => Decision {
+            None => PolicyDecision {
                 level: Level::None,
                 omit_stages: self.omit_stages.clone(),
                 omit_managed_fields: self.omit_managed_fields,
             },
-            Some(rule) => Decision {
+            Some(rule) => PolicyDecision {
                 level: rule.level,
                 omit_stages: [self.omit_stages.as_slice(), &rule.omit_stages].concat(),
                 omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields),
@@ -320,7 +317,7 @@ mod tests {
         let decision = policy.evaluate(&request("GET", "/version"), &User::default());
         assert_eq!(
             decision,
-            Decision {
+            PolicyDecision {
                 level: Level::Metadata,
                 omit_stages: vec![Stage::RequestReceived, Stage::Panic],
                 omit_managed_fields: true,

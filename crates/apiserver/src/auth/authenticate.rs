@@ -2,18 +2,22 @@
 //! Guarantees: a credential that is given and wrong is an error everywhere; only a request without
 //! any is anonymous.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+};
 
+use bellerophon_apimachinery::{error::ApiError, time::Time};
 use http::{HeaderMap, header::AUTHORIZATION};
 use ring::digest::{SHA256, digest};
 use x509_parser::{certificate::X509Certificate, oid_registry::Oid, prelude::FromDer};
 
 use super::{
     Lookup, Tokens,
-    tokens::{ISSUER, TokenFault, Verified, sha256},
+    tokens::{TokenFault, Verified, sha256},
     user::{CREDENTIAL_ID, MASTERS, User},
 };
-use crate::{error::ApiError, object::Time};
 
 /// The attribute of a certificate's subject that holds a uid.
 const UID_OID: &[u64] = &[1, 3, 6, 1, 4, 1, 57683, 2];
@@ -69,19 +73,44 @@ impl PeerCertificate {
 
 /// Turns credentials into users.
 pub(crate) struct Authenticator {
-    /// Only the digest of the token is kept, so that a comparison reveals nothing about it.
-    admin_token: [u8; 32],
+    /// Static tokens by their digest, so that a comparison reveals nothing about them.
+    static_tokens: HashMap<[u8; 32], User>,
     tokens: Tokens,
     audiences: Vec<String>,
+    /// Whether requests without credentials are of `system:anonymous`, or refused.
+    allows_anonymous: bool,
 }
 
 impl Authenticator {
     /// Knows one static token, for the user `admin`, and the tokens of service accounts.
     pub(crate) fn new(admin_token: &str, tokens: Tokens) -> Self {
         Self {
-            admin_token: sha256(admin_token.as_bytes()),
+            static_tokens: HashMap::from([(sha256(admin_token.as_bytes()), admin())]),
+            audiences: tokens.issuers().to_vec(),
             tokens,
-            audiences: vec![ISSUER.to_owned()],
+            allows_anonymous: true,
+        }
+    }
+
+    /// Also accepts a static token. Mirrors `--token-auth-file`.
+    #[must_use]
+    pub(crate) fn with_static_token(mut self, token: &str, user: User) -> Self {
+        self.static_tokens.insert(sha256(token.as_bytes()), user);
+        self
+    }
+
+    /// Accepts tokens for these audiences instead of for the issuers. Mirrors `--api-audiences`.
+    #[must_use]
+    pub(crate) fn with_audiences(self, audiences: Vec<String>) -> Self {
+        Self { audiences, ..self }
+    }
+
+    /// Refuses requests without credentials. Mirrors `--anonymous-auth=false`.
+    #[must_use]
+    pub(crate) fn without_anonymous(self) -> Self {
+        Self {
+            allows_anonymous: false,
+            ..self
         }
     }
 
@@ -110,7 +139,10 @@ impl Authenticator {
             return Ok(User::clone(user).authenticated());
         }
         let Some(token) = bearer(headers) else {
-            return Ok(User::anonymous());
+            return match self.allows_anonymous {
+                true => Ok(User::anonymous()),
+                false => Err(ApiError::Unauthorized),
+            };
         };
         let token = std::str::from_utf8(token).map_err(|_| ApiError::Unauthorized)?;
         self.user_of_token(token, &self.audiences, stored, now)
@@ -129,7 +161,7 @@ impl Authenticator {
         stored: &dyn Lookup,
         now: Time,
     ) -> Result<Verified, String> {
-        if sha256(token.as_bytes()) == self.admin_token {
+        if let Some(user) = self.static_tokens.get(&sha256(token.as_bytes())) {
             let shared: Vec<String> = self
                 .audiences
                 .iter()
@@ -138,7 +170,7 @@ impl Authenticator {
                 .collect();
             if !shared.is_empty() {
                 return Ok(Verified {
-                    user: admin().authenticated(),
+                    user: user.clone().authenticated(),
                     audiences: shared,
                 });
             }
@@ -185,13 +217,10 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::auth::fake_lookup::FakeLookup;
+    use crate::auth::{fake_lookup::FakeLookup, tokens::ISSUER};
 
     fn authenticator() -> Authenticator {
-        Authenticator::new(
-            "secret",
-            Tokens::with_key(&Tokens::generate_key()).expect("a good key"),
-        )
+        Authenticator::new("secret", Tokens::generate())
     }
 
     fn now() -> Time {
@@ -225,6 +254,31 @@ mod tests {
         ] {
             assert_eq!(who(header), want, "{header:?}");
         }
+    }
+
+    #[test]
+    fn static_tokens_have_their_users_and_anonymous_requests_can_be_refused() {
+        let user = User {
+            name: "ann".into(),
+            groups: vec!["devs".into()],
+            ..User::default()
+        };
+        let authenticator = authenticator()
+            .with_static_token("ann's", user)
+            .without_anonymous();
+        let who = |header: Option<&'static str>| {
+            let header = header.map(|text| (AUTHORIZATION, HeaderValue::from_static(text)));
+            let headers = HeaderMap::from_iter(header);
+            authenticator
+                .authenticate(&headers, None, &FakeLookup::default(), now())
+                .map_or_else(
+                    |e| e.code().to_string(),
+                    |u| format!("{}: {:?}", u.name, u.groups),
+                )
+        };
+        let groups = r#"["devs", "system:authenticated"]"#;
+        assert_eq!(who(Some("Bearer ann's")), format!("ann: {groups}"));
+        assert_eq!(who(None), "401");
     }
 
     #[test]

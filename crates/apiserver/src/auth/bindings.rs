@@ -10,13 +10,14 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use bellerophon_codec::object::Object;
+use bellerophon_storage::{
+    Change, CollectionName, Lagged, ObjectKey, Range, Scope, Store, StoreWatch, Stored,
+};
+
 use super::{
     Source, User,
     rbac::{Subject, SubjectKey},
-};
-use crate::{
-    object::Object,
-    store::{Change, CollectionName, Lagged, ObjectKey, Range, Scope, Store, StoreWatch, Stored},
 };
 
 /// The bindings of one kind, by subject.
@@ -152,14 +153,12 @@ fn subjects(binding: &Stored) -> BTreeSet<SubjectKey> {
 
 #[cfg(test)]
 mod tests {
+    use bellerophon_storage::{Expect, MemoryStore, Put, SelectableAttributes, Write};
     use futures_util::FutureExt;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{
-        entropy::Entropy,
-        store::{Expect, MemoryStore, Put, SelectableAttributes, Write},
-    };
+    use crate::entropy::Entropy;
 
     const COLLECTION: &str = "rbac.authorization.k8s.io/rolebindings";
 

@@ -1,15 +1,13 @@
 //! What a service-account token says, and whether that still holds.
 //! In: claims, the stored objects they name, the time. Out: the user, or what no longer holds.
 
+use bellerophon_apimachinery::{field::go_quote, time::Time};
+use bellerophon_codec::object::Object;
 use serde::{Deserialize, Serialize};
 
 use super::{
     Lookup, Source,
     user::{CREDENTIAL_ID, User},
-};
-use crate::{
-    field::go_quote,
-    object::{Object, Time},
 };
 
 /// How far two clocks may be apart, and how long a deleted object still counts.

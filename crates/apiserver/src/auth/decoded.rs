@@ -8,11 +8,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use bellerophon_codec::object::Object;
+use bellerophon_storage::{ObjectKey, Revision, Stored};
+
 use super::Source;
-use crate::{
-    object::Object,
-    store::{ObjectKey, Revision, Stored},
-};
 
 /// JSON of the versions that are kept: about 40,000 usual roles and bindings.
 const KEPT_BYTES_MAX: usize = 32 << 20;
@@ -114,10 +113,10 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
+    use bellerophon_storage::SelectableAttributes;
     use serde_json::json;
 
     use super::*;
-    use crate::store::SelectableAttributes;
 
     fn stored(name: &str, revision: Revision) -> Stored {
         stored_with(name, revision, "")

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bellerophon_apimachinery::{error::ApiError, field::go_quote};
+use bellerophon_codec::object::Object;
 use serde_json::json;
 
 use super::{
@@ -14,7 +16,6 @@ use super::{
     rbac::{Grants, Rule, referred_role},
     user::{MASTERS, User},
 };
-use crate::{error::ApiError, field::go_quote, object::Object};
 
 /// Lines of a refusal: more than the roles of a usual cluster have.
 const LINES_MAX: usize = 100;

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use bellerophon_codec::object::Object;
 use serde_json::{Value, json};
 
 use super::{Lookup, Source, User, rbac::Subject};
-use crate::object::Object;
 
 /// A few stored objects.
 #[derive(Default)]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use bellerophon_apimachinery::{error::ApiError, field::go_quote, names};
 use http::HeaderMap;
 
 use super::{
@@ -15,7 +16,6 @@ use super::{
         service_account_groups,
     },
 };
-use crate::{error::ApiError, field::go_quote, names};
 
 const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use bellerophon_apimachinery::error::GroupResource;
+use bellerophon_codec::object::Object;
+
 use super::User;
-use crate::{error::GroupResource, object::Object};
+use crate::options::AuthorizationMode;
 
 /// The kinds that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +80,11 @@ impl Source {
 
 /// The newest state of stored objects.
 pub(crate) trait Lookup {
+    /// Whether roles are looked at.
+    fn authorization_mode(&self) -> AuthorizationMode {
+        AuthorizationMode::Rbac
+    }
+
     /// The object, if there is one. `namespace` is empty for cluster-scoped kinds.
     fn get(&self, source: Source, namespace: &str, name: &str) -> Option<Arc<Object>>;
 

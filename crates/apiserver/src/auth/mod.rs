@@ -15,9 +15,11 @@ mod impersonate; // impersonation
 mod lookup; // what is read from storage
 mod rbac; // roles bound to a user, rules that allow a request
 mod review; // TokenReview and the access reviews
+mod token_keys; // keys that sign and verify tokens
 mod token_request; // issuing a service-account token through the API
 mod tokens; // signed service-account tokens
 mod user; // a user
+mod websocket_token; // tokens of browsers
 
 #[cfg(test)]
 mod fake_lookup; // stored objects for tests
@@ -29,9 +31,9 @@ pub(crate) use decoded::Decoded;
 pub(crate) use escalation::confirm_no_escalation;
 pub(crate) use impersonate::{impersonate, wanted_user};
 pub(crate) use lookup::{Lookup, Source};
-pub(crate) use review::{
-    AccessReview, Review, review_access, review_own_rules, review_self, review_token,
-};
+pub(crate) use review::{AccessReview, review_access, review_own_rules, review_self, review_token};
+pub(crate) use token_keys::{KeyError, PublicKey, SigningKey};
 pub(crate) use token_request::{TokenRequest, default_token_request, issue_token};
 pub(crate) use tokens::Tokens;
 pub(crate) use user::{ANONYMOUS, MASTERS, User, service_account_name};
+pub(crate) use websocket_token::move_websocket_token;

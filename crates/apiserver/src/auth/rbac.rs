@@ -6,13 +6,14 @@
 
 use std::{collections::HashSet, fmt, ops::ControlFlow, sync::Arc};
 
+use bellerophon_apimachinery::field::go_quote;
+use bellerophon_codec::object::Object;
 use serde_json::Value;
 
 use super::{
     Attributes, Decision, Lookup, Source, Target,
     user::{User, as_service_account, service_account_name},
 };
-use crate::{field::go_quote, object::Object};
 
 /// Problems that a decision names.
 const PROBLEMS_MAX: usize = 100;

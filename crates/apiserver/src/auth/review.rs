@@ -4,6 +4,15 @@
 
 use std::collections::BTreeMap;
 
+use bellerophon_apimachinery::{
+    error::{ApiError, GroupKind},
+    field::{FieldError, Path, Verbatim},
+    time::Time,
+};
+use bellerophon_codec::{
+    object::{Object, ObjectMeta},
+    types,
+};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -11,35 +20,12 @@ use super::{
     rbac::{Grants, Rule},
     user::User,
 };
-use crate::{
-    error::{ApiError, GroupKind},
-    field::{FieldError, Path, Verbatim},
-    object::{Object, ObjectMeta, Time},
-    types,
-};
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
 /// A rules review lists rules up to this size, as a role may be bound to a user any number of
 /// times.
 const RULES_BYTES_MAX: usize = 8 * 1024 * 1024;
-
-/// The kinds of access reviews.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Review {
-    /// Whom does this token stand for?
-    Token,
-    /// Who am I?
-    Own,
-    /// May they?
-    Access,
-    /// May they, in this namespace?
-    LocalAccess,
-    /// May I?
-    OwnAccess,
-    /// What may I?
-    OwnRules,
-}
 
 /// Whose access an access review is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -496,10 +482,7 @@ mod tests {
 
     #[test]
     fn token_review_distinguishes_valid_and_invalid_tokens() {
-        let authenticator = Authenticator::new(
-            "secret",
-            Tokens::with_key(&Tokens::generate_key()).expect("a good key"),
-        );
+        let authenticator = Authenticator::new("secret", Tokens::generate());
         let now = Time::parse("2026-01-01T00:00:00Z").expect("a time");
         let stored = fake_lookup().with(
             Source::ServiceAccount,

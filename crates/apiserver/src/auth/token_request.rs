@@ -5,20 +5,20 @@
 
 use std::sync::Arc;
 
+use bellerophon_apimachinery::{
+    error::{ApiError, GroupKind, GroupResource},
+    field::{FieldError, go_quote},
+    time::Time,
+};
+use bellerophon_codec::object::Object;
 use serde_json::{Map, Value, json};
 
 use super::{
     Authenticator, Lookup, Source,
     claims::{Binding, Claims, Named},
-    tokens::ISSUER,
     user::service_account_name,
 };
-use crate::{
-    entropy::Entropy,
-    error::{ApiError, GroupKind, GroupResource},
-    field::{FieldError, go_quote},
-    object::{Object, Time},
-};
+use crate::entropy::Entropy;
 
 const GROUP: &str = "authentication.k8s.io";
 const DEFAULT_SECONDS: i64 = 60 * 60;
@@ -115,7 +115,7 @@ pub(crate) fn issue_token(
             },
         iat: now.as_second(),
         nbf: now.as_second(),
-        iss: ISSUER.to_owned(),
+        iss: authenticator.tokens().issuer().to_owned(),
         jti: entropy.uid(),
         sub: service_account_name(namespace, account),
         binding,
@@ -312,7 +312,7 @@ fn node_of(pod: &Object, stored: &dyn Lookup) -> Option<Named> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::{Tokens, fake_lookup::FakeLookup};
+    use crate::auth::{Tokens, fake_lookup::FakeLookup, tokens::ISSUER};
 
     fn fake_lookup() -> FakeLookup {
         let meta = |name: &str, uid: &str| json!({"metadata": {"name": name, "namespace": "ns", "uid": uid}});
@@ -333,10 +333,7 @@ mod tests {
     }
 
     fn authenticator() -> Authenticator {
-        Authenticator::new(
-            "secret",
-            Tokens::with_key(&Tokens::generate_key()).expect("a good key"),
-        )
+        Authenticator::new("secret", Tokens::generate())
     }
 
     fn issue(

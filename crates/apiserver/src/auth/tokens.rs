@@ -10,28 +10,20 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
-use ring::{
-    digest::{SHA256, digest},
-    rand::SystemRandom,
-    signature::{
-        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
-        UnparsedPublicKey,
-    },
-};
+use bellerophon_apimachinery::{field::go_quote, time::Time};
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Lookup, claims::Claims, user::User};
-use crate::{field::go_quote, object::Time};
+use super::{
+    Lookup,
+    claims::Claims,
+    token_keys::{PublicKey, SigningKey},
+    user::User,
+};
 
-/// Who issues the tokens, and whom they are for unless they say otherwise.
+/// Who issues the tokens, and whom they are for, unless other issuers are configured.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
-/// What stands before the 65 bytes of a P-256 point in a public key in DER.
-const P256_KEY_HEAD: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
-    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
-];
-
 #[derive(Serialize, Deserialize)]
 struct Header {
     alg: String,
@@ -58,11 +50,15 @@ pub(crate) enum TokenFault {
 /// How many tokens are remembered whose signature was verified.
 const VERIFIED_MAX: usize = 1024;
 
-/// The key that signs tokens, and the documents that let others verify them.
+/// The key that signs tokens, those that verify them, and the documents that let others do so.
 pub(crate) struct Tokens {
-    key: EcdsaKeyPair,
-    /// The digest of the public key, as Kubernetes makes key ids.
+    key: SigningKey,
+    /// The id of the key that signs.
     key_id: String,
+    /// The keys that verify tokens. Not empty.
+    accepted: Vec<PublicKey>,
+    /// Whose tokens are verified; the first one issues them. Not empty.
+    issuers: Vec<String>,
     verified: Mutex<VerifiedTokens>,
 }
 
@@ -94,46 +90,54 @@ impl VerifiedTokens {
 }
 
 impl Tokens {
-    /// A fresh signing key, in PKCS#8; keep it to have tokens outlive the server.
-    pub(crate) fn generate_key() -> Vec<u8> {
-        let document =
-            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
-        document
-            .expect("the operating system has randomness to give")
-            .as_ref()
-            .to_vec()
+    /// Signs with a new key, as the issuer of a cluster with default settings.
+    #[cfg(test)]
+    pub(crate) fn generate() -> Self {
+        Self::new(SigningKey::generate(), Vec::new(), Vec::new())
     }
 
-    /// Signs with the key given.
-    ///
-    /// # Errors
-    /// A key that is no P-256 key in PKCS#8.
-    pub(crate) fn with_key(pkcs8: &[u8]) -> Result<Self, ring::error::KeyRejected> {
-        let key = EcdsaKeyPair::from_pkcs8(
-            &ECDSA_P256_SHA256_FIXED_SIGNING,
-            pkcs8,
-            &SystemRandom::new(),
-        )?;
-        let der = [&P256_KEY_HEAD[..], key.public_key().as_ref()].concat();
-        let key_id = BASE64.encode(digest(&SHA256, &der));
-        Ok(Self {
+    /// Signs with `key`, as the first of `issuers`. Default issuer: that of a cluster with default
+    /// settings; without `accepted` keys, tokens of `key` are verified.
+    pub(crate) fn new(
+        key: SigningKey,
+        mut accepted: Vec<PublicKey>,
+        mut issuers: Vec<String>,
+    ) -> Self {
+        let public = key.public();
+        let key_id = public.id.clone();
+        if accepted.is_empty() {
+            accepted.push(public);
+        }
+        if issuers.is_empty() {
+            issuers.push(ISSUER.to_owned());
+        }
+        Self {
             key,
             key_id,
+            accepted,
+            issuers,
             verified: Mutex::default(),
-        })
+        }
+    }
+
+    /// Who issues tokens.
+    pub(crate) fn issuer(&self) -> &str {
+        &self.issuers[0]
+    }
+
+    /// Whose tokens are verified.
+    pub(crate) fn issuers(&self) -> &[String] {
+        &self.issuers
     }
 
     /// The compact token that carries `claims`.
     pub(crate) fn sign(&self, claims: &Claims) -> String {
         let header = Header {
-            alg: "ES256".into(),
+            alg: self.key.algorithm().into(),
             kid: self.key_id.clone(),
         };
         let signed = format!("{}.{}", encode(&header), encode(claims));
-        let signature = self
-            .key
-            .sign(&SystemRandom::new(), signed.as_bytes())
-            .expect("signing fails only without randomness");
+        let signature = self.key.sign(signed.as_bytes());
         format!("{signed}.{}", BASE64.encode(signature))
     }
 
@@ -197,42 +201,41 @@ impl Tokens {
         let (header, payload) = signed.split_once('.').ok_or(TokenFault::Foreign)?;
         let header: Header = decode(header).ok_or(TokenFault::Foreign)?;
         let claims: Claims = decode(payload).ok_or(TokenFault::Foreign)?;
-        if claims.iss != ISSUER {
+        if !self.issuers.contains(&claims.iss) {
             return Err(TokenFault::Foreign);
         }
-        if !header.kid.is_empty() && header.kid != self.key_id {
+        // Mirrors go-jose: a key id selects keys, and without one all are tried.
+        let keys = self.accepted.iter();
+        let mut keys = keys
+            .filter(|key| header.kid.is_empty() || header.kid == key.id)
+            .peekable();
+        if keys.peek().is_none() {
             return Err(TokenFault::Bad("invalid signature, no keys found".into()));
         }
-        // The algorithm is fixed by the key, never taken from the token.
-        let error = || TokenFault::Bad("go-jose/go-jose: error in cryptographic primitive".into());
         let signature = BASE64.decode(signature).map_err(|_| TokenFault::Foreign)?;
-        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref());
-        key.verify(signed.as_bytes(), &signature)
-            .map_err(|_| error())?;
-        if header.alg == "ES256" {
+        if keys.any(|key| key.verifies(&header.alg, signed.as_bytes(), &signature)) {
             Ok(claims)
         } else {
-            Err(error())
+            let why = "go-jose/go-jose: error in cryptographic primitive";
+            Err(TokenFault::Bad(why.into()))
         }
     }
 
     /// The document at `/openid/v1/jwks` (`application/jwk-set+json`).
     pub(crate) fn key_set(&self) -> Value {
-        let point = self.key.public_key().as_ref();
-        let (x, y) = point[1..].split_at(32);
-        json!({"keys": [{"use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
-                         "x": BASE64.encode(x), "y": BASE64.encode(y)}]})
+        let keys: Vec<Value> = self.accepted.iter().map(PublicKey::to_jwk).collect();
+        json!({ "keys": keys })
     }
 
     /// The document at `/.well-known/openid-configuration`, for a server reached at `address`
     /// (`host:port`).
     pub(crate) fn discovery(&self, address: &str) -> Value {
         json!({
-            "issuer": ISSUER,
+            "issuer": self.issuer(),
             "jwks_uri": format!("https://{address}/openid/v1/jwks"),
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": ["ES256"],
+            "id_token_signing_alg_values_supported": [self.key.algorithm()],
         })
     }
 }
@@ -263,6 +266,8 @@ fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+
     use super::*;
     use crate::auth::{
         Source,
@@ -279,7 +284,7 @@ mod tests {
     }
 
     fn tokens() -> Tokens {
-        Tokens::with_key(&Tokens::generate_key()).expect("a good key")
+        Tokens::generate()
     }
 
     fn claims() -> Claims {

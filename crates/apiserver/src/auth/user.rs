@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bellerophon_apimachinery::names;
 use serde_json::{Map, Value, json};
-
-use crate::names;
 
 /// The group that may do everything.
 pub(crate) const MASTERS: &str = "system:masters";

@@ -1,13 +1,12 @@
 //! Namespaces, priority classes, API services, and the server as a service of its own cluster.
 
+use bellerophon_apimachinery::time::Time;
+use bellerophon_codec::object::Object;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use super::{Params, SERVER_SERVICE_IP, SERVICE_RANGE};
-use crate::{
-    aggregation::front_proxy,
-    object::{Object, Time},
-};
+use crate::aggregation::front_proxy;
 
 /// In the order in which kube-apiserver makes them.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
@@ -145,7 +144,7 @@ pub(super) fn networking(params: &Params<'_>) -> Vec<Object> {
 fn authentication(params: &Params<'_>) -> Value {
     let list = |name: &str| json!([name]).to_string();
     json!({"data": {
-        "client-ca-file": params.ca_pem,
+        "client-ca-file": params.client_ca_pem,
         "requestheader-allowed-names": list(front_proxy::COMMON_NAME),
         "requestheader-client-ca-file": params.front_proxy_ca_pem,
         "requestheader-extra-headers-prefix": list(front_proxy::EXTRA_HEADER_PREFIX),

@@ -9,15 +9,11 @@ mod policy; // roles and bindings
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::{
-    api::Api,
-    controllers,
-    entropy::Entropy,
-    flow_control,
-    kinds::Effect,
-    object::{Object, Time},
-    write,
-};
+use bellerophon_apimachinery::time::Time;
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::{self, Effect};
+
+use crate::{api::Api, controllers, entropy::Entropy, write};
 
 /// The addresses of services.
 pub(crate) const SERVICE_RANGE: &str = "10.0.0.0/16";
@@ -26,8 +22,8 @@ pub(crate) const SERVER_SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 
 
 /// What differs from one server to the next.
 pub(crate) struct Params<'a> {
-    /// What clients trust, in PEM.
-    pub(crate) ca_pem: &'a str,
+    /// The authorities of client certificates, in PEM.
+    pub(crate) client_ca_pem: &'a str,
     /// The authority of the front proxy, in PEM.
     pub(crate) front_proxy_ca_pem: &'a str,
     /// Where the server listens.
@@ -42,10 +38,10 @@ pub(crate) struct Params<'a> {
     pub(crate) entropy: &'a Entropy,
 }
 
-/// Stores the objects of a new cluster, as they are.
+/// Stores the objects of a new cluster, as they are. Those that a snapshot has stay.
 ///
 /// # Errors
-/// A kind that is not served, or an object that exists.
+/// A kind that is not served.
 pub(crate) async fn store(api: &Api, objects: Vec<Object>) -> Result<(), String> {
     let catalog = api.registry.catalog();
     for object in objects {
@@ -59,9 +55,8 @@ pub(crate) async fn store(api: &Api, objects: Vec<Object>) -> Result<(), String>
         if resource.strategy.effect == Effect::Addresses {
             api.adopt_addresses(&object);
         }
-        write::store_as_is(api, &resource, &object)
-            .await
-            .map_err(|_| format!("{} {} exists", object.kind, object.meta.name))?;
+        // A conflict is an object of a snapshot.
+        let _stored = write::store_as_is(api, &resource, &object).await;
     }
     controllers::flow_control::written(api).await;
     // History begins with the first write of a client.
@@ -75,7 +70,7 @@ pub(crate) fn objects(params: &Params<'_>) -> Vec<Object> {
     let mut objects = cluster::namespaces();
     objects.extend(policy::objects());
     objects.extend(cluster::priority_classes());
-    objects.extend(flow_control::default_objects(params.now));
+    objects.extend(kinds::flow_control::default_objects(params.now));
     objects.extend(cluster::api_services(params.now));
     objects.extend(cluster::networking(params));
     objects.extend(cluster::settings(params));
@@ -98,7 +93,7 @@ mod tests {
         let now = Time::parse("2026-01-02T03:04:05Z").expect("a time");
         let entropy = Entropy::seeded(1);
         objects(&Params {
-            ca_pem: "CA",
+            client_ca_pem: "CA",
             front_proxy_ca_pem: "FRONT PROXY CA",
             address: [192, 0, 2, 7].into(),
             port: 6443,

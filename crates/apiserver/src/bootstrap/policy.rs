@@ -14,9 +14,8 @@
 //! - `bind NAME [= ROLE] -> SUBJECT, …`: a binding, to the role of the same name unless another is
 //!   given.
 
+use bellerophon_codec::object::Object;
 use serde_json::{Map, Value, json};
-
-use crate::object::Object;
 
 const TABLE: &str = include_str!("policy.txt");
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";

@@ -1,5 +1,7 @@
 //! Requests to kubelets: logs, and the streams of containers.
 
+use bellerophon_apimachinery::error::{ApiError, GroupResource};
+use bellerophon_codec::object::Object;
 use futures_util::StreamExt as _;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty};
@@ -12,13 +14,9 @@ use super::{
     proxy::passed_headers,
     resolve::{Locations, container},
 };
-use crate::{
-    error::{ApiError, GroupResource},
-    http::{
-        body::Body,
-        response::{empty_response, stream_response},
-    },
-    object::Object,
+use crate::http::{
+    body::Body,
+    response::{empty_response, stream_response},
 };
 
 /// How much of a kubelet's error is read.

@@ -8,6 +8,7 @@
 //! - A client in the same process gets the upgraded connection of the backend itself, as
 //!   [`OnUpgrade`] in the extensions of the response; for one on a socket, bytes are copied.
 
+mod admitted; // options as admission sees them
 mod backend; // dial, request, response
 mod bridge; // upgraded connections
 mod dial; // how backends are reached
@@ -17,19 +18,26 @@ mod kubelet; // pods/log, exec, attach, portforward
 mod location; // where a request is sent
 mod options; // query parameters
 mod proxy; // the upgrade-aware reverse proxy
+mod redirect; // redirects of webhooks
 mod resolve; // pods, services and nodes by name
 mod rewrite; // links of responses
 mod stream; // the byte stream to a backend
 mod tag; // start tags
+mod trust; // certificates of webhooks
 mod unverified; // TLS without verification
 mod url; // paths and queries
+mod webhooks; // calls of webhooks
+mod websocket; // logs and watches as messages
 
 pub use dial::{ByteStream, Dialer, Dialing, InProcessDialer, LoopbackDialer, TcpDialer};
 
+pub(crate) use admitted::options_object;
 pub(crate) use backend::RequestBody;
 pub(crate) use location::{Location, Scheme, TlsPeer};
 pub(crate) use stream::Counted;
 pub(crate) use unverified::accept_any_certificate;
+pub(crate) use webhooks::{Handler as WebhookHandler, WebhookConnections};
+pub(crate) use websocket::{accept_log, accept_watch, is_websocket};
 
 use std::{
     net::IpAddr,
@@ -38,6 +46,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_resources::kinds::ProxyTarget;
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use http::{Method, Request, Response};
@@ -48,9 +58,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::Api,
     auth::{self, Attributes, User},
-    error::ApiError,
     http::{body::Body, query::Query, request_info::RequestInfo, route::ResourcePath},
-    kinds::ProxyTarget,
     listen::{ClientConnection, request_body::BodyError},
 };
 use backend::{Backends, Unreachable};

@@ -1,13 +1,14 @@
 //! Options of the connect subresources.
 //! In: the query of a request. Out: the query that the kubelet gets.
 
-use super::url::encode_query;
-use crate::{
+use bellerophon_apimachinery::{
     error::{ApiError, GroupKind},
     field::FieldError,
-    http::query::Query,
-    object::Time,
+    time::Time,
 };
+
+use super::url::encode_query;
+use crate::http::query::Query;
 
 /// `PodLogOptions`, without the container.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The upgrade-aware reverse proxy. Mirrors `UpgradeAwareHandler`.
 
+use bellerophon_apimachinery::error::ApiError;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use hyper::upgrade::OnUpgrade;
 
@@ -12,13 +13,10 @@ use super::{
     rewrite::Links,
     url,
 };
-use crate::{
-    error::ApiError,
-    http::{
-        body::Body,
-        response::{empty_response, no_cache},
-        route::percent_decode,
-    },
+use crate::http::{
+    body::Body,
+    response::{empty_response, no_cache},
+    route::percent_decode,
 };
 
 const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");

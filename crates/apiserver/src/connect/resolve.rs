@@ -6,6 +6,13 @@
 
 use std::{net::IpAddr, sync::Arc};
 
+use bellerophon_apimachinery::{
+    error::{ApiError, GroupResource},
+    json_ext::JsonExt,
+};
+use bellerophon_codec::object::Object;
+use bellerophon_storage::ObjectKey;
+
 use super::{
     Dialer,
     location::{Location, Scheme},
@@ -13,10 +20,6 @@ use super::{
 use crate::{
     api::Api,
     auth::{Lookup, Source},
-    error::{ApiError, GroupResource},
-    json_ext::JsonExt,
-    object::Object,
-    store::ObjectKey,
 };
 
 /// The port of a kubelet that reports none.
@@ -300,10 +303,10 @@ fn no_endpoints(service: &str) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use crate::test_support::object;
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::test_support::object;
 
     #[test]
     fn container_is_named_unless_there_is_only_one() {

@@ -7,14 +7,16 @@
 
 use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc};
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::object::Object;
+use bellerophon_crd as crd;
+use bellerophon_crd::{CLEANUP_FINALIZER, Definition, Names, Termination};
+use bellerophon_storage::{ObjectKey, Range};
+
 use crate::{
     api::Api,
-    crd::{self, CLEANUP_FINALIZER, Definition, Names, Termination},
-    error::ApiError,
     managed_fields::Tracker,
-    object::Object,
     registry::Resource,
-    store::{ObjectKey, Range},
     write::{self, Change, DeleteOptions, Effects, Propagation, Written},
 };
 

@@ -15,18 +15,20 @@ use std::{
     time::Duration,
 };
 
+use bellerophon_apimachinery::{error::ApiError, json_ext::JsonExt as _};
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::flow_control::{
+    AUTO_UPDATE_ANNOTATION, DANGLING, default_objects,
+};
+use bellerophon_storage::{ObjectKey, Range};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::Api,
-    error::ApiError,
-    flow_control::{self, Action, Configuration, DANGLING, Upkeep, conditions_to_write, revisions},
-    json_ext::JsonExt as _,
+    flow_control::{Action, Configuration, Upkeep, conditions_to_write, revisions},
     managed_fields::Tracker,
-    object::Object,
     registry::Resource,
-    store::{ObjectKey, Range},
     write::{self, Change, DeleteOptions},
 };
 
@@ -118,7 +120,7 @@ pub(crate) async fn run_upkeep(api: Arc<Api>, stop: CancellationToken) {
 
 /// What differs from the objects that the server maintains.
 fn flow_control_revisions(api: &Api) -> Vec<Revision> {
-    let maintained = flow_control::default_objects(api.clock.now());
+    let maintained = default_objects(api.clock.now());
     [LEVELS, SCHEMAS]
         .iter()
         .flat_map(|plural| {
@@ -160,7 +162,7 @@ async fn revise_flow_control(api: &Api, revision: Revision) {
                     object.body.insert("spec".into(), spec.clone());
                 }
                 if let Some(value) = annotation {
-                    let key = flow_control::AUTO_UPDATE_ANNOTATION.to_owned();
+                    let key = AUTO_UPDATE_ANNOTATION.to_owned();
                     object.meta.annotations.insert(key, value.to_string());
                 }
                 object

@@ -1,5 +1,5 @@
-//! What the server does after writes: serves definitions, configures flow control, registers
-//! APIServices.
+//! What the server does after writes: serves definitions, configures flow control and admission,
+//! registers APIServices.
 //! In: committed writes. Out: the catalog, the configuration in use, and the status of those
 //! objects.
 //! Guarantees: when a write is answered, it has taken effect.
@@ -9,10 +9,11 @@ pub(crate) mod flow_control; // FlowSchemas and PriorityLevelConfigurations
 
 use std::{future::Future, pin::Pin};
 
+use bellerophon_resources::kinds::Effect;
+
 use crate::{
     aggregation,
     api::{Api, WriteEvent},
-    kinds::Effect,
 };
 
 /// Runs the controllers of the written resource.
@@ -30,6 +31,7 @@ pub(crate) fn after_write<'a>(
             (Effect::Instance, None, Some(_)) => definitions::instance_created(api, resource).await,
             (Effect::FlowControl, _, _) => flow_control::written(api).await,
             (Effect::ApiService, _, _) => aggregation::register(api),
+            (Effect::Admission, _, _) => api.admission_config.reload(&*api.store),
             _ => {}
         }
     })

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use bellerophon_apimachinery::error::ApiError;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
@@ -13,7 +14,6 @@ use super::{
     legacy::ApiVersions,
 };
 use crate::{
-    error::ApiError,
     http::{
         body::Body,
         negotiate::{self, Format, OBJECT_TYPES},
@@ -34,6 +34,8 @@ pub(crate) struct DiscoveryRequest<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// The `host:port` under which clients reach the server.
     pub(crate) address: &'a str,
+    /// Whether the aggregated form is offered.
+    pub(crate) aggregated: bool,
 }
 
 /// The form of the answer.
@@ -69,7 +71,7 @@ pub(crate) fn answer(
             match shape(
                 &accept,
                 Offer {
-                    aggregated: true,
+                    aggregated: discovery_request.aggregated,
                     routed: true,
                 },
             )? {
@@ -85,7 +87,7 @@ pub(crate) fn answer(
         route::Discovery::Groups => match shape(
             &accept,
             Offer {
-                aggregated: true,
+                aggregated: discovery_request.aggregated,
                 routed: false,
             },
         )? {
@@ -229,6 +231,7 @@ mod tests {
             method: &method,
             headers: &headers,
             address: "127.0.0.1:6443",
+            aggregated: true,
         };
         answer(
             &Discovery::default(),

@@ -6,25 +6,20 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use bellerophon_apimachinery::{json_ext::JsonExt as _, time::Time};
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::flow_control::{dangling, mandatory_objects};
+use serde_json::Value;
 
 use super::{
-    defaults::mandatory_objects,
     matching::{Distinguisher, Rule},
     queue::Queuing,
     seats::Shares,
     shuffle_sharding::Dealer,
 };
-use crate::{
-    json_ext::JsonExt as _,
-    object::{Object, Time},
-};
 
 pub(super) const EXEMPT: &str = "exempt";
 pub(super) const CATCH_ALL: &str = "catch-all";
-
-/// The condition that states whether the level of a FlowSchema is missing.
-pub(crate) const DANGLING: &str = "Dangling";
 
 /// A priority level.
 #[derive(Clone, Debug)]
@@ -170,21 +165,4 @@ pub(crate) fn conditions_to_write(
             (!conditions.iter().any(same)).then(|| (schema.meta.name.clone(), wanted))
         })
         .collect()
-}
-
-/// The condition of a FlowSchema. Mirrors `presyncFlowSchemaStatus`.
-pub(crate) fn dangling(level: &str, found: bool, now: Time) -> Value {
-    let (status, reason, end) = if found {
-        ("False", "Found", "and it exists")
-    } else {
-        ("True", "NotFound", "but there is no such object")
-    };
-    let object = "the PriorityLevelConfiguration object named";
-    json!({
-        "type": DANGLING,
-        "status": status,
-        "lastTransitionTime": now,
-        "reason": reason,
-        "message": format!("This FlowSchema references {object} {level:?} {end}"),
-    })
 }

@@ -12,7 +12,6 @@
 
 mod borrowing; // seats that levels lend each other
 mod config; // the compiled configuration
-mod defaults; // the objects of a new cluster
 mod dump; // the debug endpoints
 mod level; // a priority level
 mod matching; // which FlowSchema a request belongs to
@@ -34,14 +33,12 @@ mod model; // fair queuing, written down plainly
 #[cfg(test)]
 mod tests;
 
-pub(crate) use config::{Configuration, DANGLING, conditions_to_write};
-pub(crate) use defaults::{AUTO_UPDATE_ANNOTATION, mandatory_objects, objects as default_objects};
+pub(crate) use config::{Configuration, conditions_to_write};
 pub(crate) use dump::dump;
 pub(crate) use level::Load;
 pub(crate) use metrics::FlowControlCollector;
 pub(crate) use permit::Permit;
-pub(crate) use shuffle_sharding::{HASH_BITS_MAX, required_bits};
-pub(crate) use upkeep::{Action, Upkeep, equal_specs, revisions};
+pub(crate) use upkeep::{Action, Upkeep, revisions};
 pub(crate) use watch_tracker::WatchTracker;
 pub(crate) use work_estimate::{Collections, Work};
 
@@ -156,8 +153,8 @@ impl FlowControl {
     /// Takes over the objects of a new cluster.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn use_defaults(&self) {
-        let now = crate::object::Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH);
-        let objects = default_objects(now);
+        let now = bellerophon_apimachinery::time::Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH);
+        let objects = bellerophon_resources::kinds::flow_control::default_objects(now);
         let (levels, schemas): (Vec<_>, Vec<_>) = objects
             .into_iter()
             .partition(|object| object.kind == "PriorityLevelConfiguration");

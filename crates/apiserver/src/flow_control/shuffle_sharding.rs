@@ -2,10 +2,8 @@
 //! In: a FlowSchema's name and a flow distinguisher. Out: a hash, and a hand of distinct queues.
 //! Guarantees: the hash and the hand are those of kube-apiserver 1.36.
 
+use bellerophon_resources::kinds::flow_control::{HASH_BITS_MAX, required_bits};
 use sha2::{Digest as _, Sha256};
-
-/// The hash values that dealing may use up, in bits; kube-apiserver has the same limit.
-pub(crate) const HASH_BITS_MAX: u32 = 60;
 
 /// The largest hand: 16 queues of 16 would need 64 bits of hash.
 const HAND_MAX: usize = 15;
@@ -24,12 +22,6 @@ pub(super) fn flow_hash(flow_schema: &str, distinguisher: &str) -> u64 {
     let mut first = [0; 8];
     first.copy_from_slice(&digest[..8]);
     u64::from_le_bytes(first)
-}
-
-/// How many bits of a hash are used up by dealing a hand from this many queues; mirrors
-/// `RequiredEntropyBits`.
-pub(crate) fn required_bits(queues: u32, hand_size: u32) -> u32 {
-    (f64::from(queues).log2() * f64::from(hand_size)).ceil() as u32
 }
 
 /// Deals hands of distinct queues.

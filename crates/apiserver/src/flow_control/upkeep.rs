@@ -4,17 +4,13 @@
 
 use std::sync::atomic::AtomicUsize;
 
+use bellerophon_apimachinery::json_ext::JsonExt as _;
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::flow_control::{AUTO_UPDATE_ANNOTATION, equal_specs};
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use super::{
-    config::{CATCH_ALL, EXEMPT},
-    defaults::AUTO_UPDATE_ANNOTATION,
-};
-use crate::{
-    json_ext::{JsonDefaults as _, JsonExt as _},
-    object::Object,
-};
+use super::config::{CATCH_ALL, EXEMPT};
 
 /// Work that writes of the configuration cause.
 #[derive(Debug, Default)]
@@ -79,23 +75,6 @@ fn revision(wanted: &Object, found: &Object) -> Option<Action> {
     })
 }
 
-/// Whether specs are equal; seats of the exempt level are free to choose.
-pub(crate) fn equal_specs(name: &str, wanted: &Value, found: &Value) -> bool {
-    let mut wanted = wanted.clone();
-    if name == EXEMPT
-        && let (Some(free), Some(exempt)) = (
-            found.get_set("exempt"),
-            wanted
-                .as_object_mut()
-                .and_then(|spec| spec.map_mut("exempt")),
-        )
-    {
-        exempt.take_over("nominalConcurrencyShares", free);
-        exempt.take_over("lendablePercent", free);
-    }
-    wanted == *found
-}
-
 /// The annotation that decides whether the server maintains the spec, if it is set to a boolean.
 fn auto_update(object: &Object) -> Option<bool> {
     let value = object.meta.annotations.get(AUTO_UPDATE_ANNOTATION)?;
@@ -108,14 +87,12 @@ fn auto_update(object: &Object) -> Option<bool> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use bellerophon_apimachinery::time::Time;
+    use bellerophon_resources::kinds::flow_control::default_objects;
     use serde_json::json;
 
     use super::*;
-    use crate::flow_control::default_objects;
-    use crate::{
-        flow_control::config::{Configuration, conditions_to_write},
-        object::Time,
-    };
+    use crate::flow_control::config::{Configuration, conditions_to_write};
 
     fn now() -> Time {
         Time::parse("2026-01-02T03:04:05Z").expect("a time")

@@ -8,7 +8,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::{http::query::Query, selector::FieldSelector};
+use bellerophon_storage::FieldSelector;
+
+use crate::http::query::Query;
 
 /// What a watch selects: an object, a namespace, or everything if both are empty.
 type Scope = (String, String);

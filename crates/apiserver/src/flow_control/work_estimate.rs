@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use crate::{auth::Attributes, auth::Target, http::query::Query};
+use crate::{
+    auth::{Attributes, Target},
+    http::query::Query,
+};
 
 /// The resolution of virtual time: the number of units in a seat-second.
 const UNITS_PER_SEAT_SECOND: f64 = 1e8;

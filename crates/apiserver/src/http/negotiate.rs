@@ -3,39 +3,10 @@
 //! Guarantees: the error for a client that cannot be served lists the supported media types, with
 //! the message of Kubernetes.
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::decode::{Encoding, Media};
+use bellerophon_resources::print::MetaVersion;
 use http::{HeaderMap, header::HeaderName};
-
-use crate::{
-    decode::{Encoding, Media},
-    error::ApiError,
-};
-
-/// A version of group `meta.k8s.io`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum MetaVersion {
-    #[default]
-    V1,
-    V1Beta1,
-}
-
-impl MetaVersion {
-    /// The version named in an `Accept` header; nothing when Kubernetes has no such version.
-    pub(crate) fn parse(version: &str) -> Option<Self> {
-        match version {
-            "v1" => Some(Self::V1),
-            "v1beta1" => Some(Self::V1Beta1),
-            _ => None,
-        }
-    }
-
-    /// The `apiVersion` of the answer.
-    pub(crate) fn api_version(self) -> &'static str {
-        match self {
-            Self::V1 => "meta.k8s.io/v1",
-            Self::V1Beta1 => "meta.k8s.io/v1beta1",
-        }
-    }
-}
 
 /// How bytes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,12 @@
 //! Guarantees: unknown parameters are ignored, as Kubernetes does; bad ones are refused before
 //! anything else happens; none is left out.
 
-use crate::{
+use bellerophon_apimachinery::{
     error::{ApiError, GroupKind},
     field::{FieldError, Verbatim},
-    selector::{FieldSelector, LabelSelector, Selector},
+    label_selector::LabelSelector,
 };
+use bellerophon_storage::{FieldSelector, Selector};
 
 use super::route::percent_decode;
 

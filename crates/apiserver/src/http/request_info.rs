@@ -3,10 +3,11 @@
 //! Guarantees: a list or watch of one name counts as about that name; a namespace counts as being
 //! in itself.
 
+use bellerophon_apimachinery::names;
+use bellerophon_storage::FieldSelector;
 use http::Method;
 
 use super::{query::Query, route::ResourcePath};
-use crate::{names, selector::FieldSelector};
 
 /// Subresources whose requests are passed on to kubelets, pods and Services.
 pub(crate) const CONNECT_SUBRESOURCES: [&str; 5] =

@@ -2,15 +2,13 @@
 //! Guarantees: every response has `Cache-Control: no-cache, private`; an [`ApiError`] becomes a
 //! `Status` here and nowhere else.
 
+use bellerophon_apimachinery::error::{ApiError, REJECTED};
+use bellerophon_codec::protobuf;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 
 use super::{body::Body, gzip, negotiate::Format, yaml::to_yaml};
-use crate::{
-    error::{ApiError, REJECTED},
-    protobuf,
-};
 
 /// A `Status` for an error.
 pub(crate) fn error_response(error: &ApiError, format: Format) -> Response<Body> {

@@ -6,9 +6,8 @@
 
 use std::cmp::Ordering;
 
+use bellerophon_codec::decode;
 use serde_json::{Map, Value};
-
-use crate::decode;
 
 /// Lines longer than this are folded at their next single space.
 const WIDTH: usize = 80;

@@ -17,15 +17,13 @@ use std::{
     time::Duration,
 };
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::decode::BODY_MAX_BYTES;
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 
-use crate::{
-    auth::{MASTERS, User},
-    decode::BODY_MAX_BYTES,
-    error::ApiError,
-};
+use crate::auth::{MASTERS, User};
 
 /// The time for a body of any size.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@ mod unread; // peers that do not read responses
 
 use std::time::Duration;
 
+use bellerophon_apimachinery::time::Time;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -21,7 +22,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use tower::service_fn;
 
 use super::*;
-use crate::{auth::PeerCertificate, object::Time, tls::Certificates};
+use crate::{auth::PeerCertificate, tls::Certificates};
 
 /// A served listener and its certificates.
 struct Served {

@@ -10,6 +10,8 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use bellerophon_apimachinery::error::{ApiError, Cause};
+use bellerophon_codec::object::{ManagedFieldsEntry, Object, ObjectMeta};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -23,11 +25,7 @@ use super::{
     validate::validate,
     write_managed_fields,
 };
-use crate::{
-    error::{ApiError, Cause},
-    object::{ManagedFieldsEntry, Object, ObjectMeta},
-    registry::Resource,
-};
+use crate::registry::Resource;
 
 /// Records fields of objects that no manager tracked before the first apply.
 const BEFORE_FIRST: &str = "before-first-apply";
@@ -540,7 +538,16 @@ impl Conflicts {
         Self(vec![(field_manager, fields)])
     }
 
-    fn is_empty(&self) -> bool {
+    /// What managers manage of these fields.
+    pub(super) fn between<'a>(
+        managers: impl Iterator<Item = &'a FieldManager>,
+        fields: &FieldSet,
+    ) -> Self {
+        let shared = managers.map(|manager| (manager.clone(), manager.fields.intersection(fields)));
+        Self(shared.filter(|(_, shared)| !shared.is_empty()).collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 

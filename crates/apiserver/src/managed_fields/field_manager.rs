@@ -5,8 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use bellerophon_apimachinery::time::Time;
+use bellerophon_codec::object::ManagedFieldsEntry;
+
 use super::FieldSet;
-use crate::object::{ManagedFieldsEntry, Time};
 
 /// How many entries of updates are kept apart.
 const UPDATERS_MAX: usize = 10;
@@ -69,7 +71,7 @@ impl FieldManager {
 
     /// As conflicts name it: `"alpha"`, `"editor" using v1`.
     pub(super) fn shown(&self) -> String {
-        let mut shown = crate::field::go_quote(&self.manager);
+        let mut shown = bellerophon_apimachinery::field::go_quote(&self.manager);
         if !self.subresource.is_empty() {
             shown.push_str(&format!(" with subresource {:?}", self.subresource));
         }

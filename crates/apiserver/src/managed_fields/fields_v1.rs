@@ -3,10 +3,10 @@
 
 use std::fmt;
 
+use bellerophon_codec::object::FieldsV1;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Unexpected, Visitor};
 
 use super::{FieldSet, PathElement, path_element::Unread, set::Entry};
-use crate::object::FieldsV1;
 
 impl FieldSet {
     /// The set as `fieldsV1`.

@@ -16,13 +16,17 @@ mod scale; // replicas written through their own path
 mod schema; // how a place is owned
 mod set; // a set of paths
 mod track; // ownership after an update
-mod validate; // whether a configuration fits
+mod unmanaged; // apply configurations of mutating policies
+mod validate;
+mod versions; // managers in versions that a webhook converts // whether a configuration fits
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use scale::ScaleManagedFields;
 pub(crate) use track::{Tracker, claim};
+pub(crate) use unmanaged::{check_entries, merge_configuration};
+pub(crate) use versions::{Ownership, settle_version, unsettled_versions};
 
 use compare::Comparison;
 use field_manager::{

@@ -3,9 +3,8 @@
 
 use std::{cmp::Ordering, fmt, sync::Arc};
 
+use bellerophon_apimachinery::field::go_quote;
 use serde_json::{Map, Value};
-
-use crate::field::go_quote;
 
 /// A step: into a field, or to an item of a list.
 #[derive(Clone, Debug)]

@@ -2,11 +2,13 @@
 //! In: an object before and after a scale write. Out: its `managedFields`.
 //! Guarantees: only the replicas change hands; entries that lose them keep the rest.
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::object::Object;
+
 use super::{
     FieldManager, FieldSet, Operation, apply::Conflicts, read_managed_fields, track::Tracker,
     write_managed_fields,
 };
-use crate::{error::ApiError, object::Object};
 
 /// The owners of the replicas of one object.
 pub(crate) struct ScaleManagedFields<'a> {

@@ -1,13 +1,11 @@
 //! How the value at a path of an object is owned: atomic, by field, or by item.
 //! In: the type table, or the schema of a custom resource. Out: a [`Node`] for each place.
 
+use bellerophon_codec::types::{self, Field, Item, ListKind, Shape, Type};
+use bellerophon_crd as crd;
 use serde_json::Value;
 
 use super::PathElement;
-use crate::{
-    crd,
-    types::{self, Field, Item, ListKind, Shape, Type},
-};
 
 /// The type of a place.
 #[derive(Clone, Copy)]
@@ -154,7 +152,7 @@ impl<'s> Node<'s> {
             return Atom::Scalar(Scalar::Any);
         }
         match schema.type_name.as_str() {
-            "object" if schema.says_nothing() => Self::Opaque.atom(value),
+            "object" if says_nothing(schema) => Self::Opaque.atom(value),
             "object" => Atom::Map(MapOf {
                 node: self,
                 atomic: schema.map_type.as_deref() == Some("atomic"),
@@ -176,14 +174,12 @@ impl<'s> Node<'s> {
     }
 }
 
-impl crd::Schema {
-    /// Whether nothing is said of the fields of an object, not even that any are kept.
-    fn says_nothing(&self) -> bool {
-        self.properties.is_empty()
-            && self.additional_properties.is_none()
-            && !self.preserves()
-            && !self.embedded_resource
-    }
+/// Whether nothing is said of the fields of an object, not even that any are kept.
+fn says_nothing(schema: &crd::Schema) -> bool {
+    schema.properties.is_empty()
+        && schema.additional_properties.is_none()
+        && !schema.preserves()
+        && !schema.embedded_resource
 }
 
 /// A place inside a map.

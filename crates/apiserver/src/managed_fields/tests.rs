@@ -1,5 +1,7 @@
 //! What field ownership holds.
 
+use bellerophon_apimachinery::time::Time;
+use bellerophon_codec::{object::FieldsV1, types};
 use serde_json::{Value, json};
 
 use super::{
@@ -10,10 +12,6 @@ use super::{
     merge::merge,
     validate::validate,
     *,
-};
-use crate::{
-    object::{FieldsV1, Time},
-    types,
 };
 
 /// Field sets as JSON.

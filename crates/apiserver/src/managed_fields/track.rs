@@ -3,6 +3,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use bellerophon_apimachinery::time::Time;
+use bellerophon_codec::{
+    object::{ManagedFieldsEntry, Object, ObjectMeta},
+    types::{self, Type},
+};
 use serde_json::{Map, Value};
 
 use super::{
@@ -10,11 +15,7 @@ use super::{
     apply::are_equal_without_times, cap_updaters, compare::ComparisonBuilder, read_managed_fields,
     schema::Atom, write_managed_fields,
 };
-use crate::{
-    object::{ManagedFieldsEntry, Object, ObjectMeta, Time},
-    registry::{Catalog, Resource},
-    types::{self, Type},
-};
+use crate::registry::{Catalog, Resource};
 
 /// Records the changes of one write under its field manager.
 pub(crate) struct Tracker<'a> {
@@ -256,6 +257,14 @@ impl<'a> Comparisons<'a> {
                 )),
             );
         }
+        let is_converted = resource
+            .custom()
+            .is_some_and(|custom| custom.conversion.is_some());
+        if is_converted {
+            // Fields of other versions stay with their managers: only a webhook could convert the
+            // object, and a write does not wait for one per manager.
+            return Some(Comparison::default());
+        }
         let (_, old) = tracker.convert(self.old, api_version)?;
         let (other, new) = tracker.convert(self.new, api_version)?;
         Some(
@@ -295,7 +304,7 @@ pub(super) fn empty(resource: &Resource) -> Object {
 }
 
 /// What differs between two objects, besides metadata that nobody owns.
-fn compare_objects(root: Node<'_>, old: &Object, new: &Object) -> Comparison {
+pub(super) fn compare_objects(root: Node<'_>, old: &Object, new: &Object) -> Comparison {
     let mut comparison = ComparisonBuilder::default();
     let Atom::Map(map) = root.atom(&Value::Null) else {
         return Comparison::default();

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::field::go_type;
-
+use bellerophon_apimachinery::field::go_type;
 use serde_json::Value;
 
 use super::{
@@ -107,7 +106,7 @@ fn scalar_error(scalar: Scalar, value: &Value) -> Option<String> {
 }
 
 fn shown(value: &Value) -> String {
-    crate::patch::GoValue(value).to_string()
+    bellerophon_codec::patch::GoValue(value).to_string()
 }
 
 /// A value as Go source writes it.

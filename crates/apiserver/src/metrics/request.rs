@@ -11,6 +11,7 @@ use std::{
     },
 };
 
+use bellerophon_apimachinery::error::ApiError;
 use bytes::Bytes;
 use http::Response;
 use http_body::Body as _;
@@ -26,7 +27,7 @@ use prometheus_client::{
 use tokio::time::Instant;
 
 use super::labels::{Labels, MeasuredRequest, OfResource};
-use crate::{error::ApiError, http::body::Body};
+use crate::http::body::Body;
 
 /// How many series of requests are kept. Requests that would need more are not counted; a cluster
 /// with a thousand custom resources stays below it.

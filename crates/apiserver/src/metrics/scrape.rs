@@ -17,17 +17,20 @@ const OPEN_METRICS: &str =
 /// All metrics, in the format that suits `accept`.
 pub(crate) fn scrape(api: &Api, metrics: &Metrics, accept: &str) -> Response<Body> {
     let mut text = String::new();
-    for registry in [&metrics.registry, &state(api), &process()] {
+    let admission = &api.admission_config.metrics.registry;
+    for registry in [&metrics.registry, admission, &state(api), &process()] {
         encode_registry(&mut text, registry).expect("writing to memory does not fail");
     }
     encode_eof(&mut text).expect("writing to memory does not fail");
     let open = negotiate::ranges(accept)
         .first()
         .is_some_and(|best| best.type_ == "application/openmetrics-text");
+    // kube-apiserver has counters without the suffix `_total`.
+    let text = text.replace("_count_total{", "_count{");
     let (text, media_type) = if open {
         (text, OPEN_METRICS)
     } else {
-        (classic(&text), CLASSIC)
+        (classic(&text).replace("_count_total ", "_count "), CLASSIC)
     };
     let mut response = text_response(StatusCode::OK, text);
     response

@@ -4,14 +4,11 @@
 
 use std::collections::BTreeSet;
 
+use bellerophon_apimachinery::{error::ApiError, field::go_quote};
 use http::{Response, StatusCode};
 
 use super::{EndpointRequest, ServerState};
-use crate::{
-    error::ApiError,
-    field::go_quote,
-    http::{body::Body, response::text_response},
-};
+use crate::http::{body::Body, response::text_response};
 
 /// One check.
 #[derive(Clone, Copy)]

@@ -13,6 +13,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use bellerophon_apimachinery::error::ApiError;
+use custom::CustomEndpoint;
 use http::{Method, Response, StatusCode, header};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +23,6 @@ use crate::{
     api::Api,
     auth::Authenticator,
     discovery::{self, Discovery, DiscoveryRequest},
-    error::ApiError,
     flow_control,
     http::{
         body::Body,
@@ -34,7 +35,6 @@ use crate::{
     registry::Catalog,
     version,
 };
-use custom::CustomEndpoint;
 
 /// The name that every cluster has for its API server; sent to clients when there is no socket to
 /// name.
@@ -51,6 +51,8 @@ pub(crate) struct NonResourceEndpoints {
     openapi: OpenApi,
     /// Cancelled when the server stops; it is not ready from then on.
     pub(crate) stopping: CancellationToken,
+    /// Discovery is served by group and version only.
+    pub(crate) without_aggregated_discovery: bool,
     address: OnceLock<String>,
     custom: Vec<CustomEndpoint>,
 }
@@ -88,6 +90,7 @@ impl NonResourceEndpoints {
             method: &head.method,
             headers: &head.headers,
             address: self.address(),
+            aggregated: !self.without_aggregated_discovery,
         };
         discovery::answer(&self.discovery, catalog, &discovery_request)
     }

@@ -1,14 +1,12 @@
 //! How others verify the tokens of service accounts: the issuer's configuration and its public
 //! keys.
 
+use bellerophon_apimachinery::error::ApiError;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 
 use super::{EndpointRequest, ServerState};
-use crate::{
-    error::ApiError,
-    http::{body::Body, negotiate, response::json_response},
-};
+use crate::http::{body::Body, negotiate, response::json_response};
 
 pub(super) const CONFIGURATION: &str = "/.well-known/openid-configuration";
 pub(super) const KEYS: &str = "/openid/v1/jwks";

@@ -127,7 +127,7 @@ mod tests {
     fn every_served_field_is_described() {
         use std::collections::BTreeSet;
 
-        use crate::types::Published;
+        use bellerophon_codec::types::Published;
 
         // Fields that the API publishes without a description.
         let undescribed = [

@@ -5,9 +5,8 @@
 //! Guarantees: everything that version 2 has a field for is there; extensions and values travel as
 //! YAML, of which JSON is a form.
 
+use bellerophon_codec::protobuf::Writer;
 use serde_json::Value;
-
-use crate::protobuf::Writer;
 
 /// `Paths.path`.
 const PATH: u16 = 2;

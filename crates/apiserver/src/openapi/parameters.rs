@@ -10,9 +10,9 @@ use sha2::{Digest, Sha256};
 
 use super::form::Form;
 
-/// Where a parameter stands.
+/// The field `in` of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ParameterLocation {
     Path,
     Query,
 }
@@ -21,7 +21,7 @@ enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    place: Place,
+    location: ParameterLocation,
     type_: &'static str,
     about: String,
     /// Whether requests for other kinds take the very same one.
@@ -272,7 +272,7 @@ impl Parameter {
         let (name, type_, about) = QUERY[at];
         Self {
             name,
-            place: Place::Query,
+            location: ParameterLocation::Query,
             type_,
             about: about.to_owned(),
             shared: !LOOKED_FOR.contains(&name),
@@ -283,7 +283,7 @@ impl Parameter {
     pub(super) fn name_of(kind: &str) -> Self {
         Self {
             name: "name",
-            place: Place::Path,
+            location: ParameterLocation::Path,
             type_: "string",
             about: format!("name of the {kind}"),
             shared: false,
@@ -294,7 +294,7 @@ impl Parameter {
     pub(super) fn namespace() -> Self {
         Self {
             name: "namespace",
-            place: Place::Path,
+            location: ParameterLocation::Path,
             type_: "string",
             about: "the namespace of the object".to_owned(),
             shared: true,
@@ -305,7 +305,7 @@ impl Parameter {
     pub(super) fn rest() -> Self {
         Self {
             name: "path",
-            place: Place::Path,
+            location: ParameterLocation::Path,
             type_: "string",
             about: "the path to ask for behind the proxy".to_owned(),
             shared: true,
@@ -314,7 +314,7 @@ impl Parameter {
 
     /// What orders the parameters of a request.
     pub(super) fn order(&self) -> (&'static str, bool) {
-        (self.name, self.place == Place::Query)
+        (self.name, self.location == ParameterLocation::Query)
     }
 
     /// As it stands at a path or an operation.
@@ -337,12 +337,12 @@ impl Parameter {
     fn with_place(&self, mut parameter: Value) -> Value {
         parameter["name"] = self.name.into();
         parameter["description"] = self.about.as_str().into();
-        parameter["in"] = match self.place {
-            Place::Path => "path",
-            Place::Query => "query",
+        parameter["in"] = match self.location {
+            ParameterLocation::Path => "path",
+            ParameterLocation::Query => "query",
         }
         .into();
-        if self.place == Place::Path {
+        if self.location == ParameterLocation::Path {
             parameter["required"] = true.into();
         }
         parameter

@@ -2,6 +2,7 @@
 //! In: a resource and references to its schemas. Out: paths with their operations, named as
 //! kube-apiserver names them.
 
+use bellerophon_resources::kinds::DeleteAnswer;
 use serde_json::{Value, json};
 
 use super::{
@@ -12,10 +13,7 @@ use super::{
     },
     parameters::{self, Parameter},
 };
-use crate::{
-    kinds::DeleteAnswer,
-    registry::{Resource, Subresource},
-};
+use crate::registry::{Resource, Subresource};
 
 pub(super) const OBJECTS: Media = &[
     "application/json",

@@ -1,6 +1,7 @@
 //! The schemas of built-in types, made from the table of types.
 //! Guarantees: every schema that another refers to is there.
 
+use bellerophon_codec::types::{Field, Item, ListKind, Patch, Published, Shape, Union};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
     form::Form,
     paths::kind_of,
 };
-use crate::types::{Field, Item, ListKind, Patch, Published, Shape, Union};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";

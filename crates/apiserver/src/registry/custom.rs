@@ -5,17 +5,21 @@
 
 use std::sync::Arc;
 
+use bellerophon_apimachinery::{
+    error::ApiError, field::FieldError, json_ext::JsonExt as _, table_column::Column, time::Time,
+};
+use bellerophon_codec::object::{Object, ObjectMeta};
+use bellerophon_crd::{
+    CustomColumn, CustomSchema, Definition, Names, Scale, SelectableField, Version,
+};
+use bellerophon_resources::{
+    kinds::{DeleteAnswer, Effect, Generation, Strategy},
+    print::{ListMeta, Table, TableOptions},
+};
 use serde_json::Value;
 
 use super::{Resource, Source, Subresource};
-use crate::{
-    crd::{CustomColumn, CustomSchema, Definition, Names, Scale, SelectableField, Version},
-    error::ApiError,
-    field::FieldError,
-    kinds::{DeleteAnswer, Effect, Generation, Strategy},
-    object::{Object, ObjectMeta, Time},
-    print::{Column, ListMeta, Table, TableOptions},
-};
+use crate::webhook_client::WebhookClient;
 
 const VERBS: &[&str] = &[
     "delete",
@@ -28,6 +32,43 @@ const VERBS: &[&str] = &[
     "watch",
 ];
 const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
+
+/// Stands for the schema of a stored object that a webhook has converted to the version that it is
+/// read in. Such objects are never stored.
+pub(crate) const CONVERTED: u64 = u64::MAX;
+
+/// The webhook that converts the objects of a definition.
+#[derive(Debug)]
+pub(crate) struct ConversionWebhook {
+    /// `None` if the client configuration is not valid.
+    pub(crate) client: Option<WebhookClient>,
+    is_v1: bool,
+}
+
+impl ConversionWebhook {
+    fn of(definition: &Object) -> Option<Arc<Self>> {
+        let conversion = definition.body.field("spec").field("conversion");
+        if conversion.text("strategy") != "Webhook" {
+            return None;
+        }
+        let webhook = conversion.field("webhook");
+        let mut versions = webhook.texts("conversionReviewVersions");
+        let first = versions.find(|version| ["v1", "v1beta1"].contains(version));
+        Some(Arc::new(Self {
+            client: WebhookClient::of(webhook.field("clientConfig")),
+            is_v1: first != Some("v1beta1"),
+        }))
+    }
+
+    /// The version of the ConversionReviews that it is sent.
+    pub(crate) fn review_version(&self) -> &'static str {
+        if self.is_v1 {
+            "apiextensions.k8s.io/v1"
+        } else {
+            "apiextensions.k8s.io/v1beta1"
+        }
+    }
+}
 
 /// What a version of a custom resource has besides its names.
 #[derive(Debug)]
@@ -48,6 +89,8 @@ pub(crate) struct Custom {
     pub(crate) terminating: bool,
     /// The schema as the definition writes it.
     pub(crate) schema_source: Value,
+    /// `None` if versions differ in nothing but their name.
+    pub(crate) conversion: Option<Arc<ConversionWebhook>>,
 }
 
 /// The names of a definition that may be many.
@@ -176,6 +219,7 @@ impl Resource {
                 scale: version.scale().cloned(),
                 terminating: object.meta.deletion_timestamp.is_some(),
                 schema_source: version.schema_source.clone(),
+                conversion: ConversionWebhook::of(object),
             })),
             warning,
             kind: kind.clone(),
@@ -264,6 +308,9 @@ impl Custom {
         written_under: u64,
         object: &mut Object,
     ) {
+        if written_under == CONVERTED {
+            return;
+        }
         object.api_version = format!("{group}/{version}");
         if written_under != self.generation {
             // Fields that were fine when they were written and are not now are shown as far as they
@@ -295,7 +342,16 @@ impl Custom {
 
     /// Whether stored bytes are exactly what this version shows.
     pub(crate) fn is_stored_form(&self, written_under: u64, version: &str) -> bool {
-        written_under == self.generation && version == self.storage.0
+        written_under == CONVERTED || written_under == self.generation && version == self.storage.0
+    }
+
+    /// Completes an object in the version that it is stored in, before a webhook converts it.
+    pub(super) fn complete_stored(&self, group: &str, written_under: u64, object: &mut Object) {
+        let (version, schema) = &self.storage;
+        if written_under != self.generation && object.api_version == format!("{group}/{version}") {
+            let _unknown = schema.prune(&mut object.body);
+            let _filled = schema.default(&mut object.body);
+        }
     }
 
     /// The errors of an object, whole or in its status; returns warnings about what is forgiven.

@@ -2,18 +2,20 @@
 //! Guarantees: what comes out has the resource's kind and version, only known fields, and the
 //! defaults of its kind.
 
-use serde_json::{Map, Value};
-
-use super::{Custom, Resource, Source};
-use crate::{
-    codec::{self, Expected},
-    decode::{self, Encoding, Media},
+use bellerophon_apimachinery::{
     error::{ApiError, GroupKind},
     field::FieldError,
-    http::negotiate::OBJECT_TYPES,
+};
+use bellerophon_codec::{
+    body::{self, Expected},
+    decode::{self, Encoding, Media},
     object::Object,
     types,
 };
+use serde_json::{Map, Value};
+
+use super::{Custom, Resource, Source};
+use crate::http::negotiate::OBJECT_TYPES;
 
 /// An object as a client sent it, completed by the defaults of its kind.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ impl Resource {
             Source::BuiltIn(row) => {
                 let expected =
                     Expected::of(row.group, row.version, row.kind).expect("every row has a type");
-                let typed = codec::read_typed(bytes, encoding, &expected)
+                let typed = body::read_typed(bytes, encoding, &expected)
                     .map_err(|e| ApiError::BadRequest(e.message(row.kind, bytes)))?;
                 Ok(self.defaulted(typed.object, typed.strict))
             }
@@ -158,7 +160,9 @@ impl Resource {
 
 #[cfg(test)]
 mod tests {
-    use crate::{registry::ROWS, types};
+    use bellerophon_codec::types;
+
+    use crate::registry::ROWS;
 
     #[test]
     fn every_row_has_a_type() {

@@ -3,14 +3,16 @@
 //! Guarantees: a look-up sees one whole catalog; a new definition is served from the moment its
 //! write is answered.
 
-mod custom;
-mod decode;
-mod remote;
-mod resource;
+mod custom; // a version of a custom resource
+mod decode; // bodies, decoded as a resource
+mod definition_strategy; // CustomResourceDefinition as a kind
+mod remote; // versions that other servers serve
+mod resource; // one served resource
 pub(crate) mod table; // the rows
 
-pub(crate) use custom::Custom;
+pub(crate) use custom::{CONVERTED, ConversionWebhook, Custom};
 pub(crate) use decode::Decoded;
+pub(crate) use definition_strategy::DEFINITION;
 pub(crate) use remote::{RemoteSwagger, RemoteVersion};
 pub(crate) use resource::{Resource, Source, Subresource};
 pub(crate) use table::ROWS;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use bellerophon_apimachinery::json_ext::JsonExt as _;
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::decoded;
 use serde_json::{Map, Value};
-
-use crate::{json_ext::JsonExt as _, kinds::decoded, object::Object};
 
 /// A version of a group, and the Service that serves it.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,17 +4,20 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use serde_json::Value;
-
-use crate::{
+use bellerophon_apimachinery::{
     error::{GroupKind, GroupResource},
     field::FieldError,
-    kinds::{Row, Strategy},
-    object::{Encoded, Object, Time},
-    print::{self, ListMeta, TableOptions},
-    registry::Custom,
-    store::{CollectionName, Put, SelectableAttributes, Stored},
+    time::Time,
 };
+use bellerophon_codec::object::{Encoded, Object};
+use bellerophon_resources::{
+    kinds::{Row, Strategy},
+    print::{self, ListMeta, TableOptions},
+};
+use bellerophon_storage::{CollectionName, Put, SelectableAttributes, Stored};
+use serde_json::Value;
+
+use crate::registry::Custom;
 
 /// A resource that paths lead to.
 pub(crate) struct Resource {
@@ -332,6 +335,34 @@ impl Resource {
         Put {
             attributes: self.attributes(&stored),
             draft: stored.draft(),
+            schema: self.schema(),
+        }
+    }
+
+    /// A stored object in the version that it is stored in.
+    pub(crate) fn as_stored(&self, mut object: Object, written_under: u64) -> Object {
+        if let Some(custom) = self.custom() {
+            custom.complete_stored(&self.group, written_under, &mut object);
+        }
+        object
+    }
+
+    /// Drops what this version does not know.
+    pub(crate) fn prune(&self, object: &mut Object) {
+        if let Some(custom) = self.custom() {
+            let _unknown = custom.schema.prune(&mut object.body);
+        }
+    }
+
+    /// What is stored of an object that a webhook has converted to the stored version.
+    pub(crate) fn put_converted(&self, object: &Object, mut converted: Object) -> Put {
+        let attributes = self.attributes(object);
+        if let Some(custom) = self.custom() {
+            custom.to_storage(&self.group, &mut converted);
+        }
+        Put {
+            attributes,
+            draft: converted.draft(),
             schema: self.schema(),
         }
     }

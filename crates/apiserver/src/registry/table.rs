@@ -2,15 +2,16 @@
 //! Guarantees: groups stand in the order of `/apis`, versions with the preferred one first, rows in
 //! the order of discovery.
 
-use crate::kinds::{
-    Strategy, access, admission, api_service, autoscaling, classes, component_status, config_map,
-    devices, disruption, endpoint_slice, endpoints, event, flow_control, ingress, lease,
-    limit_range, namespace, network_policy, node, persistent_volume, persistent_volume_claim,
-    resource_quota,
+use bellerophon_resources::kinds::{
+    self, Review, Strategy, access, admission, api_service, autoscaling, classes, component_status,
+    config_map, devices, disruption, endpoint_slice, endpoints, event, flow_control, ingress,
+    lease, limit_range, namespace, network_policy, node, persistent_volume,
+    persistent_volume_claim, resource_quota,
     row::{CREATE, Row, SubresourceRow, row},
     secret, selectable, service, service_account, service_range, signing_request, storage,
 };
-use crate::{auth::Review, crd, kinds};
+
+use super::DEFINITION;
 
 const ALL: &[&str] = &["all"];
 const API_EXTENSIONS: &[&str] = &["api-extensions"];
@@ -450,7 +451,7 @@ pub(crate) static ROWS: &[Row] = &[
         "apiextensions.k8s.io",
         "CustomResourceDefinition",
         "customresourcedefinitions",
-        &crd::DEFINITION,
+        &DEFINITION,
     )
     .cluster_wide()
     .short(&["crd", "crds"])
@@ -542,6 +543,11 @@ pub(crate) fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'stat
 mod tests {
     use std::collections::HashSet;
 
+    use bellerophon_apimachinery::time::Time;
+    use bellerophon_codec::object::{Object, ObjectMeta};
+    use bellerophon_resources::print::{ListMeta, TableOptions, printer, table};
+    use serde_json::{Map, Value, json};
+
     use super::*;
 
     #[test]
@@ -623,5 +629,122 @@ mod tests {
                 row.kind
             );
         }
+    }
+
+    #[test]
+    fn every_listed_kind_but_five_has_a_printer() {
+        let default = printer("", "Unknown");
+        let listed = ROWS.iter().filter(|row| row.verbs.contains(&"list"));
+        let mut plain: Vec<&str> = listed
+            .filter(|row| std::ptr::eq(printer(row.group, row.kind), default))
+            .map(|row| row.kind)
+            .collect();
+        plain.sort_unstable();
+        assert_eq!(
+            plain,
+            [
+                "CSIStorageCapacity",
+                "ClusterRole",
+                "CustomResourceDefinition",
+                "LimitRange",
+                "Role"
+            ]
+        );
+    }
+
+    #[test]
+    fn even_an_empty_object_fills_every_column() {
+        let empty = Object::from_map(Map::new()).expect("no metadata");
+        let now = Time::parse("2026-01-02T03:04:05Z").expect("a time");
+        for row in ROWS {
+            let table = table(
+                printer(row.group, row.kind),
+                [&empty],
+                now,
+                &ListMeta::default(),
+                TableOptions::default(),
+            );
+            let length = |value: &Value| value.as_array().map_or(0, Vec::len);
+            let undescribed = usize::from(row.kind == "IPAddress");
+            assert_eq!(
+                length(&table["rows"][0]["cells"]),
+                length(&table["columnDefinitions"]) + undescribed,
+                "{}",
+                row.kind
+            );
+        }
+    }
+
+    fn check(resource: (&str, &str), body: Value, label: &str, expected: Result<&str, &str>) {
+        let row = find(resource.0, "v1", resource.1).expect("a row of the table");
+        let meta = ObjectMeta {
+            name: "a".into(),
+            namespace: "n".into(),
+            ..ObjectMeta::default()
+        };
+        let body = body.as_object().expect("written as an object").clone();
+        let object = Object {
+            api_version: row.api_version(),
+            kind: row.kind.into(),
+            meta,
+            body,
+        };
+        let value = || {
+            row.selectable
+                .iter()
+                .find(|f| f.label == label)
+                .map_or_else(|| object.meta.name.clone(), |f| f.of(&object))
+        };
+        let got = row.validate_selectable(label).map(|()| value());
+        assert_eq!(got.as_deref().map_err(String::as_str), expected, "{label}");
+    }
+
+    #[test]
+    fn selectors_see_the_fields_kubernetes_shows_them() {
+        check(("", "configmaps"), json!({}), "metadata.name", Ok("a"));
+        check(
+            ("", "pods"),
+            json!({"spec": {"nodeName": "n1"}}),
+            "spec.host",
+            Ok("n1"),
+        );
+        check(("", "pods"), json!({}), "spec.hostNetwork", Ok("false"));
+        check(
+            ("", "events"),
+            json!({"reportingComponent": "x", "source": {}}),
+            "source",
+            Ok("x"),
+        );
+        check(
+            ("batch", "jobs"),
+            json!({"status": {"succeeded": 2}}),
+            "status.successful",
+            Ok("2"),
+        );
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_in_the_words_of_the_kind() {
+        let usual = "\"data.a\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"";
+        check(("", "configmaps"), json!({}), "data.a", Err(usual));
+        check(
+            ("", "nodes"),
+            json!({}),
+            "metadata.namespace",
+            Err("field label not supported: metadata.namespace"),
+        );
+        check(
+            ("batch", "jobs"),
+            json!({}),
+            "x",
+            Err("field label \"x\" not supported for Job"),
+        );
+        let slice = "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: x";
+        check(
+            ("resource.k8s.io", "resourceslices"),
+            json!({}),
+            "x",
+            Err(slice),
+        );
     }
 }

@@ -7,15 +7,14 @@
 
 use std::{io::Write as _, sync::Arc, vec};
 
+use bellerophon_codec::{object::Encoded, protobuf};
+use bellerophon_resources::print::ListMeta;
+use bellerophon_storage::Stored;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::{
     http::body::{Body, Chunks},
-    object::Encoded,
-    print::ListMeta,
-    protobuf,
     registry::Resource,
-    store::Stored,
 };
 
 /// Up to this size, a list is encoded as a whole.

@@ -12,22 +12,25 @@ use serde_json::{Map, Value, json};
 
 mod list_body; // lists that are encoded while they are sent
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::{
+    object::{Encoded, Object},
+    protobuf,
+};
+use bellerophon_resources::print::{IncludeObject, ListMeta, TableOptions, partial, partial_list};
+use bellerophon_storage::{Change, Stored};
 use list_body::ListBody;
 
 use crate::{
     api::Api,
-    error::ApiError,
+    conversion,
     http::{
         body::Body,
         gzip::{self, Gzip},
         negotiate::{Form, Format, Wanted},
         response::{encode, json_response, to_bytes, with_type},
     },
-    object::{Encoded, Object},
-    print::{IncludeObject, ListMeta, TableOptions, partial, partial_list},
-    protobuf,
     registry::Resource,
-    store::{Change, Stored},
     verbs::{Content, List, Reply, Watch, WatchItem},
 };
 
@@ -44,6 +47,8 @@ pub(crate) struct Shape {
     pub(crate) include: IncludeObject,
     pub(crate) gzip: bool,
     pub(crate) pretty: bool,
+    /// Whether a chunk of a watch is one event, as a message of a WebSocket is.
+    pub(crate) one_event_per_chunk: bool,
 }
 
 /// Turns a reply into a response.
@@ -313,7 +318,8 @@ impl Events {
     /// The next events, at least one; `None` when the watch is over.
     async fn next(&mut self) -> Option<Bytes> {
         if self.items.as_slice().is_empty() {
-            self.items = self.watch.next().await?.into_iter();
+            let items = self.watch.next().await?;
+            self.items = self.writer.converted(items).await.into_iter();
         }
         let size: usize = self.items.as_slice().iter().map(WatchItem::size_hint).sum();
         let mut chunk = BytesMut::with_capacity(size.min(EVENTS_MAX_BYTES));
@@ -324,7 +330,8 @@ impl Events {
                 .as_slice()
                 .first()
                 .map_or(0, WatchItem::size_hint);
-            if chunk.len() + next > EVENTS_MAX_BYTES {
+            let is_full = chunk.len() + next > EVENTS_MAX_BYTES;
+            if is_full || self.writer.shape.one_event_per_chunk {
                 break;
             }
         }
@@ -342,6 +349,34 @@ struct EventWriter {
 }
 
 impl EventWriter {
+    /// The same events with objects in the version that is watched, if a webhook converts them.
+    async fn converted(&self, items: Vec<WatchItem>) -> Vec<WatchItem> {
+        let is_converted = self
+            .resource
+            .custom()
+            .is_some_and(|custom| custom.conversion.is_some());
+        if !is_converted {
+            return items;
+        }
+        let mut converted = Vec::with_capacity(items.len());
+        for item in items {
+            let (change, object) = match &item {
+                WatchItem::Shared(event) => (event.change, event.object.clone()),
+                WatchItem::Changed(change, object) => (*change, object.clone()),
+                WatchItem::Bookmark(..) | WatchItem::Error(_) => {
+                    converted.push(item);
+                    continue;
+                }
+            };
+            let presented = conversion::present(&self.api, &self.resource, object).await;
+            converted.push(match presented {
+                Ok(object) => WatchItem::Changed(change, object),
+                Err(error) => WatchItem::Error(error),
+            });
+        }
+        converted
+    }
+
     fn write(&mut self, item: &WatchItem, out: &mut BytesMut) {
         match item {
             WatchItem::Shared(event) => self.event(event.change, &event.object, out),

@@ -1,5 +1,16 @@
 //! PUT and PATCH of an object or a subresource.
 
+use bellerophon_apimachinery::{
+    error::{ApiError, GroupKind},
+    field::FieldError,
+};
+use bellerophon_codec::{
+    body::{self, Expected},
+    decode,
+    object::Object,
+    patch::{GoValue, JsonPatch, Unreadable, merge, opened_by, strategic_merge},
+    types::{self, Type},
+};
 use serde_json::{Map, Value};
 
 use super::{
@@ -8,15 +19,9 @@ use super::{
 };
 use crate::{
     api::Api,
-    codec::{self, Expected},
-    decode,
-    error::{ApiError, GroupKind},
-    field::FieldError,
     http::query::{FieldValidation, WriteOptions},
-    object::Object,
-    patch::{GoValue, JsonPatch, Unreadable, merge, opened_by, strategic_merge},
+    managed_fields::Ownership,
     registry::{Decoded, Resource},
-    types::{self, Type},
     write::{self, Change, Updated, dedup_owners, uid_conflict},
 };
 
@@ -219,7 +224,7 @@ fn misnamed(value: &Value, old: &Object) -> Option<String> {
         .split_once('/')
         .unwrap_or(("", &old.api_version));
     match Expected::of(group, version, &old.kind) {
-        Some(expected) => codec::misnamed(value, &expected),
+        Some(expected) => body::misnamed(value, &expected),
         None => Some(format!(
             "{} {} is not {} {}",
             found("apiVersion"),
@@ -406,6 +411,11 @@ async fn apply(api: &Api, call: &Call, change: Change) -> Result<Reply, ApiError
         &call.target.key(),
         Change {
             may_create: call.subresource.is_none(),
+            ownership: if options.force {
+                Ownership::Taken
+            } else {
+                Ownership::Respected
+            },
             ..change
         },
         options.dry_run,

@@ -4,15 +4,13 @@
 
 use std::sync::Arc;
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::Components;
+use bellerophon_storage::{ObjectKey, Stored};
+
 use super::{Call, Content, List, Reply, list::validate_selectable};
-use crate::{
-    api::Api,
-    error::ApiError,
-    http::query::ListOptions,
-    kinds::Components,
-    object::Object,
-    store::{ObjectKey, Stored},
-};
+use crate::{api::Api, http::query::ListOptions};
 
 /// Computes all objects of a kind.
 pub(super) type Compute = fn(&Components) -> Vec<Object>;

@@ -1,12 +1,12 @@
 //! POST of an object.
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::{decode, object::Object};
+
 use super::{Call, Content, Reply};
 use crate::{
     api::Api,
-    decode,
-    error::ApiError,
     http::query::{FieldValidation, WriteOptions},
-    object::Object,
     write::{self, dedup_owners},
 };
 

@@ -1,13 +1,13 @@
 //! DELETE of an object or of a collection.
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_storage::Range;
 use serde_json::json;
 
 use super::{Call, Content, List, Reply, list::validate_selectable};
 use crate::{
     api::Api,
-    error::ApiError,
     http::query::ListOptions,
-    store::Range,
     write::{self, DeleteOptions, Deleted},
 };
 
@@ -23,7 +23,7 @@ pub(crate) async fn delete(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let content = match deleted {
         Deleted::Waiting(written) | Deleted::Object(written) => Content::from(written),
         Deleted::Gone(uid) => {
-            let mut details = crate::error::details(
+            let mut details = bellerophon_apimachinery::error::details(
                 &call.target.name,
                 &resource.group,
                 &resource.plural,
@@ -61,7 +61,10 @@ pub(crate) async fn delete_collection(api: &Api, call: &Call) -> Result<Reply, A
     let mut objects = listing.objects;
     objects.retain(|o| options.selector.matches(o));
     for object in &objects {
-        match write::delete(api, resource, &object.key, &delete_options).await {
+        let attributes = call.attributes();
+        let deleted =
+            write::delete_in_collection(api, &attributes, &object.key, &delete_options).await;
+        match deleted {
             Ok(_) | Err(ApiError::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }

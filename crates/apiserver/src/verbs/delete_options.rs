@@ -1,12 +1,14 @@
 //! The options of a delete: from the body, or from the query.
 
+use bellerophon_apimachinery::{
+    error::{ApiError, GroupKind},
+    field::FieldError,
+};
+use bellerophon_codec::body::{self, Expected};
 use serde_json::{Map, Value};
 
 use super::Call;
 use crate::{
-    codec::{self, Expected},
-    error::{ApiError, GroupKind},
-    field::FieldError,
     http::query::check_dry_run,
     registry::Resource,
     write::{DeleteOptions, Effects, Preconditions, Propagation},
@@ -135,5 +137,5 @@ fn from_query(call: &Call) -> Result<Map<String, Value>, ApiError> {
 fn from_body(call: &Call) -> Result<Map<String, Value>, ApiError> {
     let encoding = call.body_encoding()?;
     let expected = Expected::of("", "v1", "DeleteOptions").expect("DeleteOptions have a type");
-    codec::read_options(&call.body, encoding, &expected).map_err(ApiError::BadRequest)
+    body::read_options(&call.body, encoding, &expected).map_err(ApiError::BadRequest)
 }

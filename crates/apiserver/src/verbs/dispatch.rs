@@ -1,14 +1,13 @@
 //! From a method and a path to the verb that serves them.
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_resources::kinds::Creation;
 use http::Method;
 
 use super::{
     Call, Reply, change, computed, create, delete, get, list, reviews, subresources, watch,
 };
-use crate::{
-    api::Api, auth::Authenticator, error::ApiError, http::query::ListOptions, kinds::Creation,
-    write::Change,
-};
+use crate::{api::Api, auth::Authenticator, http::query::ListOptions, write::Change};
 
 /// Runs the verb of a request.
 ///
@@ -62,7 +61,7 @@ pub(crate) async fn dispatch(
         }
         "create" => match resource.strategy.creation {
             Creation::Store => create::create(api, call).await,
-            Creation::Review(review) => reviews::answer(api, authenticator, call, review),
+            Creation::Review(review) => reviews::answer(api, authenticator, call, review).await,
             Creation::Binding => subresources::bind_by_body(api, call).await,
         },
         "update" => change::update(api, call, Change::whole(resource)).await,

@@ -2,8 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_storage::Stored;
+
 use super::{Call, Content, Reply};
-use crate::{api::Api, error::ApiError, http::query::parse_revision, store::Stored};
+use crate::{api::Api, conversion, http::query::parse_revision};
 
 /// How long a read waits for a revision that lies in the future.
 const FUTURE_REVISION_WAIT: Duration = Duration::from_secs(3);
@@ -27,9 +30,12 @@ pub(super) async fn stored(api: &Api, call: &Call) -> Result<Arc<Stored>, ApiErr
     if let Some(revision) = parse_revision(version).map_err(ApiError::Unnamed)? {
         wait_for(api, revision).await?;
     }
-    api.store
-        .get(&call.target.resource.collection, &call.target.key())
-        .ok_or_else(|| call.target.not_found())
+    let resource = &call.target.resource;
+    let stored = api
+        .store
+        .get(&resource.collection, &call.target.key())
+        .ok_or_else(|| call.target.not_found())?;
+    conversion::present(api, resource, stored).await
 }
 
 /// Waits until a revision is reached.

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_storage::{
+    Compacted, Listing, ObjectKey, Range, Revision, Scope, Selector, Stored,
+};
+
 use super::{Call, Content, List, Reply, get::wait_for, page::Page};
 use crate::{
     api::Api,
-    error::ApiError,
+    conversion,
     http::query::{Freshness, ListOptions},
-    selector::Selector,
-    store::{Compacted, Listing, ObjectKey, Range, Revision, Scope, Stored},
 };
 
 /// Reads a collection or a page of it.
@@ -18,14 +21,15 @@ use crate::{
 /// tokens.
 pub(crate) async fn list(api: &Api, call: &Call, options: &ListOptions) -> Result<Reply, ApiError> {
     validate_selectable(call, options)?;
-    let place = place(api, options).await?;
+    let page = page_request(api, options).await?;
     let resource = &call.target.resource;
     let scope = options
         .selector
         .fields
         .narrow(call.target.scope(), resource.namespaced);
-    let list = page_of(api, &resource.collection, scope, place, &options.selector)
+    let mut list = page_of(api, &resource.collection, scope, page, &options.selector)
         .map_err(|gone| expired(api, options, gone))?;
+    list.objects = conversion::present_all(api, resource, list.objects).await?;
     Ok(Reply::ok(Content::List(list)))
 }
 
@@ -44,7 +48,7 @@ pub(super) fn validate_selectable(call: &Call, options: &ListOptions) -> Result<
 
 /// Where a list begins, at which revision, and how long it may get.
 #[derive(Default)]
-struct Place {
+struct PageRequest {
     /// At most this many objects.
     limit: Option<usize>,
     after: Option<ObjectKey>,
@@ -53,7 +57,7 @@ struct Place {
     seen: Option<usize>,
 }
 
-async fn place(api: &Api, options: &ListOptions) -> Result<Place, ApiError> {
+async fn page_request(api: &Api, options: &ListOptions) -> Result<PageRequest, ApiError> {
     let limit = (options.limit > 0).then_some(options.limit);
     if let Some(token) = &options.next {
         if !matches!(options.resource_version.as_str(), "" | "0") {
@@ -65,22 +69,22 @@ async fn place(api: &Api, options: &ListOptions) -> Result<Place, ApiError> {
         if let Some(revision) = page.revision {
             wait_for(api, revision).await?;
         }
-        return Ok(Place {
+        return Ok(PageRequest {
             limit,
             after: Some(page.after),
             at: page.revision,
             seen: page.seen,
         });
     }
-    let start = Place {
+    let start = PageRequest {
         limit,
         seen: Some(0),
-        ..Place::default()
+        ..PageRequest::default()
     };
     match options.freshness()? {
         Freshness::Newest => Ok(start),
         // kube-apiserver answers from its cache, which does not cut.
-        Freshness::Any => Ok(Place {
+        Freshness::Any => Ok(PageRequest {
             limit: None,
             ..start
         }),
@@ -90,7 +94,7 @@ async fn place(api: &Api, options: &ListOptions) -> Result<Place, ApiError> {
         }
         Freshness::Exactly(revision) => {
             wait_for(api, revision).await?;
-            Ok(Place {
+            Ok(PageRequest {
                 at: Some(revision),
                 ..start
             })
@@ -106,10 +110,10 @@ fn page_of(
     api: &Api,
     collection: &str,
     scope: Scope,
-    place: Place,
+    page: PageRequest,
     selector: &Selector,
 ) -> Result<List, Compacted> {
-    let Some(limit) = place.limit else {
+    let Some(limit) = page.limit else {
         let Listing {
             revision,
             mut objects,
@@ -118,10 +122,10 @@ fn page_of(
             collection,
             &Range {
                 scope,
-                after: place.after,
+                after: page.after,
                 limit: None,
             },
-            place.at,
+            page.at,
         )?;
         objects.retain(|object| selector.matches(object));
         return Ok(List {
@@ -140,10 +144,10 @@ fn page_of(
     };
     let mut range = Range {
         scope,
-        after: place.after,
+        after: page.after,
         limit: Some(chunk),
     };
-    let mut at = place.at;
+    let mut at = page.at;
     let mut objects = Vec::new();
     loop {
         let read = api.store.list(collection, &range, at)?;
@@ -152,7 +156,7 @@ fn page_of(
         range.after = read.objects.last().map(|last| last.key.clone());
         for object in read.objects {
             if objects.len() == limit {
-                let seen = place
+                let seen = page
                     .seen
                     .filter(|_| everything)
                     .map(|before| before.saturating_add(limit));

@@ -24,25 +24,25 @@ pub(crate) use watch::{Watch, WatchItem};
 
 use std::sync::Arc;
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::{decode::Encoding, object::Object};
+use bellerophon_resources::kinds::Effect;
+use bellerophon_storage::{ObjectKey, Scope, Stored};
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{
-    admission::Attributes,
+    admission::{AdmissionOutput, Attributes},
     api::Api,
     auth::User,
-    decode::Encoding,
-    error::ApiError,
     http::{
         negotiate,
         query::{Query, WriteOptions},
     },
-    kinds::Effect,
     managed_fields::{self, Tracker},
-    object::Object,
     registry::{Resource, Subresource},
-    store::{ObjectKey, Scope, Stored},
     write::Written,
 };
 
@@ -97,6 +97,10 @@ pub(crate) struct Call {
     pub(crate) user_agent: String,
     /// For the `Warning` headers.
     pub(crate) warnings: Warnings,
+    /// When the request must be answered.
+    pub(crate) deadline: Instant,
+    /// What admission reports to the client and the audit log.
+    pub(crate) admission: AdmissionOutput,
 }
 
 impl Call {
@@ -146,6 +150,9 @@ impl Call {
             subresource: self.subresource_name(),
             namespace: &self.target.namespace,
             name: &self.target.name,
+            query: &self.query,
+            deadline: self.deadline,
+            output: &self.admission,
         }
     }
 

@@ -4,12 +4,9 @@
 //! trusted.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_storage::{ObjectKey, Revision};
 use serde::{Deserialize, Serialize};
-
-use crate::{
-    error::ApiError,
-    store::{ObjectKey, Revision},
-};
 
 /// The version of the token's form.
 const VERSION: &str = "meta.k8s.io/v1";

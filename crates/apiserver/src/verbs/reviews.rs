@@ -1,25 +1,29 @@
 //! POST of a review: TokenReview, access reviews, TokenRequest.
 //! Guarantees: the answer is the object sent, completed; nothing is stored.
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::body::Expected;
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::Review;
+
 use super::{
     Call, Content, Reply,
     create::{read_object, settle_namespace},
     subresources::read_as,
 };
 use crate::{
+    admission::Operation,
     api::Api,
-    auth::{self, AccessReview, Authenticator, Review, TokenRequest},
-    codec::Expected,
-    error::ApiError,
+    auth::{self, AccessReview, Authenticator, TokenRequest},
     http::query::WriteOptions,
-    managed_fields,
+    managed_fields, write,
 };
 
 /// Answers a review.
 ///
 /// # Errors
 /// A body that cannot be read, or an invalid review.
-pub(super) fn answer(
+pub(super) async fn answer(
     api: &Api,
     authenticator: &Authenticator,
     call: &Call,
@@ -29,6 +33,7 @@ pub(super) fn answer(
     let mut asked = read_object(call, &options)?;
     settle_namespace(call, &mut asked)?;
     call.tracker(api, &options).update(None, &mut asked);
+    admit(api, call, &options, &mut asked).await?;
     let user = &call.user;
     let now = api.clock.now();
     let answered = match review {
@@ -48,11 +53,22 @@ pub(super) fn answer(
     Ok(Reply::created(Content::Object(Box::new(answered))))
 }
 
+async fn admit(
+    api: &Api,
+    call: &Call,
+    options: &WriteOptions,
+    object: &mut Object,
+) -> Result<(), ApiError> {
+    let attributes = call.attributes();
+    let operation = Operation::Create;
+    write::admit(api, &attributes, operation, options.dry_run, object, None).await
+}
+
 /// Answers a request for a token of the service account that the path names.
 ///
 /// # Errors
 /// A body that cannot be read, or a token that cannot be had.
-pub(super) fn issue_token(
+pub(super) async fn issue_token(
     api: &Api,
     authenticator: &Authenticator,
     call: &Call,
@@ -65,6 +81,7 @@ pub(super) fn issue_token(
     let manager = managed_fields::manager_name(&options.field_manager, &call.user_agent);
     let now = api.clock.now();
     managed_fields::claim(expected.ty(), &mut body, "token", manager, now);
+    admit(api, call, &options, &mut body).await?;
     let request = TokenRequest {
         namespace: &call.target.namespace,
         account: &call.target.name,

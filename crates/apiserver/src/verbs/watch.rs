@@ -6,15 +6,16 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_storage::{
+    Change, Event, Lagged, Range, Revision, Scope, Selector, StoreWatch, Stored,
+};
 use tokio::time::Instant;
 
 use super::{Call, Content, Reply, get::wait_for, list::validate_selectable};
 use crate::{
     api::Api,
-    error::ApiError,
     http::query::{ListOptions, parse_revision},
-    selector::Selector,
-    store::{Change, Event, Lagged, Range, Revision, Scope, StoreWatch, Stored},
 };
 
 /// A watch without a time limit of its own ends after this long, and up to twice as long, so that
@@ -295,15 +296,15 @@ fn seen_through(event: &Arc<Event>, selector: &Selector) -> Option<WatchItem> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use bellerophon_apimachinery::label_selector::LabelSelector;
+    use bellerophon_codec::object::Object;
+    use bellerophon_storage::{
+        Expect, FieldSelector, MemoryStore, ObjectKey, Put, SelectableAttributes, Store, Write,
+    };
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        object::Object,
-        selector::{FieldSelector, LabelSelector},
-        store::{Expect, MemoryStore, ObjectKey, Put, SelectableAttributes, Store, Write},
-    };
 
     const COLLECTION: &str = "/configmaps";
     const SELECTORS: [&str; 6] = [

@@ -1,16 +1,17 @@
 //! Creating an object.
 //! Mirrors `Store.Create` of the generic registry.
 
-use super::{Effects, Updated, Written, after_write, meta};
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::Generation;
+use bellerophon_storage::{Conflict, Expect, ObjectKey, Write};
+
+use super::{Effects, Updated, Written, after_write, meta, quota};
 use crate::{
     admission::{self, Attributes},
     api::Api,
-    auth,
-    error::ApiError,
-    kinds::Generation,
-    object::Object,
+    auth, conversion,
     registry::Resource,
-    store::{Conflict, Expect, ObjectKey, Write},
 };
 
 /// Names are made this often before a generated one is reported as taken.
@@ -35,7 +36,7 @@ pub(crate) async fn create(
     attributes: Option<&Attributes<'_>>,
 ) -> Result<Updated, ApiError> {
     if let Some(attributes) = attributes {
-        admission::mutate(api, attributes, &mut object, None).await?;
+        admission::mutate(api, attributes, &mut object, None, dry_run).await?;
     }
     create_admitted(api, resource, object, dry_run, attributes).await
 }
@@ -111,9 +112,11 @@ async fn create_once(
         if let Some(creation) = attributes.creation() {
             auth::check(&auth::Attributes::of(&creation, attributes.user), api)?;
         }
-        warnings.extend(admission::validate(api, attributes, &object, None).await?);
+        warnings.extend(admission::validate(api, attributes, &object, None, dry_run).await?);
+        quota::charge(api, attributes, &object, None, dry_run).await?;
     }
-    if !object.meta.resource_version.is_empty() {
+    // Mirrors etcd3's store.Create, which a dry run does not reach.
+    if !dry_run && !object.meta.resource_version.is_empty() {
         return Err(ApiError::Unnamed(
             "resourceVersion should not be set on objects to be created".into(),
         ));
@@ -139,12 +142,13 @@ async fn create_once(
         collection: resource.collection.clone(),
         key: key.clone(),
         expect: Expect::Absent,
-        put: Some(resource.put(&object)),
+        put: Some(conversion::put(api, resource, &object).await?),
     };
     match api.store.commit(write).await {
         Ok(stored) => {
             claim.keep();
             after_write(api, resource, None, Some(&object), Effects::Immediate).await;
+            let stored = conversion::present(api, resource, stored).await?;
             Ok(Updated {
                 written: Written::Stored(stored),
                 created: true,

@@ -3,15 +3,21 @@
 
 use std::sync::Arc;
 
+use bellerophon_apimachinery::{
+    error::{ApiError, GroupResource},
+    time::Time,
+};
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::DeleteAnswer;
+use bellerophon_storage::{Conflict, Expect, ObjectKey, Stored, Write};
+use serde_json::{Map, Value, json};
+
 use super::{ATTEMPTS_MAX, Effects, Written, after_write};
 use crate::{
     admission::{self, Attributes},
     api::Api,
-    error::{ApiError, GroupResource},
-    kinds::DeleteAnswer,
-    object::{Object, Time},
+    conversion,
     registry::Resource,
-    store::{Conflict, Expect, ObjectKey, Stored, Write},
 };
 
 /// What happens to objects that belong to a deleted one.
@@ -40,6 +46,39 @@ pub(crate) struct DeleteOptions {
     pub(crate) effects: Effects,
 }
 
+impl DeleteOptions {
+    /// The options as JSON, without kind and version.
+    fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        if let Some(seconds) = self.grace_period_seconds {
+            map.insert("gracePeriodSeconds".into(), seconds.into());
+        }
+        let conditions = [
+            ("uid", &self.preconditions.uid),
+            ("resourceVersion", &self.preconditions.resource_version),
+        ];
+        let conditions: Map<String, Value> = conditions
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), value.clone()?.into())))
+            .collect();
+        if !conditions.is_empty() {
+            map.insert("preconditions".into(), conditions.into());
+        }
+        if let Some(propagation) = self.propagation {
+            let policy = match propagation {
+                Propagation::Foreground => "Foreground",
+                Propagation::Background => "Background",
+                Propagation::Orphan => "Orphan",
+            };
+            map.insert("propagationPolicy".into(), policy.into());
+        }
+        if self.dry_run {
+            map.insert("dryRun".into(), json!(["All"]));
+        }
+        Value::Object(map)
+    }
+}
+
 /// The outcome of a delete.
 #[derive(Debug)]
 pub(crate) enum Deleted {
@@ -65,7 +104,7 @@ pub(crate) async fn delete_requested(
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
     admission::validate_delete(attributes)?;
-    delete(api, attributes.resource, key, options).await
+    delete_admitted(api, attributes.resource, key, options, Some(attributes)).await
 }
 
 /// Deletes an object, or marks it for deletion while something holds it.
@@ -78,6 +117,30 @@ pub(crate) async fn delete(
     key: &ObjectKey,
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
+    delete_admitted(api, resource, key, options, None).await
+}
+
+/// Deletes an object that a client deletes together with others, such as those of a collection.
+///
+/// # Errors
+/// No such object, a precondition that does not hold, or a refusal by webhooks or policies.
+pub(crate) async fn delete_in_collection(
+    api: &Api,
+    attributes: &Attributes<'_>,
+    key: &ObjectKey,
+    options: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    delete_admitted(api, attributes.resource, key, options, Some(attributes)).await
+}
+
+async fn delete_admitted(
+    api: &Api,
+    resource: &Resource,
+    key: &ObjectKey,
+    options: &DeleteOptions,
+    attributes: Option<&Attributes<'_>>,
+) -> Result<Deleted, ApiError> {
+    let attributes = attributes.filter(|_| admission::watches_deletions(api));
     for attempt in 1..=ATTEMPTS_MAX {
         let Some(existing) = api.store.get(&resource.collection, key) else {
             return Err(ApiError::NotFound {
@@ -88,10 +151,15 @@ pub(crate) async fn delete(
         if attempt > 1 {
             tracing::debug!(resource = %resource.plural, %key, attempt, "delete conflict, retrying");
         }
-        let old = resource.read(&existing);
+        let presented = conversion::present(api, resource, existing.clone()).await?;
+        let old = resource.read(&presented);
         check_preconditions(resource, &old, &options.preconditions)?;
+        if let Some(attributes) = attributes {
+            let given = options.to_value();
+            admission::admit_delete(api, attributes, &old, &given, options.dry_run).await?;
+        }
         match plan(api, resource, &old, options) {
-            Plan::Nothing => return Ok(Deleted::Waiting(Written::Stored(existing))),
+            Plan::Nothing => return Ok(Deleted::Waiting(Written::Stored(presented))),
             Plan::Mark(new) => {
                 if let Some(outcome) =
                     mark(api, resource, key, &existing, &old, new, options).await?
@@ -195,11 +263,12 @@ async fn mark(
         collection: resource.collection.clone(),
         key: key.clone(),
         expect: Expect::Version(existing.revision),
-        put: Some(resource.put(&new)),
+        put: Some(conversion::put(api, resource, &new).await?),
     };
     match api.store.commit(write).await {
         Ok(stored) => {
             after_write(api, resource, Some(old), Some(&new), options.effects).await;
+            let stored = conversion::present(api, resource, stored).await?;
             Ok(Some(Deleted::Waiting(Written::Stored(stored))))
         }
         Err(Conflict { .. }) => Ok(None),

@@ -4,12 +4,13 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use crate::{
+use bellerophon_apimachinery::{
     field::{FieldError, Path, Verbatim},
     names,
-    object::{Object, ObjectMeta, OwnerReference},
-    registry::{self, Resource},
 };
+use bellerophon_codec::object::{Object, ObjectMeta, OwnerReference};
+
+use crate::registry::{self, Resource};
 
 const METADATA: Path<'static> = Path::field("metadata");
 

@@ -4,27 +4,31 @@
 //! Guarantees: every write is prepared, checked and compared before it is committed; a write that
 //! changes nothing is not one.
 
+mod admit;
 mod create;
 mod delete;
 mod meta;
+mod quota;
 mod update;
 
+pub(crate) use admit::admit;
 pub(crate) use create::{create, store_as_is};
 pub(crate) use delete::{
     DeleteOptions, Deleted, Preconditions, Propagation, check_preconditions, delete,
-    delete_requested,
+    delete_in_collection, delete_requested,
 };
 pub(crate) use meta::dedup_owners;
 pub(crate) use update::{Change, Updated, uid_conflict, update};
 
 use std::sync::Arc;
 
+use bellerophon_codec::object::Object;
+use bellerophon_resources::kinds::Generation;
+use bellerophon_storage::Stored;
+
 use crate::{
     api::{Api, WriteEvent},
-    kinds::Generation,
-    object::Object,
     registry::Resource,
-    store::Stored,
 };
 
 /// How often a write that needs no particular version is tried again when others write the same

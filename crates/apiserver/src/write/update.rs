@@ -1,18 +1,24 @@
 //! Changing an object: whole, by patch, or a subresource of it.
 //! Mirrors `Store.Update` of the generic registry.
 
+use bellerophon_apimachinery::{
+    error::{ApiError, GroupKind},
+    field::FieldError,
+};
+use bellerophon_codec::object::{Object, ObjectMeta};
+use bellerophon_storage::{Conflict, Expect, ObjectKey, Write};
+
 use super::{
     ATTEMPTS_MAX, Effects, Written, after_write, create::create_admitted, generation_grows, meta,
+    quota,
 };
 use crate::{
     admission::{self, Attributes},
     api::Api,
-    error::{ApiError, GroupKind},
-    field::FieldError,
+    conversion,
     http::query::parse_revision,
-    object::{Object, ObjectMeta},
+    managed_fields::{self, Ownership},
     registry::Resource,
-    store::{Conflict, Expect, ObjectKey, Write},
 };
 
 /// Which part of an object a write may change, and how it is checked.
@@ -28,6 +34,8 @@ pub(crate) struct Change {
     pub(crate) counts: bool,
     /// Who deals with what follows from the change.
     pub(crate) effects: Effects,
+    /// Whether fields that others manage in other versions may change.
+    pub(crate) ownership: Ownership,
 }
 
 impl Change {
@@ -43,6 +51,7 @@ impl Change {
             may_create: resource.strategy.create_on_update,
             counts: true,
             effects: Effects::Immediate,
+            ownership: Ownership::Taken,
         }
     }
 
@@ -54,6 +63,7 @@ impl Change {
             may_create: false,
             counts: false,
             effects: Effects::Immediate,
+            ownership: Ownership::Taken,
         }
     }
 
@@ -68,6 +78,7 @@ impl Change {
             may_create: false,
             counts: false,
             effects: Effects::Immediate,
+            ownership: Ownership::Taken,
         }
     }
 }
@@ -103,14 +114,16 @@ pub(crate) async fn update(
         let Some(existing) = api.store.get(&resource.collection, key) else {
             let mut object = edit(None)?;
             if let Some(attributes) = attributes.filter(|_| change.may_create) {
-                admission::mutate(api, attributes, &mut object, None).await?;
+                admission::mutate(api, attributes, &mut object, None, dry_run).await?;
             }
             return create_by_update(api, resource, key, change, object, dry_run, attributes).await;
         };
-        let mut old = resource.read(&existing);
+        let presented = conversion::present(api, resource, existing.clone()).await?;
+        let mut old = resource.read(&presented);
         let mut new = edit(Some(&old))?;
+        settle_managers(api, resource, change.ownership, &old, &mut new).await?;
         if let Some(attributes) = attributes {
-            admission::mutate(api, attributes, &mut new, Some(&old)).await?;
+            admission::mutate(api, attributes, &mut new, Some(&old), dry_run).await?;
         }
         resource.to_inner(&mut old);
         resource.to_inner(&mut new);
@@ -131,20 +144,22 @@ pub(crate) async fn update(
         // kube-apiserver checks metadata twice, and its list of causes shows it.
         errs.extend(errs.clone());
         let mut warnings = (change.validate)(resource, &new, &old, &mut errs);
-        ApiError::from_fields(resource.group_kind(), key.name(), errs)?;
+        ApiError::from_fields(resource.group_kind(), &new.meta.name, errs)?;
         warnings.extend((resource.strategy.warnings)(&new, Some(&old)));
         if let Some(attributes) = attributes {
-            warnings.extend(admission::validate(api, attributes, &new, Some(&old)).await?);
+            let old = Some(&old);
+            warnings.extend(admission::validate(api, attributes, &new, old, dry_run).await?);
+            quota::charge(api, attributes, &new, old, dry_run).await?;
         }
         new.meta
             .resource_version
             .clone_from(&old.meta.resource_version);
 
         let goes = is_released(resource, &new, &old);
-        let put = resource.put(&new);
+        let put = conversion::put(api, resource, &new).await?;
         if existing.encoded.holds(&put.draft) && !goes {
             return Ok(Updated {
-                written: Written::Stored(existing),
+                written: Written::Stored(presented),
                 created: false,
                 warnings,
             });
@@ -181,6 +196,7 @@ pub(crate) async fn update(
                     claim.keep();
                 }
                 after_write(api, resource, Some(&old), Some(&new), change.effects).await;
+                let stored = conversion::present(api, resource, stored).await?;
                 return Ok(Updated {
                     written: Written::Stored(stored),
                     created: false,
@@ -193,6 +209,37 @@ pub(crate) async fn update(
         }
     }
     Err(ApiError::modified(resource.group_resource(), key.name()))
+}
+
+/// Takes what a write changes from managers that manage fields in other versions, where a webhook
+/// converts between them. Mirrors the updater of structured-merge-diff.
+///
+/// # Errors
+/// 409 for an apply that changes such a field without force; 500 with what the webhook did wrong.
+async fn settle_managers(
+    api: &Api,
+    resource: &Resource,
+    ownership: Ownership,
+    old: &Object,
+    new: &mut Object,
+) -> Result<(), ApiError> {
+    let versions = managed_fields::unsettled_versions(resource, &new.meta.managed_fields);
+    let catalog = api.registry.catalog();
+    for version in versions {
+        let Some((_, name)) = version.split_once('/') else {
+            continue;
+        };
+        let Some(other) = catalog.find(&resource.group, name, &resource.plural) else {
+            continue;
+        };
+        let before = conversion::to_version(api, resource, old, &version).await?;
+        let after = conversion::to_version(api, resource, new, &version).await?;
+        if let (Some(before), Some(after)) = (before, after) {
+            let entries = &mut new.meta.managed_fields;
+            managed_fields::settle_version(&other, &before, &after, ownership, entries)?;
+        }
+    }
+    Ok(())
 }
 
 async fn create_by_update(

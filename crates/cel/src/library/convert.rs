@@ -14,7 +14,8 @@ use crate::{
     value::Value,
 };
 
-use super::{a, made, net, text, time};
+use super::{a, made, net, text};
+use crate::time;
 
 pub(super) fn declare(f: &mut Functions) {
     use Type::{Bool, Bytes, Double, Duration, Int, String, Timestamp, Uint};
@@ -41,7 +42,7 @@ pub(super) fn declare(f: &mut Functions) {
         |_, args| match &**text(args, 0)? {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
             "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
-            _ => Err(wrong("string", "bool")),
+            _ => Err(Failure::conversion("string", "bool")),
         },
     );
     f.global(
@@ -86,7 +87,7 @@ pub(super) fn declare(f: &mut Functions) {
         &[Int],
         Duration,
         CostModel::Unit,
-        |_, _| Err(wrong("int", "google.protobuf.Duration")),
+        |_, _| Err(Failure::conversion("int", "google.protobuf.Duration")),
     );
     f.global(
         "duration",
@@ -97,7 +98,7 @@ pub(super) fn declare(f: &mut Functions) {
         |_, args| {
             time::parse_duration(text(args, 0)?)
                 .map(Value::Duration)
-                .ok_or_else(|| wrong("string", "google.protobuf.Duration"))
+                .ok_or_else(|| Failure::conversion("string", "google.protobuf.Duration"))
         },
     );
     for (id, from) in [
@@ -165,16 +166,14 @@ pub(super) fn declare(f: &mut Functions) {
     }
 }
 
-pub(super) fn wrong(from: &str, to: &str) -> Failure {
-    Failure::new(format!("type conversion error from '{from}' to '{to}'"))
-}
-
 fn to_double<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     Ok(Value::Double(match args {
         [Value::Double(d)] => *d,
         [Value::Int(n)] => *n as f64,
         [Value::Uint(n)] => *n as f64,
-        [Value::String(text)] => text.parse().map_err(|_| wrong("string", "double"))?,
+        [Value::String(text)] => text
+            .parse()
+            .map_err(|_| Failure::conversion("string", "double"))?,
         _ => return Err(Failure::no_such_overload()),
     }))
 }
@@ -193,7 +192,9 @@ fn to_int<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
         [Value::Timestamp(nanos)] => {
             i64::try_from(nanos.div_euclid(1_000_000_000)).map_err(|_| overflow())?
         }
-        [Value::String(text)] => text.parse().map_err(|_| wrong("string", "int"))?,
+        [Value::String(text)] => text
+            .parse()
+            .map_err(|_| Failure::conversion("string", "int"))?,
         _ => return Err(Failure::no_such_overload()),
     }))
 }
@@ -205,7 +206,9 @@ fn to_uint<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> 
         [Value::Int(n)] => u64::try_from(*n).map_err(|_| overflow())?,
         [Value::Double(d)] if d.is_finite() && *d >= 0.0 && *d < u64::MAX as f64 => *d as u64,
         [Value::Double(_)] => return Err(overflow()),
-        [Value::String(text)] => text.parse().map_err(|_| wrong("string", "uint"))?,
+        [Value::String(text)] => text
+            .parse()
+            .map_err(|_| Failure::conversion("string", "uint"))?,
         _ => return Err(Failure::no_such_overload()),
     }))
 }
@@ -236,7 +239,7 @@ pub(super) fn written(value: &Value<'_>) -> Result<String, Failure> {
         Value::Type(ty) => ty.name().to_owned(),
         other => match net::written(other) {
             Some(text) => text,
-            None => return Err(wrong(other.type_of().name(), "string")),
+            None => return Err(Failure::conversion(other.type_of().name(), "string")),
         },
     })
 }

@@ -4,9 +4,9 @@
 
 use std::cmp::Ordering;
 
+use crate::value::equality::{compare, equal};
 use crate::{
     cost_model::{CostModel, LIST},
-    equality::{compare, equal},
     eval::{Failure, Meter},
     function::Functions,
     types::Type,

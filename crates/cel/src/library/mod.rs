@@ -9,11 +9,12 @@ mod lists; // lists
 mod net; // addresses and networks
 mod operators; // arithmetic, order, membership
 mod optional; // values that may be missing
+mod quantity; // amounts of resources
 pub(crate) mod regex; // patterns
 mod semver; // versions
 mod sets; // lists as sets
 mod strings; // texts
-pub(crate) mod time; // moments and spans
+mod timestamps; // parts of moments
 mod url; // addresses of the web
 
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub(crate) fn all() -> Functions {
     for declare in [
         operators::declare,
         convert::declare,
-        time::declare,
+        timestamps::declare,
         strings::declare,
         lists::declare,
         sets::declare,
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Functions {
         url::declare,
         net::declare,
         semver::declare,
+        quantity::declare,
     ] {
         declare(&mut functions);
     }

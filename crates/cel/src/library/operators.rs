@@ -4,13 +4,13 @@
 
 use std::cmp::Ordering;
 
+use crate::value::equality::{compare, equal};
 use crate::{
     ast::operator::{
         self, ADD, DIVIDE, GREATER, GREATER_EQUALS, IN, INDEX, LESS, LESS_EQUALS, MODULO, MULTIPLY,
         NEGATE, NOT, SUBTRACT,
     },
     cost_model::CostModel,
-    equality::{compare, equal},
     eval::{Failure, Meter},
     function::{Functions, Run},
     shape::ListOrder,
@@ -356,7 +356,7 @@ fn span<'a>(n: Option<i64>) -> Result<Value<'a>, Failure> {
 /// Moments lie in the years 1 to 9999.
 fn moment<'a>(nanos: Option<i128>) -> Result<Value<'a>, Failure> {
     nanos
-        .filter(|n| super::time::is_moment(*n))
+        .filter(|n| crate::time::is_moment(*n))
         .map(Value::Timestamp)
         .ok_or_else(|| Failure::new("timestamp overflow"))
 }
@@ -396,7 +396,7 @@ fn join<'a>(meter: &mut Meter, l: &List<'a>, r: &List<'a>) -> Result<Value<'a>, 
         List::Made(_) => &ListOrder::Atomic,
     };
     let name = |value: &Value<'a>| match (order, value) {
-        (ListOrder::Set, value) => crate::equality::scalar(value),
+        (ListOrder::Set, value) => crate::value::equality::scalar(value),
         (ListOrder::Keyed(keys), Value::Map(Map::Data(map))) => {
             let values: Vec<Option<&serde_json::Value>> =
                 keys.iter().map(|key| map.entries.get(key)).collect();

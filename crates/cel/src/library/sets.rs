@@ -2,9 +2,9 @@
 //! In: two lists. Out: whether one holds the other, or something of it.
 //! Guarantees: no pair is compared unless all of them can be paid for.
 
+use crate::value::equality::equal;
 use crate::{
     cost_model::CostModel,
-    equality::equal,
     eval::{Failure, Meter},
     function::Functions,
     types::Type,

@@ -71,7 +71,11 @@ impl<'a, 'p> AstBuilder<'a, 'p> {
         expr.id = self.parser.id(at);
         self.parser.depths[expr.id as usize] = depth;
         match &mut expr.kind {
-            Kind::Literal(_) | Kind::Ident(_) | Kind::Message(_) => {}
+            Kind::Literal(_) | Kind::Ident(_) => {}
+            Kind::Message(message) => message
+                .fields
+                .iter_mut()
+                .for_each(|field| self.renumber(&mut field.value)),
             Kind::Select(select) => self.renumber(&mut select.operand),
             Kind::Call(call) => call
                 .target

@@ -5,6 +5,7 @@
 //! deeper than [`TREE_MAX`].
 
 mod ast_builder; // nodes of macros
+mod macros; // calls that become loops and tests
 mod operands; // what operators join
 mod operators; // what joins operands
 
@@ -13,7 +14,6 @@ pub(crate) use ast_builder::AstBuilder;
 use crate::{
     ast::{Call, Expr, Id, Kind},
     lexer::{self, Lexeme, Token},
-    macros,
     source::{Issues, Offset, Source},
 };
 
@@ -203,7 +203,8 @@ impl Parser<'_> {
             };
         };
         match &expr.kind {
-            Kind::Literal(_) | Kind::Ident(_) | Kind::Message(_) => {}
+            Kind::Literal(_) | Kind::Ident(_) => {}
+            Kind::Message(message) => message.fields.iter().for_each(|field| add(&field.value)),
             Kind::Select(select) => add(&select.operand),
             Kind::Call(call) => call
                 .target

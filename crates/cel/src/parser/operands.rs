@@ -2,7 +2,7 @@
 //! In: tokens. Out: nodes, or what could have stood where something else does.
 
 use crate::{
-    ast::{Entry, Expr, Item, Kind, Literal, Select, operator},
+    ast::{Entry, Expr, Item, Kind, Literal, Message, MessageField, Select, operator},
     lexer::{Lexeme, Token},
     source::Offset,
     unescape,
@@ -231,12 +231,12 @@ impl Parser<'_> {
         (self.peek_at(length) == Token::Sign("{")).then_some(length)
     }
 
-    /// The fields are read for their syntax only: no message type exists.
     fn message(&mut self, name: String) -> Result<Expr, Stop> {
         let at = self.expect("{")?;
         let id = self.id(at);
+        let mut fields = Vec::new();
         while !self.is("}") {
-            self.take("?");
+            let optional = self.take("?").is_some();
             if !matches!(
                 self.peek().token,
                 Token::Identifier | Token::EscapedIdentifier
@@ -244,15 +244,23 @@ impl Parser<'_> {
                 let found = self.peek().text.clone();
                 return Err(self.wrong(format!("mismatched input '{found}' expecting {{'}}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}}")));
             }
+            let written = self.peek().text.clone();
             self.at += 1;
-            self.expect(":")?;
-            self.expression()?;
+            let colon = self.expect(":")?;
+            let field = self.id(colon);
+            let value = self.expression()?;
+            fields.push(MessageField {
+                id: field,
+                name: written.trim_matches('`').to_owned(),
+                value,
+                optional,
+            });
             if self.take(",").is_none() {
                 break;
             }
         }
         self.expect("}")?;
-        self.node(id, Kind::Message(name))
+        self.node(id, Kind::Message(Message { name, fields }))
     }
 
     fn list(&mut self) -> Result<Expr, Stop> {

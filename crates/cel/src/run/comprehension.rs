@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Outcome, Run,
-    select::{go_type, no_such_key, shown},
+    select::{cel_go_type, no_such_key, shown},
 };
 use crate::{
     cost_model,
@@ -26,13 +26,13 @@ impl<'a> Run<'_, 'a> {
             other if fold.two => {
                 return Err(Failure::new(format!(
                     "unsupported comprehension range type: {}",
-                    go_type(&other)
+                    cel_go_type(&other)
                 )));
             }
             other => {
                 return Err(Failure::new(format!(
                     "got '{}', expected iterable type",
-                    go_type(&other)
+                    cel_go_type(&other)
                 )));
             }
         };

@@ -5,28 +5,21 @@
 //! charged before the next begins.
 
 mod comprehension; // loops
-mod overload; // which overload fits
 mod select; // parts of values
-
-pub(crate) use overload::{accepts, no_such_overload};
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    environment::Program,
-    equality,
     eval::{Failure, Meter},
     function::Overload,
     library::regex,
-    plan::{Invocation, Node},
+    overload::{accepts, is_operator, no_such_overload},
+    plan::{Invocation, Node, Plan},
     stack,
-    value::{Map, Value},
+    value::{LazyFields, Map, Message, Value, equality},
 };
 
-use self::{
-    overload::is_operator,
-    select::{select, select_if_present},
-};
+use self::select::{no_such_key, select, select_if_present};
 
 /// How an evaluation ended.
 #[derive(Debug)]
@@ -37,35 +30,41 @@ pub struct Evaluation<'a> {
     pub cost: u64,
 }
 
-impl Program {
-    /// Evaluates the expression. `variables` are in the order in which the environment declared
-    /// them.
-    #[must_use]
-    pub fn evaluate<'a>(&self, variables: &[Value<'a>], limit: u64) -> Evaluation<'a> {
-        let evaluate = || {
-            let mut run = Run {
-                variables,
-                locals: Vec::new(),
-                meter: Meter::new(limit),
-            };
-            let value = run.eval(&self.plan.root);
-            Evaluation {
-                value,
-                cost: run.meter.cost(),
-            }
+/// Runs a plan of a depth. `variables` are in the order in which the environment declared them; the
+/// fields of [`Value::Lazy`] are computed by `lazy` when they are asked for.
+pub(crate) fn evaluate<'a>(
+    plan: &Plan,
+    depth: usize,
+    variables: &[Value<'a>],
+    lazy: Option<&dyn LazyFields<'a>>,
+    limit: u64,
+) -> Evaluation<'a> {
+    let evaluate = || {
+        let mut run = Run {
+            variables,
+            lazy,
+            locals: Vec::new(),
+            meter: Meter::new(limit),
         };
-        let no_stack = || Evaluation {
-            value: Err(Failure::new("no stack for an expression so deep")),
-            cost: 0,
-        };
-        stack::with_stack(self.depth, evaluate).unwrap_or_else(no_stack)
-    }
+        let value = run.eval(&plan.root);
+        Evaluation {
+            value,
+            cost: run.meter.cost(),
+        }
+    };
+    let no_stack = || Evaluation {
+        value: Err(Failure::new("no stack for an expression so deep")),
+        cost: 0,
+    };
+    stack::with_stack(depth, evaluate).unwrap_or_else(no_stack)
 }
 
 type Outcome<'a> = Result<Value<'a>, Failure>;
 
 struct Run<'r, 'a> {
     variables: &'r [Value<'a>],
+    /// Computes the fields of [`Value::Lazy`].
+    lazy: Option<&'r dyn LazyFields<'a>>,
     /// Variables of loops, outermost first. A failed one fails only where it is used.
     locals: Vec<Outcome<'a>>,
     meter: Meter,
@@ -82,7 +81,7 @@ impl<'a> Run<'_, 'a> {
                 let operand = self.attribute(operand, 0)?;
                 self.meter.charge(1)?;
                 Ok(Value::Bool(
-                    select_if_present(&operand, &Value::text(field.clone()))?.is_some(),
+                    self.find(&operand, &Value::text(field.clone()))?.is_some(),
                 ))
             }
             Node::And(sides) => self.logic(sides, false),
@@ -118,6 +117,7 @@ impl<'a> Run<'_, 'a> {
             Node::Call(call) => self.call(call),
             Node::List(items) => self.list(items),
             Node::Map(entries) => self.map(entries),
+            Node::Message(name, fields) => self.message(name, fields),
             Node::Comprehension(fold) => self.fold(fold),
             Node::Bind(parts) => {
                 let value = self.eval(&parts[0]);
@@ -189,14 +189,25 @@ impl<'a> Run<'_, 'a> {
         };
         if !optional {
             self.meter.charge(cost)?;
-            return select(&operand, key);
+            return match &operand {
+                Value::Lazy => self.find(&operand, key)?.ok_or_else(|| no_such_key(key)),
+                operand => select(operand, key),
+            };
         }
-        match select_if_present(&operand, key)? {
+        match self.find(&operand, key)? {
             None => Ok(Value::Optional(None)),
             Some(value) => {
                 self.meter.charge(cost)?;
                 Ok(Value::some(value))
             }
+        }
+    }
+
+    /// A part of a value, if it is there.
+    fn find(&self, operand: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, Failure> {
+        match (operand, key, self.lazy) {
+            (Value::Lazy, Value::String(name), Some(lazy)) => lazy.get(name),
+            _ => select_if_present(operand, key),
         }
     }
 
@@ -313,6 +324,31 @@ impl<'a> Run<'_, 'a> {
         self.meter.allocate_values(made.len())?;
         self.meter.charge(crate::cost_model::LIST)?;
         Ok(Value::list(made))
+    }
+
+    fn message(&mut self, name: &Arc<str>, fields: &[(Arc<str>, Node, bool)]) -> Outcome<'a> {
+        let mut made = BTreeMap::new();
+        for (field, node, optional) in fields {
+            match (self.eval(node)?, optional) {
+                (value, false) => {
+                    made.insert(field.to_string(), value);
+                }
+                (Value::Optional(value), true) => {
+                    made.extend(value.map(|value| (field.to_string(), (*value).clone())));
+                }
+                (_, true) => {
+                    return Err(Failure::new(
+                        "cannot initialize optional field from non-optional value",
+                    ));
+                }
+            }
+        }
+        self.meter.allocate_values(made.len())?;
+        self.meter.charge(crate::cost_model::MESSAGE)?;
+        Ok(Value::Message(Arc::new(Message {
+            type_name: name.clone(),
+            fields: made,
+        })))
     }
 
     fn map(&mut self, entries: &[(Node, Node, bool)]) -> Outcome<'a> {

@@ -43,6 +43,10 @@ pub(super) fn select_if_present<'a>(
             key.type_of().name()
         ))),
         Value::Map(map) => map.find(key),
+        Value::Message(message) => match key {
+            Value::String(name) => Ok(message.fields.get(&**name).cloned()),
+            _ => Err(Failure::no_such_overload()),
+        },
         Value::List(list) => {
             let at = match key {
                 Value::Int(n) => usize::try_from(*n).ok(),
@@ -65,7 +69,7 @@ pub(super) fn select_if_present<'a>(
 }
 
 /// What Go calls the type of a value that is no list or map.
-pub(super) fn go_type(value: &Value<'_>) -> &'static str {
+pub(super) fn cel_go_type(value: &Value<'_>) -> &'static str {
     match value {
         Value::Null => "types.Null",
         Value::Bool(_) => "types.Bool",

@@ -166,7 +166,7 @@ fn show(value: &Value<'_>) -> String {
             format!("[{}]", items.join(", "))
         }
         Value::Map(_) => "map".into(),
-        Value::Opaque(_) | Value::Hidden(_) => "opaque".into(),
+        Value::Opaque(_) | Value::Hidden(_) | Value::Message(_) | Value::Lazy => "opaque".into(),
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use bellerophon_apimachinery::json_ext::JsonExt;
 use serde_json::Value;
 
 use super::subject::{Check, Subject, Violation, named, plural, quoted, set_of, uses};
-use crate::json_ext::JsonExt;
 
 /// In the order in which violations are reported.
 pub(super) const CHECKS: [Check; 12] = [

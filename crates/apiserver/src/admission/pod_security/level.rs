@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::field::{FieldError, Path};
+use bellerophon_apimachinery::field::{FieldError, Path};
 
 /// How strict a level is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

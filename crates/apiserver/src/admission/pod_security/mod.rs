@@ -11,17 +11,18 @@ mod subject; // the pod or template that is evaluated
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bellerophon_apimachinery::{
+    error::{ApiError, GroupKind},
+    json_ext::JsonExt,
+};
+use bellerophon_codec::object::{Object, ObjectMeta};
+use bellerophon_storage::Scope;
+
 use self::{
     level::{Level, Policy, Standard},
     subject::{Subject, Violation},
 };
 use super::Admission;
-use crate::{
-    error::{ApiError, GroupKind},
-    json_ext::JsonExt,
-    object::{Object, ObjectMeta},
-    store::Scope,
-};
 
 /// Pods of a namespace whose level changes are checked up to this many.
 const NAMESPACE_PODS_MAX: usize = 3000;
@@ -275,10 +276,10 @@ fn warn_of_pods(namespace: &str, level: Level, pods: Vec<Object>) -> Vec<String>
 
 #[cfg(test)]
 mod tests {
+    use crate::test_support::object;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::kinds::test_support::object;
 
     fn said(level: &str, spec: Value) -> String {
         let pod = object(json!({ "spec": spec }));

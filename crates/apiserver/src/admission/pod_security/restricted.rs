@@ -1,13 +1,13 @@
 //! The restricted level: what hardened pods do without, besides everything that the baseline
 //! forbids.
 
+use bellerophon_apimachinery::json_ext::JsonExt;
 use serde_json::Value;
 
 use super::{
     baseline::{bad_seccomp, proc_mount},
     subject::{Check, Subject, Violation, named, plural, quoted, set_of, uses},
 };
-use crate::json_ext::JsonExt;
 
 /// In the order in which violations are reported.
 pub(super) const CHECKS: [Check; 7] = [

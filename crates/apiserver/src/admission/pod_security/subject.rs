@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use bellerophon_apimachinery::json_ext::JsonExt;
+use bellerophon_codec::object::ObjectMeta;
 use serde_json::Value;
-
-use crate::{json_ext::JsonExt, object::ObjectMeta};
 
 /// What is evaluated.
 pub(super) struct Subject<'a> {

@@ -2,12 +2,10 @@
 //! In: user, verb and target of a request, and the rules of a FlowSchema. Out: whether they match.
 //! Guarantees: rules match as in kube-apiserver 1.36 (`fc/rule.go`).
 
+use bellerophon_apimachinery::json_ext::JsonExt as _;
 use serde_json::Value;
 
-use crate::{
-    auth::{Attributes, Target, User, service_account_name},
-    json_ext::JsonExt as _,
-};
+use crate::auth::{Attributes, Target, User, service_account_name};
 
 /// Stands for every name where it is the only entry of a list.
 const ALL: &str = "*";

@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
+use bellerophon_apimachinery::{error::ApiError, json_ext::JsonExt};
+use bellerophon_codec::{body::Expected, object::Object};
+use bellerophon_resources::kinds::binding;
+
 use super::read_as;
 use crate::{
+    admission::Operation,
     api::Api,
     auth::{Lookup, Source},
-    codec::Expected,
-    error::ApiError,
     http::query::WriteOptions,
-    json_ext::JsonExt,
-    kinds::binding,
-    object::Object,
     registry::Resource,
     verbs::{Call, Content, Reply, create::settle_namespace},
     write::{self, Change, uid_conflict},
@@ -23,12 +23,13 @@ use crate::{
 /// # Errors
 /// A body that cannot be read or names another pod, and a pod that cannot be bound.
 pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
-    let (binding, dry_run) = read(call)?;
+    let (mut binding, dry_run) = read(call)?;
     if binding.meta.name != call.target.name {
         return Err(ApiError::BadRequest(
             "name in URL does not match name in Binding object".into(),
         ));
     }
+    admit(api, call, dry_run, &mut binding).await?;
     bind(api, &call.target.resource, binding, dry_run).await
 }
 
@@ -37,7 +38,8 @@ pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
 /// # Errors
 /// A body that cannot be read, and a pod that cannot be bound.
 pub(in crate::verbs) async fn create_by_body(api: &Api, call: &Call) -> Result<Reply, ApiError> {
-    let (binding, dry_run) = read(call)?;
+    let (mut binding, dry_run) = read(call)?;
+    admit(api, call, dry_run, &mut binding).await?;
     let pods: Arc<Resource> = api
         .registry
         .catalog()
@@ -52,6 +54,16 @@ fn read(call: &Call) -> Result<(Object, bool), ApiError> {
     let mut binding = read_as(call, &expected, &options)?;
     settle_namespace(call, &mut binding)?;
     Ok((binding, options.dry_run))
+}
+
+async fn admit(
+    api: &Api,
+    call: &Call,
+    dry_run: bool,
+    binding: &mut Object,
+) -> Result<(), ApiError> {
+    let attributes = call.attributes();
+    write::admit(api, &attributes, Operation::Create, dry_run, binding, None).await
 }
 
 async fn bind(
@@ -71,7 +83,7 @@ async fn bind(
             .unwrap_or_default(),
     );
     binding::validate(&binding)?;
-    let key = crate::store::ObjectKey::new(&binding.meta.namespace, &binding.meta.name);
+    let key = bellerophon_storage::ObjectKey::new(&binding.meta.namespace, &binding.meta.name);
     let now = api.clock.now();
     write::update(
         api,

@@ -1,10 +1,13 @@
 //! Bodies of subresources whose kind is not that of the resource.
 
-use crate::{
-    codec::{self, Expected},
-    error::ApiError,
-    http::query::WriteOptions,
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_codec::{
+    body::{self, Expected},
     object::Object,
+};
+
+use crate::{
+    http::query::WriteOptions,
     verbs::{Call, create::validate_strict},
 };
 
@@ -18,7 +21,7 @@ pub(in crate::verbs) fn read_as(
     options: &WriteOptions,
 ) -> Result<Object, ApiError> {
     let encoding = call.body_encoding()?;
-    let read = codec::read_typed(&call.body, encoding, expected)
+    let read = body::read_typed(&call.body, encoding, expected)
         .map_err(|e| ApiError::BadRequest(e.message(expected.kind, &call.body)))?;
     validate_strict(call, read.strict, options)?;
     Ok(read.object)

@@ -2,18 +2,21 @@
 //! Guarantees: a budget gives up one disruption before the pod goes, and never for a dry run.
 //! Mirrors `EvictionREST.Create` in `pkg/registry/core/pod/storage`.
 
-use super::read_as;
-use crate::{
-    api::Api,
-    codec::Expected,
+use bellerophon_apimachinery::{
     error::{ApiError, GroupKind},
     field::FieldError,
-    http::query::WriteOptions,
     json_ext::JsonExt,
-    kinds::{self, Verdict},
-    object::Object,
+};
+use bellerophon_codec::{body::Expected, object::Object};
+use bellerophon_resources::kinds::{self, Verdict};
+use bellerophon_storage::{Range, Scope};
+
+use super::read_as;
+use crate::{
+    admission::Operation,
+    api::Api,
+    http::query::WriteOptions,
     registry::Resource,
-    store::{Range, Scope},
     verbs::{Call, Content, Reply, create::settle_namespace},
     write::{self, Change, DeleteOptions, Written, check_preconditions},
 };
@@ -38,6 +41,10 @@ pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
             "name in URL does not match name in Eviction object".into(),
         ));
     }
+    let attributes = call.attributes();
+    let dry_run = create_options.dry_run;
+    let operation = Operation::Create;
+    write::admit(api, &attributes, operation, dry_run, &mut eviction, None).await?;
     let mut options = delete_options(&eviction)?;
     options.dry_run |= create_options.dry_run;
     evict(api, call, &options).await?;
@@ -128,7 +135,7 @@ fn budgets_of(api: &Api, budgets: &Resource, namespace: &str) -> Vec<Object> {
 
 /// Stores the budget with one disruption less, unless another client changed it.
 async fn take_disruption(api: &Api, budgets: &Resource, budget: Object) -> Result<(), ApiError> {
-    let key = crate::store::ObjectKey::new(&budget.meta.namespace, &budget.meta.name);
+    let key = bellerophon_storage::ObjectKey::new(&budget.meta.namespace, &budget.meta.name);
     write::update(api, budgets, &key, Change::status(), false, None, |_| {
         Ok(budget.clone())
     })
@@ -165,10 +172,10 @@ async fn mark_and_delete(
 
 #[cfg(test)]
 mod tests {
+    use crate::test_support::object;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::kinds::test_support::object;
 
     #[test]
     fn options_of_an_eviction_are_those_of_a_delete() {

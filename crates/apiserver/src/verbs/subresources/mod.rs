@@ -13,9 +13,10 @@ pub(super) use body::read_as;
 use http::Method;
 
 use super::{Call, Reply, change, get, reviews};
-use crate::{
-    api::Api, auth::Authenticator, error::ApiError, kinds, registry::Subresource, write::Change,
-};
+use bellerophon_apimachinery::error::ApiError;
+use bellerophon_resources::kinds;
+
+use crate::{api::Api, auth::Authenticator, registry::Subresource, write::Change};
 
 /// Runs the verb of a request to a subresource.
 ///
@@ -52,7 +53,7 @@ pub(super) async fn dispatch(
         ("scale", "patch") => scale::patch(api, call).await,
         ("binding", "create") => binding::create(api, call).await,
         ("eviction", "create") => eviction::create(api, call).await,
-        ("token", "create") => reviews::issue_token(api, authenticator, call),
+        ("token", "create") => reviews::issue_token(api, authenticator, call).await,
         _ => Err(ApiError::NoSuchResource),
     }
 }

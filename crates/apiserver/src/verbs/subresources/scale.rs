@@ -5,22 +5,27 @@
 
 use std::sync::LazyLock;
 
+use bellerophon_apimachinery::{
+    error::{ApiError, GroupKind, GroupResource},
+    field::FieldError,
+    json_ext::{JsonDefaults, JsonExt},
+};
+use bellerophon_codec::{
+    body::Expected,
+    object::{Object, ObjectMeta},
+    patch::merge,
+    types,
+};
+use bellerophon_resources::kinds::Selector;
 use serde_json::{Map, Value};
 
 use super::read_as;
 use crate::{
+    admission::Operation,
     api::Api,
-    codec::Expected,
-    error::{ApiError, GroupKind, GroupResource},
-    field::FieldError,
     http::query::WriteOptions,
-    json_ext::{JsonDefaults, JsonExt},
-    kinds::Selector,
     managed_fields::ScaleManagedFields,
-    object::{Object, ObjectMeta},
-    patch::merge,
     registry::{Decoded, Resource},
-    types,
     verbs::{Call, Content, Reply, change, get},
     write::{self, Change, Written},
 };
@@ -151,24 +156,39 @@ async fn write(
         tracker: &tracker,
         path: places.spec.iter().map(String::as_str).collect(),
     };
-    let updated = write::update(
-        api,
-        resource,
-        &call.target.key(),
-        change,
-        options.dry_run,
-        None,
-        |old| {
-            let old = old.ok_or_else(|| call.target.not_found())?;
-            let wanted = edit(&places.read(old))?;
-            let mut new = places.apply(resource, old, &wanted)?;
-            match owning {
-                Owning::Update => owners.update(old, &mut new),
-                Owning::Apply => owners.apply(old, &mut new, options.force)?,
-            }
-            Ok(new)
-        },
-    )
+    let key = call.target.key();
+    let mut admitted = None;
+    if let Some(stored) = api.store.get(&resource.collection, &key) {
+        let old = places.read(&resource.read(&stored));
+        let mut wanted = edit(&old)?;
+        let sent = wanted.clone();
+        let attributes = call.attributes();
+        let operation = Operation::Update;
+        let dry_run = options.dry_run;
+        write::admit(
+            api,
+            &attributes,
+            operation,
+            dry_run,
+            &mut wanted,
+            Some(&old),
+        )
+        .await?;
+        admitted = (wanted != sent).then_some(wanted);
+    }
+    let updated = write::update(api, resource, &key, change, options.dry_run, None, |old| {
+        let old = old.ok_or_else(|| call.target.not_found())?;
+        let wanted = match &admitted {
+            Some(admitted) => admitted.clone(),
+            None => edit(&places.read(old))?,
+        };
+        let mut new = places.apply(resource, old, &wanted)?;
+        match owning {
+            Owning::Update => owners.update(old, &mut new),
+            Owning::Apply => owners.apply(old, &mut new, options.force)?,
+        }
+        Ok(new)
+    })
     .await?;
     let object = match updated.written {
         Written::Stored(stored) => resource.read(&stored),
@@ -356,10 +376,10 @@ fn set(map: &mut Map<String, Value>, path: &[String], value: Value) {
 
 #[cfg(test)]
 mod tests {
+    use crate::test_support::object;
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::test_support::object;
 
     fn built_in() -> Places {
         Places {

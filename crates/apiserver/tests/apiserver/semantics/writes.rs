@@ -171,6 +171,13 @@ fn writes_change_what_they_say_and_nothing_else() {
                     (200, ""),
                     Nothing,
                 ),
+                row(
+                    "dry run of a create takes a version, which storage would refuse",
+                    [],
+                    ("POST cm?dryRun=All", with(cm("a", "1"), "resourceVersion", json!("5"))),
+                    (201, ""),
+                    Nothing,
+                ),
                 row("dry run still checks", [], ("POST cm?dryRun=All", cm("A_B", "1")), (422, "Invalid"), Nothing),
                 row("unknown dry run is refused", [], ("POST cm?dryRun=Some", cm("a", "1")), (422, "Invalid"), Nothing),
                 row(

@@ -1,0 +1,115 @@
+//! The settings of a server that kube-apiserver takes as flags: certificates and keys that others
+//! made, authorization, admission plugins.
+//! Guarantee: the default of each is what a server does without it.
+
+use std::fmt;
+
+/// A certificate chain and its private key, in PEM.
+#[derive(Clone)]
+pub struct ServingCertificate {
+    /// The certificate of the server, followed by those of the authorities between it and the one
+    /// that clients trust.
+    pub certificate_pem: String,
+    /// Its private key in PKCS#8, PKCS#1 or SEC1.
+    pub key_pem: String,
+}
+
+impl fmt::Debug for ServingCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServingCertificate").finish_non_exhaustive()
+    }
+}
+
+/// How the server signs and verifies service-account tokens.
+#[derive(Clone, Default)]
+pub struct ServiceAccountKeys {
+    /// The private key that signs tokens, in PEM: P-256 in PKCS#8, or RSA. Default: a new P-256 key.
+    pub signing_key_pem: Option<String>,
+    /// Files of certificates, public keys or private keys, in PEM, whose tokens are accepted.
+    /// Default: the key that signs.
+    pub accepted_keys_pem: Vec<String>,
+    /// The issuers of accepted tokens; the first one is that of new tokens. Default:
+    /// `https://kubernetes.default.svc`.
+    pub issuers: Vec<String>,
+    /// The audiences of accepted tokens. Default: the issuers.
+    pub audiences: Vec<String>,
+}
+
+impl fmt::Debug for ServiceAccountKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceAccountKeys")
+            .field("issuers", &self.issuers)
+            .field("audiences", &self.audiences)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A bearer token that stands for a user until the server stops.
+#[derive(Clone)]
+pub struct StaticToken {
+    /// The token.
+    pub token: String,
+    /// The name of the user.
+    pub user: String,
+    /// The uid of the user; may be empty.
+    pub uid: String,
+    /// The groups of the user, in addition to `system:authenticated`.
+    pub groups: Vec<String>,
+}
+
+impl fmt::Debug for StaticToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StaticToken")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who may do what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuthorizationMode {
+    /// What the roles allow that are bound to a user.
+    #[default]
+    Rbac,
+    /// Everybody may do everything, unauthenticated clients included.
+    AlwaysAllow,
+}
+
+/// The settings of a server besides its address.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// What the server proves its identity with. Default: a certificate of an authority that is made
+    /// at the start.
+    pub serving_certificate: Option<ServingCertificate>,
+    /// Certificates, in PEM, of authorities whose client certificates are accepted. Default: that of
+    /// the authority that is made at the start, which signs the administrator's.
+    pub client_ca_pem: Option<String>,
+    /// How service-account tokens are signed and verified.
+    pub service_accounts: ServiceAccountKeys,
+    /// Further bearer tokens.
+    pub static_tokens: Vec<StaticToken>,
+    /// Whether requests without credentials are of the user `system:anonymous`, or refused. Default:
+    /// true.
+    pub anonymous: bool,
+    /// Who may do what.
+    pub authorization: AuthorizationMode,
+    /// Admission plugins that do not run, by the names of kube-apiserver.
+    pub disabled_admission_plugins: Vec<String>,
+    /// Whether `/api` and `/apis` are also served as `apidiscovery.k8s.io/v2`. Default: true.
+    pub aggregated_discovery: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            serving_certificate: None,
+            client_ca_pem: None,
+            service_accounts: ServiceAccountKeys::default(),
+            static_tokens: Vec::new(),
+            anonymous: true,
+            authorization: AuthorizationMode::default(),
+            disabled_admission_plugins: Vec::new(),
+            aggregated_discovery: true,
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Patches: a change instead of a whole object.
+//! In: a patch document and the JSON of an object. Out: the JSON of the changed object.
+//! Guarantees: a patch is applied whole or not at all.
+
+mod json;
+mod merge;
+mod strategic;
+
+pub use json::{JsonPatch, Unreadable};
+pub use merge::{merge, opened_by};
+pub use strategic::{GoValue, strategic_merge};

@@ -1,0 +1,232 @@
+//! Storage: every object ever written, in the order it was written.
+//! In: compare-and-swap writes. Out: reads at any kept revision, and the one stream of events that
+//! all watchers of a resource share.
+//! Guarantees: one growing revision for the whole server; a reader sees a write completely or not
+//! at all; events come in revision order.
+
+mod field_selector; // field selectors
+mod key; // keys and scopes
+mod memory; // the store, in memory
+#[cfg(test)]
+mod model; // a simple store that tests compare with
+mod notifier; // notifies watchers of a scope
+mod resource_store; // the objects and the history of one resource
+mod selector; // label and field selectors together
+mod watch; // a watch of a scope
+
+pub use field_selector::FieldSelector;
+pub use key::{ObjectKey, Scope};
+pub use memory::MemoryStore;
+pub use selector::Selector;
+pub use watch::{Lagged, StoreWatch};
+
+use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc};
+
+use bellerophon_codec::object::{Draft, Encoded};
+
+/// The position of a write in the one order of all writes; 0 is before the first.
+pub type Revision = u64;
+
+/// What the storage keeps of a resource: `apps/deployments`. Versions of a kind share a collection.
+pub type CollectionName = Arc<str>;
+
+/// What selectors look at, taken out of an object once, when it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelectableAttributes {
+    /// The object's uid.
+    pub uid: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The fields that can be selected by, besides name and namespace.
+    pub fields: Vec<(Arc<str>, String)>,
+}
+
+/// One version of one object. Never changes; shared by everyone who reads it.
+#[derive(Debug)]
+pub struct Stored {
+    /// Its name in the collection.
+    pub key: ObjectKey,
+    /// The write that made it.
+    pub revision: Revision,
+    /// The object as JSON.
+    pub encoded: Encoded,
+    /// What selectors look at.
+    pub attributes: SelectableAttributes,
+    /// The schema it was written under; readers under another schema complete it first.
+    pub schema: u64,
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was not there before.
+    Added,
+    /// It was there and is now different.
+    Modified,
+    /// It is gone.
+    Deleted,
+}
+
+/// One write, as watchers see it.
+#[derive(Debug)]
+pub struct Event {
+    /// The position of the write.
+    pub revision: Revision,
+    /// What happened.
+    pub change: Change,
+    /// The object after the write; for a deletion its last state with the revision of the deletion.
+    pub object: Arc<Stored>,
+    /// The object before the write; `None` when added.
+    pub previous: Option<Arc<Stored>>,
+}
+
+impl Event {
+    /// Bytes of objects that nothing but this event keeps, or nothing but later ones.
+    fn past_bytes(&self) -> usize {
+        let last = (self.change == Change::Deleted).then_some(&self.object);
+        self.previous
+            .iter()
+            .chain(last)
+            .map(|stored| stored.encoded.bytes().len())
+            .sum()
+    }
+}
+
+/// What a write finds, or else it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// The key is free.
+    Absent,
+    /// The key holds the version of this revision.
+    Version(Revision),
+}
+
+/// One write.
+#[derive(Debug)]
+pub struct Write {
+    /// Where.
+    pub collection: CollectionName,
+    /// Which object.
+    pub key: ObjectKey,
+    /// What it replaces.
+    pub expect: Expect,
+    /// What it leaves; `None` deletes.
+    pub put: Option<Put>,
+}
+
+/// The new state of an object.
+#[derive(Debug)]
+pub struct Put {
+    /// Its bytes, waiting for a revision.
+    pub draft: Draft,
+    /// What selectors look at.
+    pub attributes: SelectableAttributes,
+    /// The schema it was written under.
+    pub schema: u64,
+}
+
+/// The key does not hold what the write expected.
+#[derive(Debug)]
+pub struct Conflict {
+    /// What it holds.
+    pub current: Option<Arc<Stored>>,
+}
+
+/// The revision asked for is no longer kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compacted {
+    /// What was asked for.
+    pub asked: Revision,
+    /// The oldest revision that can still be read.
+    pub oldest: Revision,
+}
+
+/// Which objects of a collection to read.
+#[derive(Clone, Debug, Default)]
+pub struct Range {
+    /// One namespace, or all.
+    pub scope: Scope,
+    /// Only keys behind this one.
+    pub after: Option<ObjectKey>,
+    /// At most this many objects; `None` for all.
+    pub limit: Option<usize>,
+}
+
+impl Range {
+    /// The limit as a number.
+    fn most(&self) -> usize {
+        self.limit.unwrap_or(usize::MAX)
+    }
+
+    /// Everything in a scope.
+    pub fn all_of(scope: Scope) -> Self {
+        Self {
+            scope,
+            after: None,
+            limit: None,
+        }
+    }
+}
+
+/// The objects of a range at one revision, in key order.
+#[derive(Debug)]
+pub struct Listing {
+    /// The revision they were read at.
+    pub revision: Revision,
+    /// The objects.
+    pub objects: Vec<Arc<Stored>>,
+    /// How many objects the whole scope held then, whatever the range left out.
+    pub total: usize,
+}
+
+/// A write under way; resolves when it is safe to answer the client.
+pub type Committing<'a> = Pin<Box<dyn Future<Output = Result<Arc<Stored>, Conflict>> + Send + 'a>>;
+
+/// Revisioned storage. In memory today; a durable one answers the same calls and resolves a commit
+/// only when it is on disk.
+pub trait Store: Send + Sync + 'static {
+    /// The newest revision.
+    fn revision(&self) -> Revision;
+
+    /// The newest version of one object.
+    fn get(&self, collection: &str, key: &ObjectKey) -> Option<Arc<Stored>>;
+
+    /// The objects of a range, newest or exactly as they were at a revision. Costs what it returns,
+    /// not what is stored; a read of the past also costs the writes since.
+    ///
+    /// # Errors
+    /// The revision is older than the kept history.
+    fn list(
+        &self,
+        collection: &str,
+        range: &Range,
+        at: Option<Revision>,
+    ) -> Result<Listing, Compacted>;
+
+    /// Writes if the key holds what is expected. A deletion resolves to the last state with the
+    /// revision of the deletion.
+    fn commit(&self, write: Write) -> Committing<'_>;
+
+    /// The events of a part of a collection after a revision, past and future.
+    ///
+    /// # Errors
+    /// The revision is older than the kept history.
+    fn watch(
+        &self,
+        collection: &CollectionName,
+        scope: &Scope,
+        since: Revision,
+    ) -> Result<StoreWatch, Compacted>;
+
+    /// Resolves when the revision is reached.
+    fn reached(&self, revision: Revision) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Forgets history up to a revision; reads and watches from before it are refused from then on.
+    fn compact(&self, upto: Revision);
+
+    /// How many objects and bytes a collection holds; `None` if nothing was ever written to it.
+    fn size(&self, collection: &str) -> Option<(usize, usize)>;
+
+    /// How many objects and bytes each collection holds.
+    fn sizes(&self) -> Vec<(CollectionName, usize, usize)>;
+}
