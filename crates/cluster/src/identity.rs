@@ -127,6 +127,7 @@ const PATCHED: &[(&str, &str, &str)] = &[
         "",
         "replicationcontrollers/status",
     ),
+    ("resourcequota-controller", "", "resourcequotas/status"),
     ("root-ca-cert-publisher", "", "configmaps"),
     ("statefulset-controller", "", "persistentvolumeclaims"),
     ("statefulset-controller", "apps", "statefulsets/status"),

@@ -1,177 +1,65 @@
-//! Quantities: parsing, rounding and the canonical form.
+//! Quantities of typed objects.
 //!
-//! In: the text of a `resource.Quantity`. Out: integers in base units or parts of them, and back.
+//! In: the `resource.Quantity` of a field. Out: integers in base units or parts of them, and back.
 //! Guarantees: values are rounded up, as `Quantity.Value` and `Quantity.MilliValue` do; a quantity
 //! that cannot be parsed counts as zero.
 
+use bellerophon_apimachinery::quantity;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// A quantity in base units, rounded up. Mirrors `Quantity.Value`.
-pub(crate) fn value(quantity: &Quantity) -> i64 {
-    scaled_value(quantity, 1)
+const NANOS_PER_UNIT: i128 = 1_000_000_000;
+const NANOS_PER_MILLI: i128 = NANOS_PER_UNIT / 1000;
+
+fn parse(quantity: &Quantity) -> quantity::Quantity {
+    quantity::Quantity::parse(&quantity.0).unwrap_or(quantity::Quantity::ZERO)
 }
 
-/// A quantity in thousandths, rounded up. Mirrors `Quantity.MilliValue`.
+/// A quantity in base units, rounded up.
+pub(crate) fn value(quantity: &Quantity) -> i64 {
+    parse(quantity).value()
+}
+
+/// A quantity in thousandths, rounded up.
 pub(crate) fn milli_value(quantity: &Quantity) -> i64 {
-    scaled_value(quantity, 1000)
+    parse(quantity).milli_value()
 }
 
 /// A quantity in billionths, rounded up.
 pub(crate) fn nano_value(quantity: &Quantity) -> i64 {
-    scaled_value(quantity, 1_000_000_000)
+    parse(quantity).nano_value()
 }
 
-/// A quantity as a floating point number. Mirrors `Quantity.AsApproximateFloat64`.
+/// A quantity as a floating point number.
 pub(crate) fn approximate_value(quantity: &Quantity) -> f64 {
-    parse(&quantity.0).map_or(0.0, |(mantissa, scale)| {
-        let (numerator, denominator) = scale.fraction(mantissa);
-        numerator as f64 / denominator as f64
-    })
+    parse(quantity).approximate_value()
 }
 
 /// Whether a text is a quantity that is not negative.
 pub(crate) fn is_non_negative(text: &str) -> bool {
-    parse(text).is_some_and(|(mantissa, _)| mantissa >= 0)
+    quantity::Quantity::parse(text).is_ok_and(|quantity| quantity >= quantity::Quantity::ZERO)
 }
 
 /// The canonical form of an amount in billionths, in the format `DecimalSI`.
 pub(crate) fn from_nanos(nanos: i64) -> Quantity {
-    decimal_si(nanos, -9)
+    Quantity(quantity::Quantity::decimal_from_nanos(nanos.into()).to_string())
 }
 
 /// The canonical form of an amount in thousandths, in the format `DecimalSI`.
 pub(crate) fn from_millis(millis: i64) -> Quantity {
-    decimal_si(millis, -3)
+    let nanos = i128::from(millis) * NANOS_PER_MILLI;
+    Quantity(quantity::Quantity::decimal_from_nanos(nanos).to_string())
 }
 
-/// The canonical form of an amount in thousandths, in the format `BinarySI`. Mirrors
-/// `CanonicalizeBytes`: amounts of 1024 and more are rounded up to integers, smaller ones have the
-/// format `DecimalSI`.
+/// The canonical form of an amount in thousandths, in the format `BinarySI`.
 pub(crate) fn binary_from_millis(millis: i64) -> Quantity {
-    let units = millis.div_euclid(1000) + i64::from(millis.rem_euclid(1000) != 0);
-    if millis.abs() < 1024 * 1000 {
-        return from_millis(millis);
-    }
-    let mut amount = units;
-    let mut suffixes = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter();
-    let mut suffix = suffixes.next().unwrap_or_default();
-    while amount % 1024 == 0 {
-        let Some(larger) = suffixes.next() else {
-            break;
-        };
-        amount /= 1024;
-        suffix = larger;
-    }
-    Quantity(format!("{amount}{suffix}"))
+    let nanos = i128::from(millis) * NANOS_PER_MILLI;
+    Quantity(quantity::Quantity::binary_from_nanos(nanos).to_string())
 }
 
 /// The canonical form of a number of bytes, in the format `BinarySI`.
 pub(crate) fn from_bytes(bytes: i64) -> Quantity {
-    match bytes.checked_mul(1000) {
-        Some(millis) => binary_from_millis(millis),
-        None => Quantity(bytes.to_string()),
-    }
-}
-
-/// The integer with the largest suffix that needs no fraction.
-fn decimal_si(amount: i64, exponent: i32) -> Quantity {
-    if amount == 0 {
-        return Quantity("0".to_owned());
-    }
-    let mut amount = amount;
-    let mut exponent = exponent;
-    while amount % 1000 == 0 && exponent < 18 {
-        amount /= 1000;
-        exponent += 3;
-    }
-    let suffix = match exponent {
-        -9 => "n",
-        -6 => "u",
-        -3 => "m",
-        3 => "k",
-        6 => "M",
-        9 => "G",
-        12 => "T",
-        15 => "P",
-        18 => "E",
-        _ => "",
-    };
-    Quantity(format!("{amount}{suffix}"))
-}
-
-fn scaled_value(quantity: &Quantity, parts_per_unit: i128) -> i64 {
-    parse(&quantity.0).map_or(0, |(mantissa, scale)| {
-        let (numerator, denominator) = scale.fraction(mantissa * parts_per_unit);
-        let rounded =
-            numerator.div_euclid(denominator) + i128::from(numerator.rem_euclid(denominator) != 0);
-        i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
-    })
-}
-
-/// The scale of a quantity's suffix: 10 to the power of `tens`, times 2 to the power of `twos`.
-#[derive(Clone, Copy, Debug)]
-struct Scale {
-    tens: i32,
-    twos: u32,
-}
-
-impl Scale {
-    /// The scaled mantissa as numerator and denominator.
-    fn fraction(self, mantissa: i128) -> (i128, i128) {
-        let power = |exponent: u32| 10_i128.checked_pow(exponent).unwrap_or(i128::MAX);
-        // Quantities above the range saturate instead of wrapping.
-        let mantissa = mantissa.saturating_mul(1 << self.twos);
-        match u32::try_from(self.tens) {
-            Ok(tens) => (mantissa.saturating_mul(power(tens)), 1),
-            Err(_) => (mantissa, power(self.tens.unsigned_abs())),
-        }
-    }
-}
-
-/// Splits a quantity into its digits as one integer and its scale.
-fn parse(text: &str) -> Option<(i128, Scale)> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-'))
-        .unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
-    let fraction = i32::try_from(fraction.len()).ok()?;
-    let decimal = |tens: i32| Scale {
-        tens: tens - fraction,
-        twos: 0,
-    };
-    let binary = |twos: u32| Scale {
-        tens: -fraction,
-        twos,
-    };
-    let scale = match suffix {
-        "n" => decimal(-9),
-        "u" => decimal(-6),
-        "m" => decimal(-3),
-        "" => decimal(0),
-        "k" => decimal(3),
-        "M" => decimal(6),
-        "G" => decimal(9),
-        "T" => decimal(12),
-        "P" => decimal(15),
-        "E" => decimal(18),
-        "Ki" => binary(10),
-        "Mi" => binary(20),
-        "Gi" => binary(30),
-        "Ti" => binary(40),
-        "Pi" => binary(50),
-        "Ei" => binary(60),
-        // A decimal exponent, such as 1e3. Exponents beyond 30 are rejected.
-        _ => decimal(
-            suffix
-                .strip_prefix(['e', 'E'])?
-                .parse()
-                .ok()
-                .filter(|tens: &i32| tens.abs() <= 30)?,
-        ),
-    };
-    Some((mantissa, scale))
+    let nanos = i128::from(bytes) * NANOS_PER_UNIT;
+    Quantity(quantity::Quantity::binary_from_nanos(nanos).to_string())
 }
 
 #[cfg(test)]

@@ -46,7 +46,6 @@ pub enum KindScope {
     Dynamic,
 }
 
-pub(crate) type Decode = fn(&[u8]) -> Result<Object, serde_json::Error>;
 type Encode = fn(&dyn Any) -> Result<Vec<u8>, serde_json::Error>;
 type Metadata = fn(&dyn Any) -> &ObjectMeta;
 type Types = fn(&dyn Any) -> Option<&TypeMeta>;
@@ -64,7 +63,7 @@ type Types = fn(&dyn Any) -> Option<&TypeMeta>;
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 pub struct KindCodec {
-    pub(crate) decode: Decode,
+    pub(crate) decode: times::Decode,
     pub(crate) encode: Encode,
     pub(crate) metadata: Metadata,
     pub(crate) types: Types,

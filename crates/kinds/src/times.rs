@@ -13,7 +13,9 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Error;
 
 use crate::Object;
-use crate::codec::Decode;
+
+/// Decodes an object.
+pub(crate) type Decode = fn(&[u8]) -> Result<Object, Error>;
 
 /// What later times are decoded as: the last second of `Timestamp`.
 const LATEST: &[u8] = b"9999-12-30T22:00:00Z";

@@ -7,7 +7,7 @@ use std::fs;
 
 use bellerophon_process_runtime::{
     Container, ContainerConfig, Error, Limits, Runtime, RuntimeOptions, Sandbox, SandboxConfig,
-    Streams, Tier,
+    SandboxNetwork, Streams, Tier,
 };
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -41,6 +41,7 @@ async fn start_pod(
         id: name.clone(),
         hostname: name.clone(),
         ip,
+        network: SandboxNetwork::Pod,
     };
     let sandbox = runtime.create_sandbox(config).await?;
     let config = ContainerConfig {

@@ -1,5 +1,6 @@
 //! What the node asks the runtime to run: sandboxes, containers and commands in containers.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -15,6 +16,21 @@ pub struct SandboxConfig {
     /// The IP address of the pod. In tier B, no socket has it unless it is one of 127.0.0.0/8;
     /// see [`Sandbox::listen_ip`](crate::Sandbox::listen_ip).
     pub ip: IpAddr,
+    /// Whether it has a network of its own, or that of this machine.
+    pub network: SandboxNetwork,
+}
+
+/// The network of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SandboxNetwork {
+    /// Its own.
+    Pod,
+    /// That of this machine, at 127.0.0.1. Sandboxes of one node have the same `ip`, and are found
+    /// by these ports; other ports of the machine are not reached through the node.
+    Host {
+        /// The TCP ports of the containers.
+        ports: BTreeSet<u16>,
+    },
 }
 
 /// User and group of a process.

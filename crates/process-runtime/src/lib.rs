@@ -69,7 +69,8 @@ use unsupported as sys;
 pub use cgroup::{CgroupParent, check_limits};
 pub use clock::{Clock, system_clock};
 pub use config::{
-    ContainerConfig, ExecConfig, Limits, Mount, SandboxConfig, Streams, TargetContainer, User,
+    ContainerConfig, ExecConfig, Limits, Mount, SandboxConfig, SandboxNetwork, Streams,
+    TargetContainer, User,
 };
 pub use container::{Container, ContainerExit, ContainerState};
 pub use error::{Error, StartError, StartErrorKind};

@@ -15,6 +15,8 @@ use crate::usage::Usage;
 pub(crate) struct SandboxSetup {
     pub(crate) hostname: String,
     pub(crate) ip: IpAddr,
+    /// Whether it has the network of the node instead of its own.
+    pub(crate) host_network: bool,
     /// Address ranges that are local in the sandbox.
     pub(crate) local_ranges: Vec<(IpAddr, u8)>,
 }

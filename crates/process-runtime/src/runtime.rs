@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::cgroup::{CgroupParent, Cgroups};
 use crate::clock::{Clock, system_clock};
-use crate::config::SandboxConfig;
+use crate::config::{SandboxConfig, SandboxNetwork};
 use crate::error::Error;
 use crate::logs::RotationOptions;
 use crate::sandbox::{Sandbox, SandboxInner};
@@ -108,6 +108,8 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct Sandboxes {
     by_ip: HashMap<IpAddr, Weak<SandboxInner>>,
+    /// Those with the network of this machine, by the address of their node and their ports.
+    by_host_port: HashMap<SocketAddr, Weak<SandboxInner>>,
     /// The number of addresses that were allocated in tier B.
     allocated: u32,
 }
@@ -187,24 +189,41 @@ impl Runtime {
     /// Creates a sandbox (`RunPodSandbox`).
     pub async fn create_sandbox(&self, config: SandboxConfig) -> Result<Sandbox, Error> {
         let ip = config.ip;
-        let has_own_network = self.tier() == Tier::A || ip.is_loopback();
-        let listen_ip = if has_own_network {
-            ip
-        } else {
-            self.allocate_ip()
+        let network = config.network.clone();
+        let has_own_ip = self.tier() == Tier::A || ip.is_loopback();
+        let listen_ip = match &network {
+            SandboxNetwork::Host { .. } => Ipv4Addr::LOCALHOST.into(),
+            SandboxNetwork::Pod if has_own_ip => ip,
+            SandboxNetwork::Pod => self.allocate_ip(),
         };
         let sandbox = Sandbox::create(self.shared.clone(), config, listen_ip).await?;
         let mut sandboxes = self.shared.sandboxes();
-        sandboxes
-            .by_ip
-            .retain(|_, sandbox| sandbox.strong_count() > 0);
-        sandboxes.by_ip.insert(ip, sandbox.downgrade());
-        sandboxes.by_ip.insert(listen_ip, sandbox.downgrade());
+        sandboxes.retain_existing();
+        match network {
+            SandboxNetwork::Host { ports } => {
+                let addresses = ports.into_iter().map(|port| SocketAddr::new(ip, port));
+                let entries = addresses.map(|address| (address, sandbox.downgrade()));
+                sandboxes.by_host_port.extend(entries);
+            }
+            SandboxNetwork::Pod => {
+                sandboxes.by_ip.insert(ip, sandbox.downgrade());
+                sandboxes.by_ip.insert(listen_ip, sandbox.downgrade());
+            }
+        }
         drop(sandboxes);
         Ok(sandbox)
     }
 
-    /// The sandbox with that address.
+    /// The sandbox that is reached at an address: of a pod, or of a port of a node that is one of a
+    /// pod with the network of this machine.
+    pub fn sandbox_at(&self, address: SocketAddr) -> Option<Sandbox> {
+        let sandboxes = self.shared.sandboxes();
+        let on_host = || sandboxes.by_host_port.get(&address)?.upgrade();
+        let found = sandboxes.find(&address.ip());
+        found.or_else(|| on_host().map(Sandbox::from_inner))
+    }
+
+    /// The sandbox with that address as its own.
     pub fn sandbox_by_ip(&self, ip: IpAddr) -> Option<Sandbox> {
         self.shared.sandboxes().find(&ip)
     }
@@ -212,8 +231,7 @@ impl Runtime {
     /// Connects to an address: in the network of the pod if it is the address of a pod, otherwise
     /// in that of the node.
     pub async fn dial(&self, address: SocketAddr) -> Result<TcpStream, Error> {
-        let sandbox = self.sandbox_by_ip(address.ip());
-        match sandbox {
+        match self.sandbox_at(address) {
             Some(sandbox) => sandbox.dial(address, None).await,
             None => Ok(TcpStream::connect(address).await?),
         }
@@ -233,6 +251,12 @@ impl Shared {
 }
 
 impl Sandboxes {
+    fn retain_existing(&mut self) {
+        let exists = |sandbox: &Weak<SandboxInner>| sandbox.strong_count() > 0;
+        self.by_ip.retain(|_, sandbox| exists(sandbox));
+        self.by_host_port.retain(|_, sandbox| exists(sandbox));
+    }
+
     fn find(&self, ip: &IpAddr) -> Option<Sandbox> {
         let inner = self.by_ip.get(ip)?.upgrade()?;
         Some(Sandbox::from_inner(inner))

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
 use crate::client::ShimClient;
-use crate::config::{ContainerConfig, Mount, SandboxConfig};
+use crate::config::{ContainerConfig, Mount, SandboxConfig, SandboxNetwork};
 use crate::container::Container;
 use crate::error::Error;
 use crate::protocol::{Request, SandboxSetup, Transport};
@@ -56,6 +56,7 @@ impl Sandbox {
             let setup = SandboxSetup {
                 hostname: inner.config.hostname.clone(),
                 ip: inner.config.ip,
+                host_network: inner.config.network != SandboxNetwork::Pod,
                 local_ranges: inner.shared.options.cluster_ranges.clone(),
             };
             shim.call(Request::Setup(setup), Vec::new()).await?;
@@ -79,10 +80,23 @@ impl Sandbox {
         self.inner.config.ip
     }
 
-    /// The address on which programs of the pod listen: that of the pod (tier A), or one of
-    /// 127.0.0.0/8 (tier B).
+    /// The address on which programs of the pod listen: that of the pod (tier A), one of
+    /// 127.0.0.0/8 (tier B), or 127.0.0.1 with the network of this machine.
     pub fn listen_ip(&self) -> IpAddr {
         self.inner.listen_ip
+    }
+
+    /// Whether it has the network of this machine instead of its own.
+    pub fn has_host_network(&self) -> bool {
+        self.inner.config.network != SandboxNetwork::Pod
+    }
+
+    /// The shim in whose network the pod is; `None` if it is in that of this machine.
+    fn network_shim(&self) -> Option<&Arc<ShimClient>> {
+        self.inner
+            .shim
+            .as_ref()
+            .filter(|_| !self.has_host_network())
     }
 
     /// The process ID of the shim (tier A).
@@ -113,7 +127,7 @@ impl Sandbox {
         address: SocketAddr,
         source: Option<IpAddr>,
     ) -> Result<TcpStream, Error> {
-        let Some(shim) = &self.inner.shim else {
+        let Some(shim) = self.network_shim() else {
             let listened = SocketAddr::new(self.listen_ip(), address.port());
             return Ok(TcpStream::connect(listened).await?);
         };
@@ -137,7 +151,7 @@ impl Sandbox {
         address: SocketAddr,
         source: Option<IpAddr>,
     ) -> Result<UdpSocket, Error> {
-        let Some(shim) = &self.inner.shim else {
+        let Some(shim) = self.network_shim() else {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
             let listened = SocketAddr::new(self.listen_ip(), address.port());
             socket.connect(listened).await?;
@@ -175,8 +189,8 @@ impl Sandbox {
         transport: Transport,
         address: SocketAddr,
     ) -> Result<OwnedFd, Error> {
-        let Some(shim) = &self.inner.shim else {
-            let message = "without namespaces, Services listen once per node, not per pod";
+        let Some(shim) = self.network_shim() else {
+            let message = "without a network of the pod, Services listen once per node";
             return Err(Error::Sandbox(message.to_owned()));
         };
         let request = Request::Listen { transport, address };

@@ -25,6 +25,7 @@ use crate::{account::Account, operator_under_test::OperatorUnderTest, test_clust
 ///     role_aggregation: RoleAggregation::EditAndView,
 ///     placement: Placement::Deployment,
 ///     feature_switches: &[],
+///     webhooks: None,
 ///     setup: |_mgr, _switches| {},
 /// };
 /// const FIXTURE: OperatorFixture = OperatorFixture::new(IDLE);

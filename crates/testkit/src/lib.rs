@@ -34,9 +34,15 @@ pub use request_log::{RecordedRequest, RequestLog};
 pub use test_cluster::{ROOT_CA, TestCluster};
 pub use wait::wait_until;
 
-/// The examples of this page, compiled as doctests.
+/// The examples of these pages, compiled as doctests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../../../docs/admission.md")]
+    mod admission {}
+
+    #[doc = include_str!("../../../docs/nodes.md")]
+    mod nodes {}
+
     #[doc = include_str!("../../../docs/testing.md")]
     mod testing {}
 }

@@ -116,6 +116,14 @@ impl TestCluster {
         })
     }
 
+    /// A whole cluster, ready: API server, all built-in controllers, and one simulated node.
+    ///
+    /// # Panics
+    /// It does not become ready.
+    pub async fn start() -> Self {
+        Self::with_nodes(1).await
+    }
+
     /// A cluster with all built-in controllers and simulated nodes, ready.
     ///
     /// # Panics

@@ -58,6 +58,8 @@
 //!   begin; each [`Term`](leader::Term) has a number that an external store can compare.
 //! - [`EventRecorder`](events::EventRecorder): recording never blocks; repetitions become a series;
 //!   one object cannot flood the cluster.
+//! - webhooks (cargo feature `webhooks`): validated, mutated and converted objects keep every
+//!   field; certificates are rotated without a failed call.
 //! - [`Metrics`](metrics::Metrics): names and labels of client-go and controller-runtime.
 //! - [`Trace`](trace::Trace): why an object was reconciled and what that wrote, across all
 //!   controllers of a process.
@@ -99,6 +101,9 @@ pub mod leader; // of several processes, one works
 pub mod manager; // owns and runs everything
 pub mod testing; // options for tests
 
+#[cfg(feature = "webhooks")]
+pub mod webhook; // validates, changes and converts objects before they are stored
+
 pub mod events; // core Events
 pub mod metrics; // Prometheus metrics
 pub mod trace; // what happened, in one order
@@ -138,4 +143,7 @@ mod pages {
 
     #[doc = include_str!("../../../docs/migrating.md")]
     mod migrating {}
+
+    #[doc = include_str!("../../../docs/webhooks.md")]
+    mod webhooks {}
 }

@@ -52,6 +52,7 @@ fn run() -> io::Result<()> {
     match args[..] {
         ["open", count] => open(number(count)?),
         ["get", address, count] => get(address, number(count)?),
+        ["get-once", address] => print(&get_hostname(address)?),
         ["udp", port] => serve_udp(number(port)?),
         ["send", address] => send(address),
         ["http", port] => tokio.block_on(serve_http(number(port)?, None)),

@@ -76,6 +76,14 @@ impl ServedResources {
         Ok(served)
     }
 
+    /// The kind of a resource at one version.
+    pub(crate) fn kind_of(&self, group: &str, version: &str, plural: &str) -> Option<&str> {
+        let mut served = self.by_kind.values().map(|served| &served.api_resource);
+        served
+            .find(|r| r.group == group && r.version == version && r.plural == plural)
+            .map(|found| found.kind.as_str())
+    }
+
     /// The resource of an `apiVersion` and `kind`, as written in an owner reference.
     pub(crate) fn find(&self, api_version: &str, kind: &str) -> Option<Arc<ServedResource>> {
         self.by_kind

@@ -7,6 +7,8 @@ mod cluster_role_aggregation; // rules of aggregated ClusterRoles
 mod endpoints; // EndpointSlices and Endpoints of services
 mod garbage_collector; // deletes dependents of deleted owners
 mod namespace; // deletes the content of terminating namespaces
+mod policy_status; // type checking of ValidatingAdmissionPolicies
+mod resource_quota; // usage of ResourceQuotas
 mod root_ca; // kube-root-ca.crt in every namespace
 mod service_account; // ServiceAccount `default` in every namespace
 mod ttl_after_finished; // deletes finished Jobs after their TTL
@@ -27,6 +29,8 @@ pub(crate) fn setup(mgr: &mut Manager, root_ca: &str) -> watch::Receiver<bool> {
     volume_protection::setup_pv(mgr);
     volume_attributes_class_protection::setup(mgr);
     ttl_after_finished::setup(mgr);
+    resource_quota::setup(mgr);
+    policy_status::setup(mgr);
     root_ca::setup(mgr, root_ca);
     endpoints::setup(mgr);
     collector_ready

@@ -145,7 +145,7 @@ pub(crate) trait Runtime: Send + Sync + 'static {
     fn scheme(&self, pod: &Pod) -> &'static str;
 
     /// Whether the pod has a network: its IP address is allocated before the first container
-    /// starts, and with `hostNetwork` it has its own as well.
+    /// starts.
     fn has_pod_network(&self, _pod: &Pod) -> bool {
         false
     }

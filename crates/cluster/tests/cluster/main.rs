@@ -14,6 +14,8 @@ mod namespace; // default objects and deletion of namespaces
 mod nodes; // simulated nodes and node lifecycle
 mod permissions; // users of the controllers
 mod pods; // helpers for pods
+mod policy_status; // type checking of policies
+mod resource_quota; // usage of quotas
 mod scheduler; // binding, preemption, gates
 mod storage; // volume binding
 mod workloads; // workload controllers

@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use kube::api::{EvictParams, PostParams};
-use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use bellerophon_testkit::wait_until;
@@ -373,27 +373,6 @@ async fn evicted_and_deleted_pods_leave_no_process() {
             }
         };
         removed.await;
-        cluster.stop().await;
-    }
-}
-
-#[tokio::test]
-async fn pod_with_host_network_has_its_own_address() {
-    for tier in tiers().await {
-        let cluster = ProcessCluster::start(tier).await;
-        let spec = json!({
-            "hostNetwork": true,
-            "containers": [sh("app", "sleep 1000; true", json!({}))],
-        });
-        cluster.create("host", spec).await;
-        let pod = cluster.until_ready("host").await;
-        let status = pod.status.as_ref().unwrap();
-        assert_ne!(status.pod_ip, status.host_ip, "{tier:?}");
-        let reason = "HostNetworkNotSupported";
-        cluster
-            .until_event(&pod.name_any(), reason, "its own address")
-            .await;
-        cluster.delete("host", 0).await;
         cluster.stop().await;
     }
 }

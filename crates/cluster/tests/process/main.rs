@@ -6,6 +6,7 @@
 mod bad_input; // programs and specs that do not work
 mod ephemeral; // ephemeral containers
 mod handlers; // pods of both runtimes on one node
+mod host_network; // pods with the network of their node
 mod life; // start, restart and end of pods
 mod network; // Services and connections
 mod nodes; // nodes without power

@@ -50,9 +50,11 @@ async fn start_web(cluster: &ProcessCluster, service_type: &str) -> Vec<Pod> {
     wait_until(&cluster.pods(), "three pods are ready", is_ready).await
 }
 
-async fn create_service(cluster: &ProcessCluster, name: &str, mut spec: Value) {
+pub(crate) async fn create_service(cluster: &ProcessCluster, name: &str, mut spec: Value) {
     spec["selector"] = json!({"app": "web"});
-    spec["ports"] = json!([{"port": 8080}]);
+    if spec["ports"].is_null() {
+        spec["ports"] = json!([{"port": 8080}]);
+    }
     let service = json!({"metadata": {"name": name}, "spec": spec});
     let service = serde_json::from_value(service).unwrap();
     let created = services(cluster)
@@ -66,7 +68,12 @@ fn services(cluster: &ProcessCluster) -> Api<Service> {
 }
 
 /// The host names that answer requests of a pod.
-async fn request(cluster: &ProcessCluster, name: &str, address: &str, count: usize) -> Vec<String> {
+pub(crate) async fn request(
+    cluster: &ProcessCluster,
+    name: &str,
+    address: &str,
+    count: usize,
+) -> Vec<String> {
     let container = json!({
         "name": "get",
         "image": "helper",
@@ -79,7 +86,7 @@ async fn request(cluster: &ProcessCluster, name: &str, address: &str, count: usi
 }
 
 /// How a pod names a Service.
-fn service_address(cluster: &ProcessCluster, name: &str, variable: &str) -> String {
+pub(crate) fn service_address(cluster: &ProcessCluster, name: &str, variable: &str) -> String {
     match cluster.tier {
         Tier::A => format!("{name}.default.svc.cluster.local:8080"),
         Tier::B => format!("$({variable}_SERVICE_HOST):$({variable}_SERVICE_PORT)"),
@@ -286,7 +293,7 @@ async fn host_ports_are_published_on_the_machine_and_on_nodes() {
 }
 
 /// A port on which nobody listens.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
@@ -322,7 +329,7 @@ async fn listener_on_all_addresses_is_reported_without_namespaces() {
 }
 
 /// The host name that answers at a node port.
-fn get_hostname(port: u16) -> String {
+pub(crate) fn get_hostname(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"GET /hostname HTTP/1.0\r\n\r\n").unwrap();
     let mut response = String::new();

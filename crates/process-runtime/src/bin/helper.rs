@@ -117,6 +117,7 @@ async fn run_node(force_tier_b: bool, data_dir: PathBuf, pods: u8) -> Result<(),
             id: format!("pod-{number}"),
             hostname: format!("pod-{number}"),
             ip,
+            network: runtime::SandboxNetwork::Pod,
         };
         let sandbox = runtime.create_sandbox(config).await?;
         let argv = ["sh", "-c", ESCAPES].map(str::to_owned).to_vec();

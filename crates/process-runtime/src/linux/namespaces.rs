@@ -1,4 +1,5 @@
-//! Namespaces of a pod: user, mount, PID, network, UTS and IPC.
+//! Namespaces of a pod: user, mount, PID, UTS and IPC. PID 1 creates that of the network, if the pod
+//! has its own.
 //!
 //! The user of the node is root in the user namespace, and the only user there. A process that
 //! runs as another user gets a nested user namespace in which that number is mapped.
@@ -23,7 +24,6 @@ pub(super) fn create() -> io::Result<()> {
         CloneFlags::CLONE_NEWUSER
             | CloneFlags::CLONE_NEWNS
             | CloneFlags::CLONE_NEWPID
-            | CloneFlags::CLONE_NEWNET
             | CloneFlags::CLONE_NEWUTS
             | CloneFlags::CLONE_NEWIPC,
     )
@@ -121,6 +121,7 @@ pub(super) fn probe() -> io::Result<()> {
     let network = set_up(&SandboxSetup {
         hostname: "probe".to_owned(),
         ip: [10, 0, 0, 1].into(),
+        host_network: false,
         local_ranges: Vec::new(),
     })?;
     if let Some(error) = network.services_error() {

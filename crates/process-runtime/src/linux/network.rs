@@ -36,8 +36,15 @@ fn current() -> io::Result<OwnedFd> {
 }
 
 impl Network {
-    /// Configures the new network namespace in which the process is.
+    /// Creates and configures the network namespaces, or stays in that of the node.
     pub(super) fn set_up(setup: &SandboxSetup) -> io::Result<Self> {
+        if setup.host_network {
+            return Ok(Self {
+                pod: current()?,
+                services: Err(io::ErrorKind::Unsupported.into()),
+            });
+        }
+        unshare(CloneFlags::CLONE_NEWNET)?;
         let connected = if setup.ip.is_ipv4() {
             Self::with_service_namespace(setup)
         } else {

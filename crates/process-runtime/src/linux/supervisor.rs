@@ -95,14 +95,14 @@ struct Supervisor {
     processes: HashMap<u64, Process>,
 }
 
-/// Where a process starts.
-enum Place {
+/// As what a process starts.
+enum StartMode {
     /// As the main process of a container.
-    New,
+    Container,
     /// As the main process of a container in the PID namespace of another one.
-    Beside { target: u64 },
+    Ephemeral { target: u64 },
     /// In a container that is running.
-    Inside { container: u64 },
+    Exec { container: u64 },
 }
 
 /// What the reply to a request has.
@@ -275,11 +275,11 @@ impl Supervisor {
                 spec,
                 target,
             } => {
-                let place = match target {
-                    Some(target) => Place::Beside { target },
-                    None => Place::New,
+                let mode = match target {
+                    Some(target) => StartMode::Ephemeral { target },
+                    None => StartMode::Container,
                 };
-                let start = self.start(call, process, place, spec, fds);
+                let start = self.start(call, process, mode, spec, fds);
                 start.map_err(|error| start_failure(&error)).map(|()| None)
             }
             Request::Exec {
@@ -287,8 +287,8 @@ impl Supervisor {
                 container,
                 spec,
             } => {
-                let place = Place::Inside { container };
-                let start = self.start(call, process, place, spec, fds);
+                let mode = StartMode::Exec { container };
+                let start = self.start(call, process, mode, spec, fds);
                 start.map_err(|error| start_failure(&error)).map(|()| None)
             }
             Request::Signal { process, signal } => {
@@ -368,7 +368,7 @@ impl Supervisor {
         &mut self,
         request: u64,
         id: u64,
-        place: Place,
+        mode: StartMode,
         spec: ProcessSpec,
         mut fds: Vec<OwnedFd>,
     ) -> io::Result<()> {
@@ -382,17 +382,17 @@ impl Supervisor {
             terminal = Some(master);
         }
         let mut join = Join::None;
-        let pid = match (&self.sandbox, &place) {
+        let pid = match (&self.sandbox, &mode) {
             (None, _) => Pid::from_child(&command.spawn()?),
-            (Some(sandbox), Place::New) => {
+            (Some(sandbox), StartMode::Container) => {
                 join = Join::NewMountNamespace;
                 sandbox.pids.spawn_in_new(&mut command)?
             }
-            (Some(sandbox), Place::Beside { target }) => {
+            (Some(sandbox), StartMode::Ephemeral { target }) => {
                 join = Join::NewMountNamespace;
                 sandbox.pids.spawn_in(self.main(*target)?, &mut command)?
             }
-            (Some(sandbox), Place::Inside { container }) => {
+            (Some(sandbox), StartMode::Exec { container }) => {
                 join = Join::Container;
                 let main = self.main(*container)?;
                 fds.extend(namespaces::of_container(main)?);
@@ -402,14 +402,14 @@ impl Supervisor {
         // The command has a copy of the child's socket.
         drop(command);
         let start = ContainerStart { spec, join };
-        let container = match place {
-            Place::New | Place::Beside { .. } => id,
-            Place::Inside { container } => container,
+        let container = match mode {
+            StartMode::Container | StartMode::Ephemeral { .. } => id,
+            StartMode::Exec { container } => container,
         };
         let process = Process {
             pid,
             container,
-            shares_pids: self.sandbox.is_some() && matches!(place, Place::Beside { .. }),
+            shares_pids: self.sandbox.is_some() && matches!(mode, StartMode::Ephemeral { .. }),
             starting: Some(Starting {
                 request,
                 receiver: Receiver::default(),

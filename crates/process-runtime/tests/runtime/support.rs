@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bellerophon_process_runtime::{
     Container, ContainerConfig, Error, ExecConfig, Limits, Runtime, RuntimeOptions, Sandbox,
-    SandboxConfig, Streams, Tier, TierReport,
+    SandboxConfig, SandboxNetwork, Streams, Tier, TierReport,
 };
 use tokio::io::AsyncReadExt;
 
@@ -89,6 +89,7 @@ impl Node {
             id: name.clone(),
             hostname: name.clone(),
             ip,
+            network: SandboxNetwork::Pod,
         };
         let sandbox = self.runtime.create_sandbox(config).await.unwrap();
         let dir = self.dir.path().join(name);

@@ -145,18 +145,17 @@ impl ReconcileClient {
 
     /// Makes an object as desired, if it is still as it was when the desired one was planned.
     ///
-    /// `current` is the object in the cache. Without it, the desired object is created (POST), so
-    /// that an object of its name which the cache does not have yet is not taken over. Otherwise
-    /// the desired object is applied with the UID and version of the current one, so that it
-    /// reaches neither a later version nor another object of its name; see
-    /// [`field@WriteOptions::precondition`].
+    /// `current` is the object in the cache. Without it, the desired object is created, so that an
+    /// object of its name which the cache does not have yet is not taken over. Otherwise the desired
+    /// object is applied with the UID and version of the current one, so that it reaches neither a
+    /// later version nor another object of its name; see [`field@WriteOptions::precondition`].
     ///
-    /// Fields that were set by the creation remain set when a later desired object leaves them out:
-    /// server-side apply removes only fields that were applied before.
+    /// Both are server-side apply: a field that a later desired object leaves out is removed. They
+    /// need the permissions `create` and `patch`.
     ///
     /// # Errors
-    /// The server refuses, or the object changed, was deleted or exists already: read it again and
-    /// plan again.
+    /// The server refuses. A conflict ([`WriteError::is_conflict`]) means that the object changed,
+    /// was deleted or exists already: read it again and plan again.
     ///
     /// ```
     /// use bellerophon::prelude::*;
@@ -181,7 +180,7 @@ impl ReconcileClient {
         let codec = K::codec();
         let response = match current {
             Some(current) => self.apply_if_current(current, desired, codec).await?,
-            None => self.create_erased(desired, codec).await?,
+            None => self.create_by_apply(desired, codec).await?,
         };
         Ok(response.into())
     }

@@ -23,6 +23,10 @@ const SERVER_FIELDS: [&str; 5] = [
     "generation",
 ];
 
+/// The version in an applied object that must not exist. The API server refuses it for an object
+/// that exists, since every object has a later version, and ignores it in a creation.
+const VERSION_OF_NO_OBJECT: &str = "1";
+
 impl ReconcileClient {
     /// Sends a write and records it.
     fn write<'a>(
@@ -37,7 +41,7 @@ impl ReconcileClient {
         })
     }
 
-    /// Sends a patch of an object or of its subresource, and records it.
+    /// Sends a patch of an object or of its subresource, and records it as an update.
     fn write_patch<'a>(
         &'a self,
         target: &'a Target,
@@ -79,6 +83,24 @@ impl ReconcileClient {
             let metadata = codec.metadata(current);
             self.options.precondition().set(&mut body, metadata);
             self.write_patch(&target, None, &Patch::Apply(&body)).await
+        })
+    }
+
+    /// Creates an object by server-side apply, so that a later apply removes what it leaves out.
+    /// The server refuses if an object of this name exists.
+    pub(super) fn create_by_apply<'a>(
+        &'a self,
+        desired: &'a AnyObject,
+        codec: &'static KindCodec,
+    ) -> BoxFuture<'a, Result<Response, WriteError>> {
+        Box::pin(async move {
+            let target = self.target_of("create", desired, codec).await?;
+            let mut body = self.configuration(&target, desired, codec)?;
+            body["metadata"]["resourceVersion"] = json!(VERSION_OF_NO_OBJECT);
+            let params = self.patch_params(true);
+            let request = kube::core::Request::new(&*target.path);
+            let request = request.patch(&target.name, &params, &Patch::Apply(&body));
+            self.write(&target, request, OperationResult::Created).await
         })
     }
 

@@ -14,7 +14,7 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,37 @@ pub async fn serve_http<F, B>(
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>, Data: Send> + Send + 'static,
 {
+    let serve = move |stream| {
+        let respond = respond.clone();
+        async move {
+            let service = service_fn(move |request| {
+                let response = respond(request);
+                async move { Ok::<_, Infallible>(response.await) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service);
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection failed");
+            }
+        }
+    };
+    let mut connections = accept(listener, connections_max, serve, &stop).await;
+    connections.shutdown().await;
+}
+
+/// Accepts connections until `stop`, at most `connections_max` at a time, and serves each in its
+/// own task. Returns the tasks that have not ended.
+pub(crate) async fn accept<F>(
+    listener: TcpListener,
+    connections_max: usize,
+    serve: impl Fn(TcpStream) -> F,
+    stop: &CancellationToken,
+) -> JoinSet<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let mut connections = JoinSet::new();
     let permits = Arc::new(Semaphore::new(connections_max));
     let accepting = async {
@@ -66,23 +97,13 @@ pub async fn serve_http<F, B>(
                     continue;
                 }
             };
-            let respond = respond.clone();
+            let serving = serve(stream);
             connections.spawn(async move {
-                let service = service_fn(move |request| {
-                    let response = respond(request);
-                    async move { Ok::<_, Infallible>(response.await) }
-                });
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEADER_TIMEOUT)
-                    .serve_connection(TokioIo::new(stream), service);
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "a connection failed");
-                }
+                serving.await;
                 drop(permit);
             });
         }
     };
     stop.run_until_cancelled(accepting).await;
-    connections.shutdown().await;
+    connections
 }

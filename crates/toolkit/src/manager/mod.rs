@@ -30,6 +30,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use error::ManagerError;
 pub use health::Health;
+#[cfg(feature = "webhooks")]
+pub(crate) use http_server::accept;
 pub use http_server::serve_http;
 pub use options::{ControllerClients, ManagerOptions};
 use runnable::BoxRunnable;
@@ -50,6 +52,8 @@ use crate::leader::{Leadership, LeadershipSender};
 use crate::metrics::{Metrics, client};
 use crate::queue::{QueueOptions, WorkQueue};
 use crate::trace::Trace;
+#[cfg(feature = "webhooks")]
+use crate::webhook::{Admission, AdmissionHandler, WebhookBuilder, WebhookService, Webhooks};
 
 /// Runs the controllers of one process, and owns everything they need.
 ///
@@ -98,6 +102,8 @@ pub struct Manager {
     synced: Arc<AtomicBool>,
     leadership: Leadership,
     leadership_sender: LeadershipSender,
+    #[cfg(feature = "webhooks")]
+    pub(crate) webhooks: Webhooks,
 }
 
 impl Manager {
@@ -159,6 +165,8 @@ impl Manager {
             health,
             leadership,
             leadership_sender,
+            #[cfg(feature = "webhooks")]
+            webhooks: Webhooks::default(),
         }
     }
 
@@ -166,6 +174,27 @@ impl Manager {
     #[track_caller]
     pub fn controller<K: Kind>(&mut self) -> ControllerBuilder<'_, K> {
         ControllerBuilder::new(self)
+    }
+
+    /// Declares the webhooks of a kind, which the Manager serves and registers. It needs the cargo
+    /// feature `webhooks`.
+    #[cfg(feature = "webhooks")]
+    #[track_caller]
+    pub fn webhook<K: Kind<DynamicType = ()>>(&mut self) -> WebhookBuilder<'_, K> {
+        WebhookBuilder::new(self, Location::caller())
+    }
+
+    /// The declared webhooks as an HTTP service, for tests and for servers of your own.
+    #[cfg(feature = "webhooks")]
+    pub fn webhook_service(&self) -> WebhookService {
+        self.webhooks.service.clone()
+    }
+
+    /// The objects that register the declared webhooks, without a `caBundle`: webhook
+    /// configurations, and the conversion of CustomResourceDefinitions.
+    #[cfg(feature = "webhooks")]
+    pub fn webhook_manifests(&self) -> Vec<serde_json::Value> {
+        self.webhooks.manifests(&self.options.webhooks)
     }
 
     /// Reads the objects of a kind from the Manager's cache, which is synced before any controller
@@ -422,6 +451,38 @@ impl Manager {
         } else {
             self.names.insert(name.to_owned(), location);
         }
+    }
+
+    /// Adds a mistake of the setup at this location.
+    #[cfg(feature = "webhooks")]
+    pub(crate) fn add_setup_error(
+        &mut self,
+        message: String,
+        location: &'static Location<'static>,
+    ) {
+        self.errors.add(message, location);
+    }
+
+    /// Adds a webhook to what is served and registered.
+    #[cfg(feature = "webhooks")]
+    pub(crate) fn declare_webhook(
+        &mut self,
+        admission: Admission,
+        handler: AdmissionHandler,
+        location: &'static Location<'static>,
+    ) {
+        if self.webhooks.named_as(&admission).is_some() {
+            let message = format!(
+                "two webhooks are named {}; name one of them",
+                admission.name()
+            );
+            self.errors.add(message, location);
+        }
+        let metrics = &self.options.metrics;
+        self.webhooks
+            .service
+            .add(admission.path(), handler, metrics);
+        self.webhooks.declarations.admission.push(admission);
     }
 
     pub(crate) fn add_controller(&mut self, controller: Controller) {

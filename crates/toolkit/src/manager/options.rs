@@ -13,6 +13,8 @@ use crate::informer::{CacheMode, Namespaces};
 use crate::leader::LeaderElectionOptions;
 use crate::metrics::Metrics;
 use crate::trace::Trace;
+#[cfg(feature = "webhooks")]
+use crate::webhook::WebhookOptions;
 
 /// How long controllers may take to finish running reconciles, as in controller-runtime.
 const GRACEFUL_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -106,6 +108,9 @@ pub struct ManagerOptions {
     pub clock: Clock,
     /// The source of jitter.
     pub rng: Rng,
+    /// Settings of its webhooks. It needs the cargo feature `webhooks`.
+    #[cfg(feature = "webhooks")]
+    pub webhooks: WebhookOptions,
 }
 
 impl Default for ManagerOptions {
@@ -124,6 +129,8 @@ impl Default for ManagerOptions {
             trace: Trace::off(),
             clock: Clock::system(),
             rng: Rng::from_os(),
+            #[cfg(feature = "webhooks")]
+            webhooks: WebhookOptions::default(),
         }
     }
 }

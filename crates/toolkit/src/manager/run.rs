@@ -42,7 +42,7 @@ impl Manager {
     }
 
     async fn run_in_order(
-        self,
+        #[cfg_attr(not(feature = "webhooks"), expect(unused_mut))] mut self,
         stop: CancellationToken,
         ready: Option<oneshot::Sender<()>>,
     ) -> Result<(), ManagerError> {
@@ -52,6 +52,8 @@ impl Manager {
             return Err(ManagerError::setup(&errors));
         }
         let cache_sync_timeout = self.cache_sync_timeout();
+        #[cfg(feature = "webhooks")]
+        let (webhook_server, webhooks) = self.prepare_webhooks().await?.unzip();
         let Self {
             client,
             options,
@@ -103,6 +105,10 @@ impl Manager {
                 closing,
             ));
         }
+        #[cfg(feature = "webhooks")]
+        if let Some(server) = webhook_server {
+            servers.spawn(server.run(servers_closing.clone()));
+        }
         let mut always: Vec<Work> = Vec::new();
         let mut leading: Vec<Work> = Vec::new();
         for (name, group, runnable) in runnables {
@@ -146,13 +152,27 @@ impl Manager {
             for work in always {
                 always_tasks.spawn(work(always_stop.clone(), tracker.clone()));
             }
-            let lead = |term| {
+            let lead = |term| async {
+                drop(term);
+                // Before any controller writes what the webhooks are for.
+                #[cfg(feature = "webhooks")]
+                if let Some(webhooks) = webhooks {
+                    match stop.run_until_cancelled(webhooks.register()).await {
+                        Some(Ok(())) => {
+                            leading.push(Box::new(|stop, _| Box::pin(webhooks.run(stop))))
+                        }
+                        Some(Err(error)) => {
+                            failure.record(Ok(Err(error)));
+                            return;
+                        }
+                        None => return,
+                    }
+                }
                 if let Some(ready) = ready {
                     // The receiver may not be interested.
                     _ = ready.send(());
                 }
-                drop(term);
-                run_all(leading, &mut leading_tasks, &tracker, &stop, &failure)
+                run_all(leading, &mut leading_tasks, &tracker, &stop, &failure).await;
             };
             let led = async {
                 match elector {

@@ -10,6 +10,8 @@ mod controller; // controller_runtime_*
 mod events; // bellerophon_events_*
 mod informer; // bellerophon_informer_*
 mod queue; // workqueue_*
+#[cfg(feature = "webhooks")]
+mod webhook; // controller_runtime_webhook_*
 
 use std::fmt;
 use std::hash::Hash;
@@ -30,6 +32,10 @@ pub(crate) use controller::ControllerMetrics;
 use events::TrackedRecorders;
 use informer::TrackedInformers;
 use queue::QueueFamilies;
+#[cfg(feature = "webhooks")]
+use webhook::WebhookFamilies;
+#[cfg(feature = "webhooks")]
+pub(crate) use webhook::WebhookMetrics;
 
 /// A registry of metrics. Clones share one registry.
 ///
@@ -58,6 +64,8 @@ struct Inner {
     recorders: TrackedRecorders,
     queues: QueueFamilies,
     controllers: ControllerFamilies,
+    #[cfg(feature = "webhooks")]
+    webhooks: WebhookFamilies,
     leader: Family<NameLabel, Gauge>,
     slowpath: Family<NameLabel, Counter>,
     requests: Family<RequestLabels, Counter>,
@@ -99,6 +107,8 @@ impl Metrics {
         registry.register_collector(Box::new(recorders.clone()));
         let queues = QueueFamilies::register(&mut registry);
         let controllers = ControllerFamilies::register(&mut registry);
+        #[cfg(feature = "webhooks")]
+        let webhooks = WebhookFamilies::register(&mut registry);
         let leader = Family::default();
         let slowpath = Family::default();
         let requests = Family::default();
@@ -130,6 +140,8 @@ impl Metrics {
             recorders,
             queues,
             controllers,
+            #[cfg(feature = "webhooks")]
+            webhooks,
             leader,
             slowpath,
             requests,
@@ -195,6 +207,11 @@ impl Metrics {
 
     pub(crate) fn controller(&self, name: &str) -> ControllerMetrics {
         self.0.controllers.controller(name)
+    }
+
+    #[cfg(feature = "webhooks")]
+    pub(crate) fn webhook(&self, path: &str) -> WebhookMetrics {
+        self.0.webhooks.webhook(path)
     }
 
     pub(crate) fn set_leader(&self, lease: &str, is_leader: bool) {

@@ -21,3 +21,4 @@ mod refusals; // HTTP statuses of lists and watches
 mod regressions; // defects of other libraries
 mod spans; // logs of a reconcile
 mod trace; // from write to write
+mod webhook; // reviews, certificates, registration

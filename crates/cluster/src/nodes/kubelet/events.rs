@@ -135,18 +135,6 @@ pub(crate) fn hook_http_fallback(authority: &str) -> PodEvent {
     )
 }
 
-/// A pod of the host network on a node that has no host network for pods.
-pub(crate) fn host_network_not_supported() -> PodEvent {
-    let message = "the node does not offer the host network: the pod has its own address, \
-                   and programs of this machine reach only its host ports";
-    event(
-        EventType::Warning,
-        "HostNetworkNotSupported",
-        "Creating",
-        message.into(),
-    )
-}
-
 /// A host port that another process or pod has on this machine.
 pub(crate) fn host_port_taken(port: u16) -> PodEvent {
     let message = format!(

@@ -176,7 +176,7 @@ impl<R: Runtime> Kubelet<R> {
             .and_then(|status| status.pod_ip.as_deref());
         // Pods on the host network have the IP of the node.
         let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network);
-        if host_network == Some(true) && !self.runtime.has_pod_network(pod) {
+        if host_network == Some(true) {
             return Some(node.host_ip().to_string());
         }
         if !has_sandbox && status_ip.is_none() {

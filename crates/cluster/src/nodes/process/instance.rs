@@ -30,7 +30,7 @@ use super::super::runtime::{Exit, InstanceState, ProbeType};
 use super::environment::{EnvironmentInputs, environment, references};
 use super::hooks::{self, HookOutcome};
 use super::http_get::PodDialer;
-use super::network::write_in_place;
+use super::network::{has_host_network, write_in_place};
 use super::pod::ProcessPod;
 use super::probes::{self, Outcome, ProbeTarget};
 use super::service_environment::service_environment;
@@ -372,12 +372,15 @@ impl Run {
 
     async fn service_environment(&self, complete: &Pod) -> BTreeMap<String, String> {
         let network = &self.shared.network;
-        if self.shared.runtime.tier() == Tier::B {
+        // Programs on the host cannot connect to ClusterIPs.
+        let is_on_host = self.shared.runtime.tier() == Tier::B || has_host_network(complete);
+        if is_on_host {
             // A Service may have been created immediately before.
             network.sync().await;
         }
         let address = |service: &Service, port: u16| {
-            network.loopback_address(&ObjectKey::from_object(service), port)
+            let key = ObjectKey::from_object(service);
+            network.loopback_address(&key, port).filter(|_| is_on_host)
         };
         service_environment(complete, &self.shared.services.list(), &address)
     }
@@ -438,7 +441,9 @@ impl Run {
 
     /// Without namespaces, records programs that listen on all addresses. Never ends.
     async fn report_wildcard_listeners(&self, container: &Arc<Container>) {
-        let is_shared = self.shared.runtime.tier() == Tier::B;
+        // The ports of a pod on the host network are those of this machine.
+        let has_own_network = !has_host_network(&self.pod.latest());
+        let is_shared = self.shared.runtime.tier() == Tier::B && has_own_network;
         let mut reported = BTreeSet::new();
         for delay in LISTENER_CHECKS.into_iter().filter(|_| is_shared) {
             tokio::time::sleep(delay).await;

@@ -46,7 +46,6 @@ use tokio::time::Instant;
 pub(crate) use self::instance::ProcessInstance;
 use self::network::Network;
 use self::pod::ProcessPod;
-use super::kubelet::events::{self, PodEvent};
 use super::runtime::{ContainerConfig, InstanceStatus, PodNode, Runtime};
 use crate::component::Component;
 
@@ -175,13 +174,6 @@ impl Runtime for ProcessRuntime {
 
     fn runs_ephemeral_containers(&self, _: &Pod) -> bool {
         true
-    }
-
-    fn validate(&self, pod: &Pod) -> Vec<PodEvent> {
-        let spec = pod.spec.as_ref();
-        let uses_host_network = spec.is_some_and(|spec| spec.host_network == Some(true));
-        let event = uses_host_network.then(events::host_network_not_supported);
-        event.into_iter().collect()
     }
 
     fn update_pod(&self, pod: &Arc<Pod>, node: &PodNode) {

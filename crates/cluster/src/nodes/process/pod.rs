@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bellerophon::ObjectKey;
-use bellerophon_process_runtime::{Container, Sandbox, SandboxConfig, Tier};
+use bellerophon_process_runtime::{Container, Sandbox, SandboxConfig, SandboxNetwork, Tier};
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::{self, Pod};
 use tokio::sync::{Notify, OnceCell};
@@ -16,7 +16,10 @@ use tracing::warn;
 
 use super::super::kubelet::{ephemeral, events};
 use super::super::runtime::PodNode;
-use super::network::{Attachment, HostsInputs, Network, resolv_conf, write_in_place};
+use super::network::{
+    Attachment, HostsInputs, Network, container_ports, has_host_network, resolv_conf,
+    write_in_place,
+};
 use super::tokens::Tokens;
 use super::{Shared, mounts, volumes};
 
@@ -161,15 +164,22 @@ impl ProcessPod {
             .as_deref()
             .and_then(|ip| ip.parse().ok())
             .ok_or("the node has no free pod IP address")?;
+        let pod = self.complete(shared).await?;
+        let network = match has_host_network(&pod) {
+            true => SandboxNetwork::Host {
+                ports: container_ports(&pod),
+            },
+            false => SandboxNetwork::Pod,
+        };
         let config = SandboxConfig {
             id: self.uid.clone(),
             hostname: self.hostname(),
             ip,
+            network,
         };
         let hostname = config.hostname.clone();
         let sandbox = shared.runtime.create_sandbox(config).await;
         let sandbox = sandbox.map_err(|error| error.to_string())?;
-        let pod = self.complete(shared).await?;
         if shared.runtime.tier() == Tier::A {
             mounts::mount_memory(self, &pod, &sandbox).await?;
         }
@@ -208,6 +218,9 @@ impl ProcessPod {
 
     fn hostname(&self) -> String {
         let latest = self.latest();
+        if has_host_network(&latest) {
+            return self.node.name.clone();
+        }
         let hostname = latest.spec.as_ref().and_then(|spec| spec.hostname.clone());
         // The limit of the kernel; mirrors truncatePodHostnameIfNeeded.
         let mut hostname = hostname.unwrap_or_else(|| self.key.name().to_owned());

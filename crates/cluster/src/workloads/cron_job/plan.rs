@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellerophon::events::Event;
-use bellerophon_cron::Schedule;
+use bellerophon_apimachinery::cron::Schedule;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};

@@ -208,7 +208,7 @@ async fn create_or_apply_writes_only_the_object_it_was_planned_from() {
         assert_eq!(first.operation, OperationResult::Created);
         let first = first.object()?;
         let error = client.create_or_apply(None, &desired).await.unwrap_err();
-        assert!(error.is_already_exists(), "{error}");
+        assert!(error.is_conflict(), "{error}");
 
         let desired = target(&[("ours", "2")]);
         let second = client.create_or_apply(Some(&*first), &desired).await?;
@@ -232,6 +232,25 @@ async fn create_or_apply_writes_only_the_object_it_was_planned_from() {
             assert!(recreated.is_err(), "{precondition:?}");
         }
         assert_eq!(maps.get("target").await?.data, theirs.data);
+        ctx.log.push("checked");
+        Ok(Action::await_change())
+    };
+    let log = reconcile(work, async |_| {}).await;
+    assert_eq!(log[..1], ["checked"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn field_of_the_creation_that_is_left_out_later_is_removed() {
+    let work = async |ctx: Arc<Context>, req: Request<ConfigMap>| {
+        if req.object().is_none() {
+            return Ok(Action::await_change());
+        }
+        let client = req.client();
+        let created = target(&[("kept", "1"), ("dropped", "1")]);
+        let created = client.create_or_apply(None, &created).await?.object()?;
+        let desired = target(&[("kept", "2")]);
+        let applied = client.create_or_apply(Some(&*created), &desired).await?;
+        assert_eq!(applied.object()?.data, desired.data);
         ctx.log.push("checked");
         Ok(Action::await_change())
     };

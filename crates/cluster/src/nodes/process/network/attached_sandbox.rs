@@ -2,6 +2,7 @@
 //!
 //! In: the ports and names of the cluster. Out: a listener per port (tier A), the hosts file.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, Write};
@@ -18,7 +19,7 @@ use super::host_ports::HostPort;
 use super::hosts::HostsInputs;
 use super::service_table::ServiceTable;
 
-/// A pod with its own network.
+/// A pod in the network.
 pub(super) struct AttachedSandbox {
     pub(super) sandbox: Sandbox,
     /// The ports of its containers.
@@ -41,8 +42,22 @@ pub(super) struct Listening<'a> {
     pub(super) udp_addresses: BTreeSet<SocketAddr>,
 }
 
+/// The Services with the addresses that hosts files have.
+pub(super) struct Names<'a> {
+    /// In a pod with its own network, or without namespaces.
+    pub(super) pod: Cow<'a, ServiceTable>,
+    /// On the host.
+    pub(super) host: Cow<'a, ServiceTable>,
+}
+
 impl AttachedSandbox {
-    pub(super) async fn sync(&mut self, listening: &Listening<'_>, names: &ServiceTable) {
+    pub(super) async fn sync(&mut self, listening: &Listening<'_>, names: &Names<'_>) {
+        let has_host_network = self.sandbox.has_host_network();
+        let names = if has_host_network {
+            &names.host
+        } else {
+            &names.pod
+        };
         let hosts = self.hosts.hosts(names);
         if hosts != self.written_hosts {
             match write_in_place(&self.hosts_path, &hosts) {
@@ -54,7 +69,7 @@ impl AttachedSandbox {
             }
         }
         // Without namespaces, pods are reached at their addresses directly.
-        if self.sandbox.shim_pid().is_none() {
+        if self.sandbox.shim_pid().is_none() || has_host_network {
             return;
         }
         self.listen(listening).await;
@@ -103,8 +118,14 @@ impl AttachedSandbox {
     }
 }
 
+/// Whether a pod has the network of its node.
+pub(in super::super) fn has_host_network(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    spec.is_some_and(|spec| spec.host_network == Some(true))
+}
+
 /// The TCP ports that containers name.
-pub(super) fn container_ports(pod: &Pod) -> BTreeSet<u16> {
+pub(in super::super) fn container_ports(pod: &Pod) -> BTreeSet<u16> {
     let spec = pod.spec.iter();
     let containers = spec.flat_map(|spec| {
         let init_containers = spec.init_containers.iter().flatten();

@@ -5,10 +5,12 @@
 //! those of the pods of headless Services. The file of a running pod is updated in place.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
+use super::attached_sandbox::has_host_network;
 use super::service_table::ServiceTable;
 
 /// The domain of the cluster.
@@ -20,6 +22,13 @@ const LOCAL_HOSTS: &str = "# Kubernetes-managed hosts file.
 ::1\tlocalhost ip6-localhost ip6-loopback
 ";
 
+/// The first line of the file of a pod with the network of its node. Mirrors
+/// `nodeHostsFileContent`; the entries of the node follow.
+const HOST_NETWORK_HOSTS: &str = "# Kubernetes-managed hosts file (host network).\n";
+
+/// The hosts file of this machine.
+const NODE_HOSTS: &str = "/etc/hosts";
+
 /// What the entries of a pod are made from.
 #[derive(Clone, Debug)]
 pub(in super::super) struct HostsInputs {
@@ -30,6 +39,8 @@ pub(in super::super) struct HostsInputs {
     pub(in super::super) subdomain: Option<String>,
     /// Addresses and names of `spec.hostAliases`.
     pub(in super::super) aliases: Vec<(String, Vec<String>)>,
+    /// The entries of this machine, for a pod with its network.
+    pub(in super::super) node_hosts: Option<String>,
 }
 
 impl HostsInputs {
@@ -48,12 +59,19 @@ impl HostsInputs {
             hostname,
             subdomain: spec.and_then(|spec| spec.subdomain.clone()),
             aliases: aliases.collect(),
+            node_hosts: has_host_network(pod).then(|| {
+                // Without the file, the machine has no entries.
+                fs::read_to_string(NODE_HOSTS).unwrap_or_default()
+            }),
         }
     }
 
     /// The text of `/etc/hosts`.
     pub(super) fn hosts(&self, table: &ServiceTable) -> String {
-        let mut text = LOCAL_HOSTS.to_owned();
+        let mut text = match &self.node_hosts {
+            None => LOCAL_HOSTS.to_owned(),
+            Some(hosts) => format!("{HOST_NETWORK_HOSTS}{}\n", hosts.trim_end()),
+        };
         let hostname = &self.hostname;
         let mut line = |ip: &dyn std::fmt::Display, names: &str| {
             // Writing to a string does not fail.
@@ -102,7 +120,9 @@ impl HostsInputs {
 pub(in super::super) fn resolv_conf(namespace: &str, spec: &PodSpec) -> Option<String> {
     let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
     let config = spec.dns_config.as_ref();
-    if policy == "Default" {
+    // Mirrors getPodDNSType: only ClusterFirstWithHostNet has the names of the cluster there.
+    let uses_host = policy == "ClusterFirst" && spec.host_network == Some(true);
+    if policy == "Default" || uses_host {
         return None;
     }
     let mut searches = Vec::new();
@@ -192,6 +212,23 @@ mod tests {
     }
 
     #[test]
+    fn pod_on_the_host_network_has_the_entries_of_the_machine() {
+        let spec = json!({"containers": [], "hostNetwork": true});
+        let pod = json!({"metadata": {"name": "a", "namespace": "shop"}, "spec": spec});
+        let pod = serde_json::from_value(pod).expect("a pod");
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let mut inputs = HostsInputs::new(&pod, ip, "node-1".to_owned());
+        assert!(inputs.node_hosts.is_some());
+        inputs.node_hosts = Some("192.0.2.7 laptop\n\n".to_owned());
+        let hosts = inputs.hosts(&ServiceTable::new(&[], &[]));
+        let expected = "# Kubernetes-managed hosts file (host network).
+192.0.2.7 laptop
+127.0.0.1\tnode-1
+";
+        assert_eq!(hosts, expected);
+    }
+
+    #[test]
     fn dns_policy_selects_the_configuration() {
         let check = |spec: serde_json::Value, expected: Option<&str>| {
             let spec = serde_json::from_value(spec).expect("a pod spec");
@@ -203,6 +240,10 @@ options ndots:5
 ";
         check(json!({"containers": []}), Some(cluster));
         check(json!({"containers": [], "dnsPolicy": "Default"}), None);
+        check(json!({"containers": [], "hostNetwork": true}), None);
+        let policy = "ClusterFirstWithHostNet";
+        let spec = json!({"containers": [], "hostNetwork": true, "dnsPolicy": policy});
+        check(spec, Some(cluster));
         let config = json!({
             "nameservers": ["192.0.2.53"], "searches": ["example.com"],
             "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}],

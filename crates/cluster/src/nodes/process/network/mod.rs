@@ -4,7 +4,8 @@
 //! Guarantees: a pod of tier A connects to the ClusterIP of every Service, and to every pod at the
 //! ports that a Service or a container names; in tier B each Service has an address of 127.0.0.0/8.
 //! A node port or host port is one of 127.0.0.1, and of the nodes' addresses in pods of tier A.
-//! Nothing else of the host is reached.
+//! Pods with `hostNetwork` are reached at the ports that their containers name, and connect as pods
+//! of tier B do. Nothing else of the host is reached.
 
 mod attached_sandbox; // hosts file and listeners of a pod
 mod host_ports; // ports of containers on their node
@@ -33,8 +34,8 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::attached_sandbox::write_in_place;
-use self::attached_sandbox::{AttachedSandbox, Listening, container_ports};
+use self::attached_sandbox::{AttachedSandbox, Listening, Names};
+pub(super) use self::attached_sandbox::{container_ports, has_host_network, write_in_place};
 pub(super) use self::hosts::{HostsInputs, resolv_conf};
 use self::service_table::ServiceTable;
 use self::state::{LoopbackService, State};
@@ -155,10 +156,12 @@ impl Network {
         state.add_host_ports(&mut backends);
         node_ports.extend(state.host_port_owners.keys());
         let mut loopback = HashMap::new();
-        if self.runtime.tier() == Tier::B {
+        if self.runtime.tier() == Tier::B || state.has_host_network() {
             loopback = self.sync_loopback(&mut state, &table, &mut backends).await;
             self.sync_udp_loopback(&mut state, &table, &mut udp_backends, &mut loopback)
                 .await;
+        } else {
+            state.loopback.clear();
         }
         self.relay.set_all(backends);
         self.udp_relay.set_all(udp_backends);
@@ -276,16 +279,25 @@ impl Network {
     }
 
     /// The Services with the addresses that hosts files have.
-    fn names<'a>(&self, state: &State, table: &'a ServiceTable) -> Cow<'a, ServiceTable> {
-        if self.runtime.tier() == Tier::A {
-            return Cow::Borrowed(table);
+    fn names<'a>(&self, state: &State, table: &'a ServiceTable) -> Names<'a> {
+        let is_tier_a = self.runtime.tier() == Tier::A;
+        if is_tier_a && !state.has_host_network() {
+            return Names {
+                pod: Cow::Borrowed(table),
+                host: Cow::Borrowed(table),
+            };
         }
         let service_ip = |key: &ObjectKey| state.loopback.get(key).map(|service| service.ip);
         let pod_ip = |ip| {
             let sandbox = self.runtime.sandbox_by_ip(ip);
             sandbox.map(|sandbox| sandbox.listen_ip())
         };
-        Cow::Owned(table.with_addresses(service_ip, pod_ip))
+        let host: Cow<'_, ServiceTable> = Cow::Owned(table.with_addresses(service_ip, pod_ip));
+        let pod = match is_tier_a {
+            true => Cow::Borrowed(table),
+            false => host.clone(),
+        };
+        Names { pod, host }
     }
 
     /// Connects a sandbox. Its containers start after this. Returns the host ports that others have
@@ -298,7 +310,11 @@ impl Network {
             hosts,
             hosts_path,
         } = attachment;
-        let host_ports = host_ports::of_pod(pod, sandbox.ip(), node_ip);
+        // A pod on the host network listens on its host ports itself.
+        let host_ports = match sandbox.has_host_network() {
+            true => Vec::new(),
+            false => host_ports::of_pod(pod, sandbox.ip(), node_ip),
+        };
         let published: Vec<u16> = host_ports.iter().map(|port| port.host_port).collect();
         let attached = AttachedSandbox {
             ports: container_ports(pod),
@@ -340,7 +356,7 @@ impl Network {
             let listening = self.listening(&known, &table);
             attached.sync(&listening, &names).await;
         }
-        if self.runtime.tier() == Tier::B {
+        if self.runtime.tier() == Tier::B || state.has_host_network() {
             // A sandbox that was created again has another address, which hosts files have.
             self.changed.notify_one();
         }
@@ -373,7 +389,7 @@ fn lock(routes: &Mutex<Routes>) -> MutexGuard<'_, Routes> {
 /// Dials pods in their networks, and endpoints that are no pods from the host.
 fn relay(runtime: Runtime, routes: Arc<Mutex<Routes>>) -> Relay {
     Relay::new(move |endpoint: SocketAddr, client: IpAddr| {
-        let sandbox = runtime.sandbox_by_ip(endpoint.ip());
+        let sandbox = runtime.sandbox_at(endpoint);
         // A pod sees which other pod connects; other clients are hidden, as by kube-proxy.
         let source = runtime.sandbox_by_ip(client).map(|_| client);
         let is_outside = lock(&routes).table.outside.contains(&endpoint);
@@ -394,7 +410,7 @@ fn relay(runtime: Runtime, routes: Arc<Mutex<Routes>>) -> Relay {
 /// Sends datagrams to pods in their networks. Endpoints that are no pods are not reached.
 fn udp_relay(runtime: Runtime) -> UdpRelay {
     UdpRelay::new(move |endpoint: SocketAddr, client: IpAddr| {
-        let sandbox = runtime.sandbox_by_ip(endpoint.ip());
+        let sandbox = runtime.sandbox_at(endpoint);
         let source = runtime.sandbox_by_ip(client).map(|_| client);
         let dial = async move {
             let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);

@@ -52,6 +52,12 @@ impl LoopbackService {
 }
 
 impl State {
+    /// Whether a pod has the network of this machine.
+    pub(super) fn has_host_network(&self) -> bool {
+        let mut sandboxes = self.sandboxes.values();
+        sandboxes.any(|attached| attached.sandbox.has_host_network())
+    }
+
     /// Adds the addresses of host ports. The first pod with a host port has that of this machine.
     pub(super) fn add_host_ports(&mut self, backends: &mut HashMap<SocketAddr, Backends>) {
         let sandboxes = &self.sandboxes;
