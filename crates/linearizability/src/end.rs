@@ -2,22 +2,13 @@
 //!
 //! In: a history with its end state. Out: the first write that was lost.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use crate::{
-    check::{Violated, Violation},
     event_log::{EventLog, Replay},
-    history::{History, Key, KeyState, Operation, Outcome, Request, Revision, Value},
+    history::{EndState, History, Key, Operation, Outcome, Request, Revision, Value},
+    report::{Violated, Violation},
 };
-
-/// The state after all operations.
-#[derive(Clone, Debug, Default)]
-pub struct EndState {
-    /// The revision of the store.
-    pub revision: Revision,
-    /// All keys.
-    pub keys: BTreeMap<Key, KeyState>,
-}
 
 /// Checks the state at the end.
 pub(crate) fn check(history: &History, log: &EventLog) -> Result<(), Violation> {

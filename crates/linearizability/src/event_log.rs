@@ -7,23 +7,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::{
-    check::{Violated, Violation},
-    history::{History, Key, KeyState, Operation, Outcome, Request, Revision, Time, Value},
-    watches::WatchRecord,
+    history::{
+        History, Key, KeyState, Operation, Outcome, Request, Revision, Time, Value, WatchRecord,
+    },
+    report::{Violated, Violation},
 };
-
-/// An event of a watch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// The key.
-    pub key: Key,
-    /// The key after the change; none if it was deleted.
-    pub state: Option<KeyState>,
-    /// The revision of the change.
-    pub revision: Revision,
-    /// When the event was received.
-    pub received: Time,
-}
 
 /// The change of one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,8 @@
 
 use crate::{
     history::{Operation, Outcome, Time},
-    keys::Item,
     register::Call,
-    search::{Found, Interval, search},
+    search::{Found, Interval, Item, search},
 };
 
 /// The operations of the smallest illegal history.

@@ -3,9 +3,7 @@
 //! Guarantees: times are values of one counter or monotonic clock. An operation precedes another
 //! one if it finished before the other one was invoked.
 
-use std::{fmt, sync::Arc};
-
-use crate::{end::EndState, watches::Watch};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// A key of the store.
 pub type Key = Arc<str>;
@@ -197,4 +195,52 @@ impl fmt::Display for Operation {
 
 fn write_condition(f: &mut fmt::Formatter<'_>, condition: Option<Revision>) -> fmt::Result {
     condition.map_or(Ok(()), |revision| write!(f, " if revision {revision}"))
+}
+
+/// An event of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The key.
+    pub key: Key,
+    /// The key after the change; none if it was deleted.
+    pub state: Option<KeyState>,
+    /// The revision of the change.
+    pub revision: Revision,
+    /// When the event was received.
+    pub received: Time,
+}
+
+/// All that one watcher received.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// Keys with this prefix are watched.
+    pub prefix: String,
+    /// The records in the order in which they were received.
+    pub records: Vec<WatchRecord>,
+}
+
+/// A record of a watch.
+#[derive(Clone, Debug)]
+pub enum WatchRecord {
+    /// The watch was started or resumed: the store delivers all later changes.
+    Started {
+        /// The first event has a larger revision.
+        after: Revision,
+    },
+    /// A change.
+    Event(Event),
+    /// All changes up to this revision have been delivered.
+    Progress {
+        /// The revision.
+        revision: Revision,
+    },
+}
+
+/// The state after all operations.
+#[derive(Clone, Debug, Default)]
+pub struct EndState {
+    /// The revision of the store.
+    pub revision: Revision,
+    /// All keys.
+    pub keys: BTreeMap<Key, KeyState>,
 }

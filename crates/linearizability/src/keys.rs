@@ -9,16 +9,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    check::{Options, Report, Violated, Violation},
     event_log::EventLog,
     evidence,
     history::{History, Key, Operation, Outcome, Request, Value},
     register::{Call, Found, ValueId},
-    search::{self, Interval, search},
+    report::{Options, Report, Violated, Violation},
+    search::{self, Interval, Item, search},
 };
-
-/// An operation and its call.
-pub(crate) type Item<'a> = (&'a Operation, Interval);
 
 /// Checks all keys.
 pub(crate) fn check(

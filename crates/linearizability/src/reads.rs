@@ -4,9 +4,9 @@
 //! Guarantees: reads beyond the last known change are counted as unchecked, not as legal.
 
 use crate::{
-    check::{Report, Violated, Violation},
     event_log::{EventLog, Replay},
     history::{History, Key, KeyState, ListRead, Operation, Outcome, Revision},
+    report::{Report, Violated, Violation},
 };
 
 enum Read<'a> {

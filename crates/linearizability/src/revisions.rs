@@ -4,8 +4,8 @@
 //! In: a history. Out: the first operation with a revision that is too low.
 
 use crate::{
-    check::{Violated, Violation},
     history::{Consistency, History, Outcome, Request, Revision, Time},
+    report::{Violated, Violation},
 };
 
 /// A revision that a client saw.

@@ -8,9 +8,12 @@
 use std::collections::HashSet;
 
 use crate::{
-    history::Time,
+    history::{Operation, Time},
     register::{Call, Register},
 };
+
+/// An operation and its call.
+pub(crate) type Item<'a> = (&'a Operation, Interval);
 
 /// A call and its times.
 #[derive(Clone, Debug)]

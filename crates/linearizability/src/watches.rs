@@ -6,36 +6,10 @@
 //! state of the key at their revision.
 
 use crate::{
-    check::{Report, Violated, Violation},
-    event_log::{Event, EventLog, Replay},
-    history::{History, Revision},
+    event_log::{EventLog, Replay},
+    history::{Event, History, Revision, Watch, WatchRecord},
+    report::{Report, Violated, Violation},
 };
-
-/// All that one watcher received.
-#[derive(Clone, Debug, Default)]
-pub struct Watch {
-    /// Keys with this prefix are watched.
-    pub prefix: String,
-    /// The records in the order in which they were received.
-    pub records: Vec<WatchRecord>,
-}
-
-/// A record of a watch.
-#[derive(Clone, Debug)]
-pub enum WatchRecord {
-    /// The watch was started or resumed: the store delivers all later changes.
-    Started {
-        /// The first event has a larger revision.
-        after: Revision,
-    },
-    /// A change.
-    Event(Event),
-    /// All changes up to this revision have been delivered.
-    Progress {
-        /// The revision.
-        revision: Revision,
-    },
-}
 
 /// Checks all watches.
 pub(crate) fn check(

@@ -12,6 +12,7 @@ use crate::{
     Operator, Placement, RoleAggregation,
     json::to_json,
     permissions::{RBAC_GROUP, RBAC_VERSION, lease_permissions, permissions_of, to_rules},
+    webhooks,
 };
 
 /// How an operator is installed.
@@ -27,6 +28,8 @@ pub struct Installation {
     pub replicas: u32,
     /// Whether to create a ServiceMonitor for the Prometheus Operator.
     pub service_monitor: bool,
+    /// Whether to install the webhooks of operators that have some.
+    pub webhooks: bool,
 }
 
 impl Default for Installation {
@@ -37,6 +40,7 @@ impl Default for Installation {
             image: concat!("bellerophon:", env!("CARGO_PKG_VERSION")).into(),
             replicas: 2,
             service_monitor: false,
+            webhooks: false,
         }
     }
 }
@@ -45,8 +49,8 @@ impl Default for Installation {
 const HTTP_PORT: u16 = 8080;
 
 /// All objects of an operator: CRDs, ClusterRoles for users, and, if it has
-/// permissions, its namespace, service account, RBAC rules, admission policies, workload, Service
-/// and ServiceMonitor.
+/// permissions, its namespace, service account, RBAC rules, admission policies, workload, Service,
+/// webhooks and ServiceMonitor.
 pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value> {
     let mut all: Vec<Value> = (operator.crds)().iter().map(to_json).collect();
     all.extend(user_roles(operator));
@@ -70,6 +74,13 @@ pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value>
     all.extend((operator.admission_policies)());
     all.push(workload(operator, installation));
     all.push(service(operator, installation));
+    let declared = installation.webhooks_of(operator);
+    if !declared.is_empty() {
+        all.extend(webhooks::objects(
+            declared,
+            webhook_service(operator, installation),
+        ));
+    }
     if installation.service_monitor {
         all.push(service_monitor(operator, installation));
     }
@@ -82,6 +93,14 @@ impl Installation {
         match operator.placement {
             Placement::Deployment => &self.namespace,
             Placement::DaemonSet { .. } => &self.node_namespace,
+        }
+    }
+
+    /// The declared webhooks of an operator, if they are installed.
+    fn webhooks_of(&self, operator: &Operator) -> Vec<Value> {
+        match self.webhooks {
+            true => webhooks::declared(operator, self.namespace_of(operator)),
+            false => Vec::new(),
         }
     }
 }
@@ -150,6 +169,9 @@ fn service_account(operator: &Operator, installation: &Installation) -> Vec<Valu
         "name": operator.name,
         "namespace": installation.namespace_of(operator),
     }]);
+    let declared = installation.webhooks_of(operator);
+    let mut rules = permissions_of(operator);
+    rules.extend(webhooks::cluster_permissions(&declared));
     let mut all = vec![
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
@@ -158,7 +180,7 @@ fn service_account(operator: &Operator, installation: &Installation) -> Vec<Valu
         json!({
             "apiVersion": RBAC_VERSION, "kind": "ClusterRole",
             "metadata": cluster_role,
-            "rules": to_rules(permissions_of(operator)),
+            "rules": to_rules(rules),
         }),
         json!({
             "apiVersion": RBAC_VERSION, "kind": "ClusterRoleBinding",
@@ -168,13 +190,20 @@ fn service_account(operator: &Operator, installation: &Installation) -> Vec<Valu
         }),
     ];
     // Only Deployments elect a leader.
+    let mut roles = Vec::new();
     if operator.placement == Placement::Deployment {
+        roles.push(("leader", lease_permissions(operator)));
+    }
+    if !declared.is_empty() {
+        roles.push(("webhooks", webhooks::secret_permissions(operator)));
+    }
+    for (suffix, rules) in roles {
         let mut role = metadata(operator, installation);
-        role["name"] = json!(format!("{}-leader", operator.name));
+        role["name"] = json!(format!("{}-{suffix}", operator.name));
         all.push(json!({
             "apiVersion": RBAC_VERSION, "kind": "Role",
             "metadata": role,
-            "rules": to_rules(lease_permissions(operator)),
+            "rules": to_rules(rules),
         }));
         all.push(json!({
             "apiVersion": RBAC_VERSION, "kind": "RoleBinding",
@@ -213,6 +242,16 @@ fn workload(operator: &Operator, installation: &Installation) -> Value {
             "capabilities": {"drop": ["ALL"]},
         },
     });
+    if !installation.webhooks_of(operator).is_empty() {
+        let push = |container: &mut Value, field: &str, value| {
+            let list = container[field].as_array_mut();
+            list.expect("it is an array").push(value);
+        };
+        let argument = webhooks::arguments(operator, installation.namespace_of(operator));
+        push(&mut container, "args", argument);
+        let port = json!({"name": "webhooks", "containerPort": webhooks::WEBHOOK_PORT});
+        push(&mut container, "ports", port);
+    }
     let mut pod = json!({
         "serviceAccountName": operator.name,
         "securityContext": {
@@ -271,6 +310,20 @@ fn service(operator: &Operator, installation: &Installation) -> Value {
         "spec": {
             "selector": labels(operator),
             "ports": [{"name": "pages", "port": HTTP_PORT, "targetPort": "pages"}],
+        },
+    })
+}
+
+/// The Service by which the API server calls the webhooks.
+fn webhook_service(operator: &Operator, installation: &Installation) -> Value {
+    let mut metadata = metadata(operator, installation);
+    metadata["name"] = json!(webhooks::webhooks_name(operator));
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": metadata,
+        "spec": {
+            "selector": labels(operator),
+            "ports": [{"name": "webhooks", "port": 443, "targetPort": "webhooks"}],
         },
     })
 }

@@ -25,6 +25,9 @@ const FIELD_MANAGER: &str = "bellerophon";
 /// The default number of concurrent reconciles of each controller, as in sample-controller.
 const CONCURRENCY: usize = 2;
 
+/// The switch that declares the webhooks of operators. `bellerophon run --webhooks` turns it on.
+pub const WEBHOOKS: &str = "webhooks";
+
 /// The workload that runs an operator's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -76,6 +79,7 @@ pub enum RoleAggregation {
 ///     role_aggregation: RoleAggregation::EditAndView,
 ///     placement: Placement::Deployment,
 ///     feature_switches: &[],
+///     webhooks: None,
 ///     setup,
 /// };
 /// ```
@@ -98,6 +102,9 @@ pub struct Operator {
     pub placement: Placement,
     /// Features that are off by default and enabled by `bellerophon run --allow`.
     pub feature_switches: &'static [&'static str],
+    /// Declares its webhooks, if it has any. They are optional: [`manager`] declares them if the
+    /// switch [`WEBHOOKS`] is on.
+    pub webhooks: Option<fn(&mut Manager, &Switches)>,
     /// Adds its controllers and runnables to a Manager.
     pub setup: fn(&mut Manager, &Switches),
 }
@@ -143,6 +150,9 @@ pub fn manager(
     let mut mgr = Manager::new(client, options);
     for operator in operators {
         (operator.setup)(&mut mgr, switches);
+        if let Some(declare) = operator.webhooks.filter(|_| switches.is_on(WEBHOOKS)) {
+            declare(&mut mgr, switches);
+        }
     }
     mgr
 }

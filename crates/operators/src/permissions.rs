@@ -78,6 +78,7 @@ pub fn lease_permissions(operator: &Operator) -> Vec<PolicyRule> {
 /// #     role_aggregation: RoleAggregation::View,
 /// #     placement: Placement::Deployment,
 /// #     feature_switches: &[],
+/// #     webhooks: None,
 /// #     setup: |_, _| {},
 /// # };
 /// let [role, binding] = user_permissions(&OPERATOR, "observer");

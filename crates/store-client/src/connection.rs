@@ -23,10 +23,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tracing::debug;
 
-use crate::{
-    dial::ByteStream,
-    options::{ClientOptions, Endpoint},
-};
+use crate::endpoint::Endpoint;
+use crate::{dial::ByteStream, options::ClientOptions};
 
 /// The body of a request: bytes, or a file that is read while it is sent.
 pub(crate) type RequestBody = UnsyncBoxBody<Bytes, io::Error>;

@@ -11,7 +11,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::options::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// A byte stream in both directions.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -6,7 +6,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{
     api::{Consistency, Item, Key, ListPage, Revision, WriteResult},
-    client::{Call, Client},
+    call::Call,
+    client::Client,
     error::ClientError,
     response::{json, number},
 };

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     api::{ErrorBody, StoreError},
-    client::{Answer, Call},
+    call::{Answer, Call},
     error::ClientError,
 };
 

@@ -18,10 +18,7 @@ use tokio::{
 };
 
 use crate::{
-    client::{Call, Client},
-    connection::RequestBody,
-    error::ClientError,
-    options::Endpoint,
+    call::Call, client::Client, connection::RequestBody, endpoint::Endpoint, error::ClientError,
 };
 
 /// The trailer of a download: SHA-256 of all bytes, in hexadecimal.

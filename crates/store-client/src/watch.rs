@@ -14,10 +14,11 @@ use tracing::debug;
 
 use crate::{
     api::{Event, Reason, Revision, StoreError, WatchLine},
-    client::{Call, Client},
+    call::Call,
+    client::Client,
+    endpoint::Endpoint,
     error::ClientError,
     keys::Query,
-    options::Endpoint,
 };
 
 /// The longest line: a value of 1 MiB in base64, a key with escapes, and the other fields.

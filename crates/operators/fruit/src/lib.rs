@@ -27,6 +27,7 @@ pub const OPERATOR: Operator = Operator {
     role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
+    webhooks: None,
     // No controller: validation, defaults and selection are the API server's.
     setup: |_mgr, _switches| {},
 };

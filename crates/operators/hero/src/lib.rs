@@ -92,6 +92,11 @@ pub const OPERATOR: Operator = Operator {
     role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
+    // Without it, both versions have the same fields; with it, the older one has its own.
+    webhooks: Some(|mgr, _switches| {
+        mgr.webhook::<Bellerophon>()
+            .convert::<crd::v1alpha0::BellerophonV1alpha0>();
+    }),
     setup: |mgr, _switches: &Switches| {
         let route = Route::of_environment(mgr.client());
         setup(mgr, Arc::new(StoreMembers::new(route)));

@@ -11,6 +11,7 @@
 mod crd; // the custom resource
 mod owner_index; // from an Icecream to its pods and back, by owner references
 mod plan; // the desired writes of one Icecream
+mod webhook; // refuses names of other Deployments
 
 pub use crd::{Icecream, IcecreamSpec, IcecreamStatus};
 
@@ -56,6 +57,7 @@ pub const OPERATOR: Operator = Operator {
     role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
+    webhooks: Some(webhook::declare),
     setup,
 };
 

@@ -5,8 +5,10 @@ use std::{collections::BTreeSet, time::Duration};
 use bellerophon::{
     conditions::is_status_condition_true,
     manager::{Manager, ManagerOptions},
+    webhook::WebhookOptions,
 };
 use bellerophon_icecream::{Icecream, OPERATOR};
+use bellerophon_operator::{WEBHOOKS, manager};
 use bellerophon_testkit::{
     Account, Fault, OperatorFixture, TestCluster, converges_after_any_crash,
     converges_after_failover, converges_under_any_fault, wait_until,
@@ -361,4 +363,70 @@ async fn standby_replica_completes_the_work_of_the_leader() {
     let lease = OPERATOR.name;
     let failovers = converges_after_failover(operator, lease, cluster_with_icecream, settled).await;
     assert!(failovers >= 2, "{failovers} failovers");
+}
+
+/// The operator with its webhook, which the server calls over TLS: in real time.
+#[tokio::test]
+async fn webhook_refuses_the_name_of_a_deployment_of_another_owner() {
+    let cluster = TestCluster::api_server_only().await;
+    cluster.install_crds((OPERATOR.crds)()).await;
+    let foreign = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "taken", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "taken"}},
+            "template": {
+                "metadata": {"labels": {"app": "taken"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            },
+        },
+    });
+    cluster.apply(foreign).await;
+    let options = ManagerOptions {
+        webhooks: WebhookOptions {
+            bind_address: ([127, 0, 0, 1], 0).into(),
+            ..WebhookOptions::default()
+        },
+        ..ManagerOptions::default()
+    };
+    let switches = [WEBHOOKS].into_iter().collect();
+    let mgr = manager(cluster.client.clone(), &[OPERATOR], &switches, options);
+    let mut running = mgr.start();
+    running.ready().await.expect("the webhook is registered");
+
+    let icecreams = cluster.namespaced::<Icecream>("default");
+    let create = async |name: &str, deployment: &str| {
+        let icecream = icecream(name, deployment, 1);
+        let icecream = serde_json::from_value(icecream).expect("an Icecream");
+        icecreams.create(&Default::default(), &icecream).await
+    };
+    let refused = create("example", "taken")
+        .await
+        .expect_err("the name is taken");
+    let kube::Error::Api(status) = refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(status.code, 403);
+    assert_eq!(
+        status.message,
+        "admission webhook \"validate.icecreams.controller.nicoleh.io\" denied the request: \
+         Resource \"taken\" already exists and is not managed by Icecream"
+    );
+    create("example", "free").await.expect("the name is free");
+    // Neither a change of another field nor the status is checked.
+    let patch = |patch: Value| {
+        let icecreams = &icecreams;
+        async move {
+            let params = PatchParams::default();
+            let patch = Patch::Merge(patch);
+            icecreams.patch("example", &params, &patch).await
+        }
+    };
+    patch(json!({"spec": {"replicas": 2}}))
+        .await
+        .expect("it is admitted");
+    let refused = patch(json!({"spec": {"deploymentName": "taken"}})).await;
+    assert!(refused.is_err(), "the name is taken");
+    running.stop().await.expect("it stops");
+    cluster.stop().await;
 }

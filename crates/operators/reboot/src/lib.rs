@@ -88,6 +88,7 @@ pub const OPERATOR: Operator = Operator {
     role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
+    webhooks: None,
     setup: setup_controller,
 };
 
@@ -122,6 +123,7 @@ pub const AGENT: Operator = Operator {
         host_paths: &["/run/dbus"],
     },
     feature_switches: &[],
+    webhooks: None,
     setup: setup_agent,
 };
 

@@ -71,6 +71,17 @@ pub struct SecSynchSpec {
     pub conflict_policy: ConflictPolicy,
 }
 
+impl SecSynchSpec {
+    /// The first field with an invalid name. The schema of the CRD rejects them; an object that was
+    /// stored before the schema had patterns may have one.
+    pub(crate) fn invalid_field(&self) -> Option<&'static str> {
+        if !names::is_subdomain(&self.secret_name) {
+            return Some("secretName");
+        }
+        (!names::is_label(&self.source_namespace)).then_some("sourceNamespace")
+    }
+}
+
 /// What to do if another Secret of the name exists in a destination namespace.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub enum ConflictPolicy {
@@ -123,4 +134,38 @@ pub struct SyncFailure {
     pub reason: String,
     /// A human-readable message.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(secret_name: &str, source_namespace: &str) -> SecSynchSpec {
+        serde_json::from_value(serde_json::json!({
+            "secretName": secret_name, "sourceNamespace": source_namespace,
+        }))
+        .expect("a spec")
+    }
+
+    #[test]
+    fn names_are_dns_labels_and_subdomains() {
+        let long = "a".repeat(64);
+        for (secret_name, source_namespace, invalid) in [
+            ("s", "a", None),
+            ("my.secret-1", "team-a", None),
+            (&*long, "a", None),
+            ("", "a", Some("secretName")),
+            ("..", "a", Some("secretName")),
+            ("S", "a", Some("secretName")),
+            ("s/../t", "a", Some("secretName")),
+            ("s", "", Some("sourceNamespace")),
+            ("s", "a.b", Some("sourceNamespace")),
+            ("s", "-a", Some("sourceNamespace")),
+            ("s", &*long, Some("sourceNamespace")),
+            ("s", "victim/secrets/exists?a=", Some("sourceNamespace")),
+        ] {
+            let found = spec(secret_name, source_namespace).invalid_field();
+            assert_eq!(found, invalid, "{source_namespace}/{secret_name}");
+        }
+    }
 }

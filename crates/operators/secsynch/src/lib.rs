@@ -20,6 +20,7 @@ mod crd; // the custom resource
 mod destinations; // the selected namespaces
 mod names; // names in a spec
 mod reconciler; // read, select, write, report
+mod webhook; // checks consent at admission
 
 pub use copy::OWNER_UID;
 pub use crd::{ConflictPolicy, SecSynch, SecSynchSpec, SecSynchStatus, SyncFailure};
@@ -28,7 +29,7 @@ pub use destinations::{ACCEPT_FROM, ALLOW_TO};
 use std::sync::Mutex;
 
 use bellerophon::index::Index;
-use bellerophon::informer::{InformerOptions, Namespaces};
+use bellerophon::informer::{InformerOptions, Namespaces, SharedInformer};
 use bellerophon::prelude::*;
 use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, RoleAggregation, Switches, allow};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -68,15 +69,28 @@ pub const OPERATOR: Operator = Operator {
     role_aggregation: RoleAggregation::View,
     placement: Placement::Deployment,
     feature_switches: &[WITHOUT_CONSENT, INTO_SYSTEM],
+    webhooks: Some(webhook::declare),
     setup,
 };
 
-fn setup(mgr: &mut Manager, switches: &Switches) {
-    // Sources and copies are in any namespace, also if SecSynches are watched in one only.
-    let secrets = mgr.informer::<PartialObjectMeta<Secret>>(InformerOptions {
+/// The metadata of all Secrets: sources and copies are in any namespace, also if SecSynches are
+/// watched in one only.
+fn secrets(mgr: &mut Manager) -> SharedInformer<PartialObjectMeta<Secret>> {
+    mgr.informer(InformerOptions {
         namespaces: Some(Namespaces::All),
         ..InformerOptions::default()
-    });
+    })
+}
+
+fn features(switches: &Switches) -> FeatureSwitches {
+    FeatureSwitches {
+        without_consent: switches.is_on(WITHOUT_CONSENT),
+        into_system: switches.is_on(INTO_SYSTEM),
+    }
+}
+
+fn setup(mgr: &mut Manager, switches: &Switches) {
+    let secrets = secrets(mgr);
     let namespaces = mgr.lister::<Namespace>();
     let synches = mgr.lister::<SecSynch>();
     let reconciler = SecSynchReconciler {
@@ -91,10 +105,7 @@ fn setup(mgr: &mut Manager, switches: &Switches) {
                 .collect()
         }),
         namespaces: namespaces.clone(),
-        features: FeatureSwitches {
-            without_consent: switches.is_on(WITHOUT_CONSENT),
-            into_system: switches.is_on(INTO_SYSTEM),
-        },
+        features: features(switches),
         verified: Mutex::default(),
     };
     let mapper = SecretMapper {

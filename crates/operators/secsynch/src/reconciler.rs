@@ -5,8 +5,8 @@
 //! exists only if that Secret allows copies.
 
 use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use bellerophon::client::ReconcileClient;
@@ -29,7 +29,6 @@ use crate::{
     copy::{CopyOwner, OWNER_UID, SecretContent},
     crd::{SecSynch, SecSynchStatus},
     destinations::{ALLOW_TO, Consent, Destination, select_destinations},
-    names,
 };
 
 /// The condition that reports whether every copy is up to date.
@@ -68,8 +67,8 @@ pub(crate) struct SecSynchReconciler {
 }
 
 /// Why nothing can be copied.
-#[derive(Clone, Copy)]
-enum Unavailable {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unavailable {
     /// The spec has an invalid name.
     InvalidSpec(&'static str),
     /// There is no source in the namespace of the SecSynch.
@@ -91,7 +90,7 @@ impl Unavailable {
         }
     }
 
-    fn message(self) -> String {
+    pub(crate) fn message(self) -> String {
         match self {
             Self::InvalidSpec(field) => format!("spec.{field} is not a valid name"),
             Self::SourceMissing => "the source secret does not exist".to_owned(),
@@ -141,7 +140,7 @@ impl SecSynchReconciler {
     async fn apply(&self, req: &Request<SecSynch>, synch: &SecSynch) -> Result<Action, Error> {
         let spec = &synch.spec;
         let uid = synch.uid().unwrap_or_default();
-        if let Some(field) = names::invalid_field(spec) {
+        if let Some(field) = spec.invalid_field() {
             let unavailable = Unavailable::InvalidSpec(field);
             return self.remove_all(req, synch, unavailable).await;
         }
@@ -151,30 +150,16 @@ impl SecSynchReconciler {
         // From the server: the cache has only the metadata of Secrets.
         let source = req.client().get::<Secret>(&source_key).await?;
         let source = source.filter(|secret| secret.metadata.deletion_timestamp.is_none());
-        let annotations = source.as_ref().map(|source| source.annotations());
-        let allow_to = annotations.and_then(|annotations| annotations.get(ALLOW_TO));
-        let consent = Consent {
-            is_waived: self.features.without_consent,
-            synch_namespace: synch.metadata.namespace.as_deref().unwrap_or_default(),
-            allow_to: allow_to.map(String::as_str).unwrap_or_default(),
-        };
-        let namespaces = self.namespaces.list();
-        let destinations = select_destinations(
-            spec,
-            namespaces.iter().map(|namespace| &**namespace),
-            consent,
-            self.features.into_system,
-        );
-        let is_disclosed = consent.is_implied_by_source(spec)
-            || destinations
-                .values()
-                .any(|destination| destination.is_allowed_by_source());
-        let Some(source) = source.as_ref().filter(|_| is_disclosed) else {
-            let unavailable = match is_disclosed {
-                true => Unavailable::SourceMissing,
-                false => Unavailable::SourceNotAvailable,
-            };
-            return self.remove_all(req, synch, unavailable).await;
+        let metadata = source.as_ref().map(|source| &source.metadata);
+        let assessment = assess(synch, metadata, &self.namespaces.list(), self.features);
+        let (destinations, source) = match (assessment, &source) {
+            (Ok(destinations), Some(source)) => (destinations, source),
+            (Ok(_), None) => {
+                return self
+                    .remove_all(req, synch, Unavailable::SourceMissing)
+                    .await;
+            }
+            (Err(unavailable), _) => return self.remove_all(req, synch, unavailable).await,
         };
         let Some(content) = SecretContent::new(Secret::clone(source), &uid) else {
             let unavailable = Unavailable::NeverCopied;
@@ -352,8 +337,39 @@ impl SecSynchReconciler {
     }
 }
 
+/// The destinations of a SecSynch whose source has this metadata, `None` if there is none.
+///
+/// # Errors
+/// Why nothing can be copied.
+pub(crate) fn assess(
+    synch: &SecSynch,
+    source: Option<&ObjectMeta>,
+    namespaces: &[Arc<Namespace>],
+    features: FeatureSwitches,
+) -> Result<BTreeMap<String, Destination>, Unavailable> {
+    let spec = &synch.spec;
+    let annotations = source.and_then(|source| source.annotations.as_ref());
+    let allow_to = annotations.and_then(|annotations| annotations.get(ALLOW_TO));
+    let consent = Consent {
+        is_waived: features.without_consent,
+        synch_namespace: synch.metadata.namespace.as_deref().unwrap_or_default(),
+        allow_to: allow_to.map(String::as_str).unwrap_or_default(),
+    };
+    let namespaces = namespaces.iter().map(|namespace| &**namespace);
+    let destinations = select_destinations(spec, namespaces, consent, features.into_system);
+    let is_disclosed = consent.is_implied_by_source(spec)
+        || destinations
+            .values()
+            .any(|destination| destination.is_allowed_by_source());
+    match (is_disclosed, source) {
+        (true, Some(_)) => Ok(destinations),
+        (true, None) => Err(Unavailable::SourceMissing),
+        (false, _) => Err(Unavailable::SourceNotAvailable),
+    }
+}
+
 /// Which destinations do not consent; `None` if all do.
-fn missing_consent(synch: &SecSynch, not_accepted: &[&str]) -> Option<String> {
+pub(crate) fn missing_consent(synch: &SecSynch, not_accepted: &[&str]) -> Option<String> {
     let source = &synch.spec.source_namespace;
     let count = not_accepted.len();
     let names = not_accepted[..count.min(FAILURES_MAX)].join(", ");

@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use bellerophon::ObjectKey;
+use bellerophon::informer::{InformerOptions, Namespaces};
 use bellerophon::manager::{Manager, ManagerOptions};
-use bellerophon_operator::{Installation, manifests};
+use bellerophon::webhook::WebhookOptions;
+use bellerophon_operator::{Installation, WEBHOOKS, manager, manifests};
 use bellerophon_secsynch::{ACCEPT_FROM, ALLOW_TO, OPERATOR, OWNER_UID, SecSynch, SecSynchStatus};
 use bellerophon_testkit::{
     Account, OperatorFixture, TestCluster, converges_after_any_crash, converges_after_failover,
@@ -16,6 +19,7 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::PartialObjectMeta,
 };
 use serde_json::{Value, json};
 
@@ -735,5 +739,88 @@ async fn change_of_the_source_is_one_write_per_copy() {
     let all = secrets.list(&ListParams::default()).await.expect("a list");
     assert_eq!(all.items.len(), NAMESPACES + 1);
     operator.stop().await;
+    cluster.stop().await;
+}
+
+/// The operator with its webhook, which the server calls over TLS: in real time.
+#[tokio::test]
+async fn webhook_gives_the_answer_of_the_controller_at_admission() {
+    let cluster = TestCluster::api_server_only().await;
+    cluster.install_crds((OPERATOR.crds)()).await;
+    for name in ["src", "accepting"] {
+        apply_namespace(&cluster, name, json!({})).await;
+    }
+    for name in ["user", "silent"] {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        cluster.apply(namespace).await;
+    }
+    apply_source(&cluster, "p").await;
+    let options = ManagerOptions {
+        webhooks: WebhookOptions {
+            bind_address: ([127, 0, 0, 1], 0).into(),
+            ..WebhookOptions::default()
+        },
+        ..ManagerOptions::default()
+    };
+    let switches = [WEBHOOKS].into_iter().collect();
+    let mgr = manager(cluster.client.clone(), &[OPERATOR], &switches, options);
+    let secrets = mgr
+        .informers()
+        .informer(InformerOptions::<PartialObjectMeta<Secret>> {
+            namespaces: Some(Namespaces::All),
+            ..InformerOptions::default()
+        });
+    let mut running = mgr.start();
+    running.ready().await.expect("the webhook is registered");
+    let apply = async |namespace: &str, destinations: Value| -> Result<SecSynch, String> {
+        let object = synch(namespace, json!({"destinationNamespaces": destinations}));
+        let params = PatchParams::apply("test").force();
+        let synches = cluster.namespaced::<SecSynch>(namespace);
+        let applied = synches.patch("one", &params, &Patch::Apply(object)).await;
+        applied.map_err(|error| match error {
+            kube::Error::Api(status) => status.message,
+            other => other.to_string(),
+        })
+    };
+    let denied = |message: &str| {
+        Err(format!(
+            "admission webhook \"validate.secsynches.tutorial.study.dev\" denied the request: \
+             {message}"
+        ))
+    };
+    // The source does not consent, and it is not disclosed whether there is one.
+    let unavailable = format!(
+        "the source secret does not exist or does not allow copies; its annotation is {ALLOW_TO}"
+    );
+    let answer = apply("user", json!(["accepting"])).await;
+    assert_eq!(answer.map(drop), denied(&unavailable));
+    // Neither does the only destination.
+    let answer = apply("src", json!(["silent"])).await;
+    assert_eq!(
+        answer.map(drop),
+        denied("silent does not accept copies from src")
+    );
+    // Of two destinations one accepts.
+    apply("src", json!(["silent", "accepting"]))
+        .await
+        .expect("one destination accepts");
+    // The source consents now.
+    let patch = json!({"metadata": {"annotations": {ALLOW_TO: "accepting"}}});
+    let source = cluster.namespaced::<Secret>("src");
+    let patched = source
+        .patch("s", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .expect("it is accepted");
+    let version = patched.resource_version();
+    let key = ObjectKey::namespaced("src", "s");
+    let is_seen = |secret: Option<&PartialObjectMeta<Secret>>| {
+        secret.is_some_and(|secret| secret.resource_version() == version)
+    };
+    secrets.lister().await_condition(&key, is_seen).await;
+    apply("user", json!(["accepting"]))
+        .await
+        .expect("source and destination consent");
+    running.stop().await.expect("it stops");
     cluster.stop().await;
 }

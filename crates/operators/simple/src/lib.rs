@@ -35,6 +35,7 @@ pub const OPERATOR: Operator = Operator {
     role_aggregation: RoleAggregation::EditAndView,
     placement: Placement::Deployment,
     feature_switches: &[],
+    webhooks: None,
     setup,
 };
 

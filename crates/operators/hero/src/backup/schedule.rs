@@ -7,7 +7,7 @@
 use std::{cmp::Reverse, time::Duration};
 
 use bellerophon::conditions::{ConditionStatus, ConditionUpdate, set_status_condition};
-use bellerophon_cron::Schedule;
+use bellerophon_apimachinery::cron::Schedule;
 use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;

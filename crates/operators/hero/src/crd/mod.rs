@@ -18,6 +18,7 @@ mod backup; // Backup and ScheduledBackup
 )]
 mod spec; // what users write
 mod status; // what the operator writes
+pub(crate) mod v1alpha0; // the older version
 
 pub use backup::{
     Backup, BackupPhase, BackupSpec, BackupStatus, ScheduledBackup, ScheduledBackupSpec,

@@ -80,7 +80,7 @@ pub struct BellerophonSpec {
     pub bootstrap: Option<Bootstrap>,
 }
 
-fn three() -> i32 {
+pub(super) fn three() -> i32 {
     3
 }
 
