@@ -77,6 +77,11 @@ pub(crate) fn changes(before: &Visible, after: &Visible) -> Vec<Change> {
     differ.changes
 }
 
+/// The element of a list whose member has this value.
+fn find<'a>(list: &'a [Value], key: &str, id: &str) -> Option<&'a Value> {
+    list.iter().find(|element| element[key] == id)
+}
+
 #[derive(Default)]
 struct Differ {
     steps: Vec<Step>,
@@ -113,22 +118,18 @@ impl Differ {
     }
 
     fn compare_elements(&mut self, key: &'static str, olds: &[Value], news: &[Value]) {
-        let find = |list: &[Value], id: &str| {
-            let found = list.iter().find(|element| element[key] == id);
-            found.cloned()
-        };
         for old in olds {
             let id = old[key].as_str().unwrap_or_default();
             self.steps.push(Step::Element(key, id.to_owned()));
-            match find(news, id) {
-                Some(new) => self.compare(old, &new),
+            match find(news, key, id) {
+                Some(new) => self.compare(old, new),
                 None => self.add(Some(old), None),
             }
             self.steps.pop();
         }
         for new in news {
             let id = new[key].as_str().unwrap_or_default();
-            if find(olds, id).is_none() {
+            if find(olds, key, id).is_none() {
                 self.steps.push(Step::Element(key, id.to_owned()));
                 self.add(None, Some(new));
                 self.steps.pop();

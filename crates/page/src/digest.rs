@@ -180,10 +180,8 @@ fn generic_state(object: &Value) -> (String, Health) {
     let desired = ["replicas", "members"]
         .iter()
         .find_map(|name| spec[*name].as_i64());
-    if let Some(desired) = desired
-        && (counted.is_some() || status.is_object())
-    {
-        return replicas(Some(desired), counted);
+    if counted.is_some() && desired.is_some() {
+        return replicas(desired, counted);
     }
     for name in ["Ready", "Available", "Synced"] {
         match condition(object, name) {
@@ -267,6 +265,12 @@ mod tests {
                 json!({ "spec": { "replicas": 4 }, "status": { "readyReplicas": 2 } }),
                 "2 of 4",
                 Health::Progressing,
+            ),
+            (
+                "Hero.example.com",
+                json!({ "spec": { "replicas": 2 }, "status": { "conditions": ready("True") } }),
+                "Ready",
+                Health::Ok,
             ),
             ("Pod", json!({}), "Pending", Health::Progressing),
             (

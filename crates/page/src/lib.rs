@@ -21,6 +21,7 @@ mod recorder; // writes a trace file
 mod replay; // reads a trace file
 mod state; // queues and caches as a line
 
+mod filter; // which records a reader receives
 mod lines; // the trace format as a stream of text
 mod source; // where lines come from: a running process, or a file
 

@@ -64,11 +64,13 @@ pub(crate) struct Summary {
 impl LoggedVersion {
     pub(crate) fn summary(&self) -> &Summary {
         self.summary.get_or_init(|| {
-            let (before, after) = self.states();
-            let digest = Digest::of(&self.write.kind, &after);
+            let write = &self.write;
+            let summarized = secret::summarized(&write.kind, self.before.as_deref(), &write.object);
+            let digest = Digest::of(&write.kind, &summarized.after);
+            let (before, after) = summarized.into_changed();
             let mut changes = match &before {
                 // All fields of a new or removed object have changed, which is no news.
-                Some(before) if !self.write.is_deletion => diff::changes(before, &after),
+                Some(before) if !write.is_deletion => diff::changes(before, &after),
                 _ => Vec::new(),
             };
             changes.retain(|change| !change.is_bookkeeping());

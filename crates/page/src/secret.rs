@@ -4,7 +4,15 @@
 //! Guarantees: of a Secret, only the names of its keys are visible, and whether a value changed. No
 //! value, length or hash of a value is.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+
+/// The kind whose values are hidden.
+const SECRET: &str = "Secret";
 
 /// What stands for a value.
 const HIDDEN: &str = "hidden";
@@ -40,10 +48,115 @@ pub(crate) fn visible_pair(
     let parse = |bytes: &[u8]| serde_json::from_slice(bytes).unwrap_or_default();
     let mut before: Option<Value> = before.map(parse);
     let mut after: Value = parse(after);
-    if kind == "Secret" {
+    if kind == SECRET {
         hide(before.as_mut(), &mut after);
     }
     (before.map(Visible), Visible(after))
+}
+
+/// What the summary of a write is computed of. Managed fields are left out: they are half of an
+/// object and change with every write.
+pub(crate) struct Summarized {
+    /// The members before the write that it changed; `None` if there was no object.
+    pub(crate) before: Option<Visible>,
+    /// The object after the write.
+    pub(crate) after: Visible,
+    /// The members that the write did not change.
+    unchanged: Vec<String>,
+}
+
+impl Summarized {
+    /// The members after the write that it changed.
+    pub(crate) fn into_changed(self) -> (Option<Visible>, Visible) {
+        let Visible(mut after) = self.after;
+        if let Value::Object(members) = &mut after {
+            members.retain(|name, _| !self.unchanged.contains(name));
+        }
+        (self.before, Visible(after))
+    }
+}
+
+/// Reads what a summary needs. Most writes change the status or the spec, so the other members are
+/// compared as bytes and not parsed twice.
+pub(crate) fn summarized(kind: &str, before: Option<&[u8]>, after: &[u8]) -> Summarized {
+    if kind == SECRET {
+        let (before, after) = visible_pair(kind, before, after);
+        let unchanged = Vec::new();
+        return Summarized {
+            before,
+            after,
+            unchanged,
+        };
+    }
+    let texts = |bytes| serde_json::from_slice::<Texts<'_>>(bytes).unwrap_or_default();
+    let old = before.map(texts);
+    let new = texts(after);
+    let is_same = |(name, text): &(&String, &&RawValue)| {
+        let before = old.as_ref().and_then(|old| old.get(*name));
+        before.is_some_and(|before| before.get() == text.get())
+    };
+    let unchanged: Vec<String> = new
+        .iter()
+        .filter(is_same)
+        .map(|(name, _)| name.clone())
+        .collect();
+    let before = old.map(|mut old| {
+        old.retain(|name, _| !unchanged.contains(name));
+        Visible(parsed(&old))
+    });
+    let after = Visible(parsed(&new));
+    Summarized {
+        before,
+        after,
+        unchanged,
+    }
+}
+
+/// The members of an object as texts.
+type Texts<'a> = BTreeMap<String, &'a RawValue>;
+
+/// An object of its members, without managed fields.
+fn parsed(texts: &Texts<'_>) -> Value {
+    let member = |(name, text): (&String, &&RawValue)| {
+        let value = match name.as_str() {
+            "metadata" => serde_json::from_str(text.get())
+                .map_or(Value::Null, |Metadata(members)| Value::Object(members)),
+            _ => serde_json::from_str(text.get()).unwrap_or_default(),
+        };
+        (name.clone(), value)
+    };
+    Value::Object(texts.iter().map(member).collect())
+}
+
+/// Metadata without managed fields.
+struct Metadata(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MetadataVisitor).map(Self)
+    }
+}
+
+struct MetadataVisitor;
+
+impl<'de> Visitor<'de> for MetadataVisitor {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "managedFields" {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                members.insert(name, map.next_value()?);
+            }
+        }
+        Ok(members)
+    }
 }
 
 fn hide(mut before: Option<&mut Value>, after: &mut Value) {
@@ -131,8 +244,9 @@ mod tests {
         for (before, after) in cases {
             let before = before.map(secret);
             let after = secret(after);
-            let (old, new) = visible_pair("Secret", before.as_deref(), &after);
-            let text = format!("{old:?} {new:?}");
+            let pair = visible_pair("Secret", before.as_deref(), &after);
+            let summary = summarized("Secret", before.as_deref(), &after);
+            let text = format!("{pair:?} {:?} {:?}", summary.before, summary.after);
             assert!(!text.contains(CANARY), "{text}");
         }
     }
@@ -157,5 +271,37 @@ mod tests {
         let map = secret(json!({ "a": "MQ==" }));
         let (_, new) = visible_pair("ConfigMap", None, &map);
         assert_eq!(new.value()["data"], json!({ "a": "MQ==" }));
+    }
+
+    #[test]
+    fn summary_has_what_changed_without_managed_fields() {
+        let object = |version: &str, replicas: u32| {
+            let managed = json!([{ "manager": version }]);
+            let metadata =
+                json!({ "name": "a", "resourceVersion": version, "managedFields": managed });
+            json!({ "kind": "Pod", "metadata": metadata, "spec": { "replicas": replicas },
+                "status": { "managedFields": 1 } })
+        };
+        let bytes = |object: &Value| object.to_string().into_bytes();
+        let before = object("1", 2);
+        let after = object("2", 3);
+        let summary = summarized("Pod", Some(&bytes(&before)), &bytes(&after));
+        let mut expected = after;
+        expected["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .remove("managedFields");
+        assert_eq!(*summary.after.value(), expected);
+        let (old, new) = summary.into_changed();
+        let changed = |version: &str, replicas: u32| {
+            json!({ "metadata": { "name": "a", "resourceVersion": version },
+                "spec": { "replicas": replicas } })
+        };
+        assert_eq!(*old.unwrap().value(), changed("1", 2));
+        assert_eq!(*new.value(), changed("2", 3));
+        for text in ["", "[]", "7"] {
+            let summary = summarized("Pod", None, text.as_bytes());
+            assert_eq!(*summary.after.value(), json!({}), "{text}");
+        }
     }
 }

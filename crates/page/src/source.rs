@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bellerophon::clock::Clock;
 use bellerophon::trace::Trace;
 
+use crate::filter::Filter;
 use crate::line::{self, Existing, TYPES_OF_FILES};
 use crate::object_log::ObjectLog;
 use crate::replay::Replay;
@@ -50,12 +51,12 @@ pub(crate) struct Batch {
 }
 
 impl Source {
-    /// The lines after a sequence number, without waiting. The first batch of a reader that starts
-    /// behind the oldest record has missed nothing.
-    pub(crate) fn since(&self, sequence: u64) -> Batch {
+    /// The lines after a sequence number that pass a filter, without waiting. The first batch of a
+    /// reader that starts behind the oldest record has missed nothing.
+    pub(crate) fn since(&self, sequence: u64, filter: &Filter) -> Batch {
         match self {
-            Self::Live(live) => live.since(sequence),
-            Self::Replay(replay) => since_in_file(replay, sequence),
+            Self::Live(live) => live.since(sequence, filter),
+            Self::Replay(replay) => since_in_file(replay, sequence, filter),
         }
     }
 
@@ -87,15 +88,18 @@ impl Source {
         }
     }
 
-    /// The objects that exist now as JSON.
-    pub(crate) fn existing(&self) -> String {
+    /// The objects that exist now and pass a filter, as JSON.
+    pub(crate) fn existing(&self, filter: &Filter) -> String {
         let objects = match self {
             Self::Live(live) => live.objects.as_ref(),
             Self::Replay(_) => None,
         };
         let existing = objects.map(ObjectLog::existing).unwrap_or_default();
-        let existing: Vec<Existing<'_>> =
-            existing.iter().map(|logged| (&**logged).into()).collect();
+        let existing: Vec<Existing<'_>> = existing
+            .iter()
+            .filter(|logged| filter.passes_object(&logged.write.kind, &logged.write.key))
+            .map(|logged| (&**logged).into())
+            .collect();
         serde_json::to_string(&existing).expect("keys are strings and numbers are finite")
     }
 
@@ -109,7 +113,7 @@ impl Source {
 }
 
 impl LiveSource {
-    fn since(&self, sequence: u64) -> Batch {
+    fn since(&self, sequence: u64, filter: &Filter) -> Batch {
         let batch = self.trace.since(sequence);
         let mut taken = Batch {
             missed: if sequence == 0 { 0 } else { batch.missed },
@@ -122,7 +126,8 @@ impl LiveSource {
                 return taken;
             }
             taken.last = record.sequence;
-            if !TYPES_OF_FILES.contains(&line::type_of(&record.event)) {
+            let is_shown = !TYPES_OF_FILES.contains(&line::type_of(&record.event));
+            if is_shown && filter.passes(&record.event) {
                 let objects = self.objects.as_ref();
                 taken.lines.push(line::line(record, &self.clock, objects));
             }
@@ -131,7 +136,7 @@ impl LiveSource {
     }
 }
 
-fn since_in_file(replay: &Replay, sequence: u64) -> Batch {
+fn since_in_file(replay: &Replay, sequence: u64, filter: &Filter) -> Batch {
     let start = replay
         .lines
         .partition_point(|line| line.sequence <= sequence);
@@ -146,7 +151,8 @@ fn since_in_file(replay: &Replay, sequence: u64) -> Batch {
             return taken;
         }
         taken.last = taken.last.max(line.sequence);
-        if !TYPES_OF_FILES.contains(&line.type_name.as_str()) {
+        let is_shown = !TYPES_OF_FILES.contains(&line.type_name.as_str());
+        if is_shown && filter.passes_line(&line.text) {
             taken.lines.push(line.text.clone());
         }
     }

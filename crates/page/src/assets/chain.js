@@ -65,6 +65,7 @@ export function pathToRoot(node) {
 export function rootType(node, model) {
   const root = pathToRoot(node).at(-1);
   if (root.type === 'write') {
+    if (root.forgotten) return 'unknown';
     if (isClient(root)) return 'command';
     // Add-ons are applied when the cluster starts.
     if (root.known) return root.user === '' || root.user === 'bellerophon:add-on' ? 'start' : 'component';

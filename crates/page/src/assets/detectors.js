@@ -12,6 +12,8 @@ const STREAK_MIN = 3;
 const STUCK_US = 60e6;
 const LAG_US = 5e6;
 const IDLE_WRITES_MIN = 5;
+/** More are not read by anyone, and every finding is drawn. */
+const FINDINGS_MAX = 50;
 
 const NAMES = { 'hot-loop': 'Hot loop', fight: 'Field conflict', idle: 'Write without change', finalizer: 'Stuck finalizer', permission: 'Missing permission', streak: 'Error streak', lag: 'Cache lag' };
 export const DETECTORS = Object.entries(NAMES);
@@ -27,7 +29,7 @@ export function detect(model, seq, time) {
     recent.push(reconcile);
   }
   const findings = [...flips(model, seq, from), ...failures(recent, seq), ...idleWrites(recent, from), ...finalizers(model, seq, time), ...lag(model, seq)];
-  return findings.sort((a, b) => b.severity - a.severity || b.time - a.time);
+  return findings.sort((a, b) => b.severity - a.severity || b.time - a.time).slice(0, FINDINGS_MAX);
 }
 
 /** Fields that change to a former value again and again. @param {number} seq @param {number} from */
@@ -41,10 +43,10 @@ function flips(model, seq, from) {
       for (const change of write.changes) {
         if (/lastTransitionTime|lastUpdateTime|renewTime|lastHeartbeatTime|heartbeat/i.test(change.path)) continue;
         if (!fields.has(change.path)) fields.set(change.path, []);
-        (fields.get(change.path)).push({ write, old: change.old, new: change.new });
+        fields.get(change.path).push({ write, old: change.old, new: change.new });
       }
     }
-    let worst = null;
+    /** @type {any} */ let worst = null;
     for (const [path, changes] of fields) {
       const back = changes.filter((change, i) => i > 0 && value(change.new) === value(changes[i - 1].old));
       // A status follows the spec, so the spec is what to look at.
@@ -79,7 +81,7 @@ function failures(recent, seq) {
     if (!reconcile.endSeq || reconcile.endSeq > seq) continue;
     const key = `${reconcile.controller}|${reconcile.ns || ''}|${reconcile.name}`;
     if (!keys.has(key)) keys.set(key, []);
-    (keys.get(key)).push(reconcile);
+    keys.get(key).push(reconcile);
   }
   const forbidden = new Map();
   for (const list of keys.values()) {

@@ -37,6 +37,7 @@ function create(node) {
   const element = SVG_TAGS.has(node.tag) && node.tag !== 'title'
     ? document.createElementNS(SVG, node.tag)
     : document.createElement(node.tag);
+  if (node.tag === 'button') element.setAttribute('type', 'button');
   update((element), {}, node);
   return element;
 }
@@ -80,7 +81,7 @@ function set(element, name, value, old) {
 
 /**
  * Makes the children of an element equal to a list.
- * @param {Array<Node_ | string>} children
+ * @param {Array<Node_ | string | null>} children
  */
 export function patchChildren(parent, children) {
   /** @type {Map<any, any>} */
@@ -93,6 +94,7 @@ export function patchChildren(parent, children) {
   let place = parent.firstChild;
   let nextUnkeyed = 0;
   for (const child of children) {
+    if (child === null) continue;
     let element;
     if (typeof child === 'string') {
       const found = unkeyed[nextUnkeyed];
@@ -126,38 +128,38 @@ export function patchChildren(parent, children) {
   }
 }
 
-/** @type {Record<string, Array<[string, Record<string, any>]>>} */
+/** Paths, and other elements with their attributes. @type {Record<string, any[]>} */
 const ICONS = {
-  timeline: [['path', { d: 'M3 2v12M8 2v12M13 2v12M3 5h5M8 11h5' }], ['circle', { cx: 3, cy: 5, r: 1.4, fill: 'currentColor' }], ['circle', { cx: 13, cy: 11, r: 1.4, fill: 'currentColor' }]],
-  why: [['circle', { cx: 3.5, cy: 3.5, r: 1.8 }], ['circle', { cx: 3.5, cy: 12.5, r: 1.8 }], ['circle', { cx: 12.5, cy: 8, r: 1.8 }], ['path', { d: 'M5.3 3.5H7A2 2 0 0 1 9 5.500V8h1.700M5.300 12.500H7A2 2 0 0 0 9 10.500V8' }]],
-  queues: [['path', { d: 'M2 4h12M2 8h9M2 12h6' }]],
-  objects: [['path', { d: 'M3.500 2v10.500h4M3.500 7h4' }], ['rect', { x: 8, y: 5, width: 6, height: 4, rx: 1 }], ['rect', { x: 8, y: 10.5, width: 6, height: 4, rx: 1 }]],
-  findings: [['path', { d: 'M8 2.500 14 13H2zM8 6.500v3M8 11.200v.1' }]],
+  timeline: ['M3 2v12M8 2v12M13 2v12M3 5h5M8 11h5', ['circle', { cx: 3, cy: 5, r: 1.4, fill: 'currentColor' }], ['circle', { cx: 13, cy: 11, r: 1.4, fill: 'currentColor' }]],
+  why: [['circle', { cx: 3.5, cy: 3.5, r: 1.8 }], ['circle', { cx: 3.5, cy: 12.5, r: 1.8 }], ['circle', { cx: 12.5, cy: 8, r: 1.8 }], 'M5.3 3.5H7A2 2 0 0 1 9 5.5V8h1.7M5.3 12.5H7A2 2 0 0 0 9 10.5V8'],
+  queues: ['M2 4h12M2 8h9M2 12h6'],
+  objects: ['M3.5 2v10.5h4M3.5 7h4', ['rect', { x: 8, y: 5, width: 6, height: 4, rx: 1 }], ['rect', { x: 8, y: 10.5, width: 6, height: 4, rx: 1 }]],
+  findings: ['M8 2.5 14 13H2zM8 6.5v3M8 11.2v.1'],
   operators: [['rect', { x: 2, y: 2, width: 5, height: 5, rx: 1 }], ['rect', { x: 9, y: 2, width: 5, height: 5, rx: 1 }], ['rect', { x: 2, y: 9, width: 5, height: 5, rx: 1 }], ['rect', { x: 9, y: 9, width: 5, height: 5, rx: 1 }]],
-  search: [['circle', { cx: 7, cy: 7, r: 4.2 }], ['path', { d: 'm10.200 10.200 3.300 3.300' }]],
-  pause: [['path', { d: 'M5.500 3.500v9M10.500 3.500v9' }]],
-  play: [['path', { d: 'M5 3.200v9.600L12.500 8z', fill: 'currentColor' }]],
-  prev: [['path', { d: 'm9.500 4-4 4 4 4' }]],
-  next: [['path', { d: 'm6.500 4 4 4-4 4' }]],
-  down: [['path', { d: 'm4.500 6.500 3.500 3.500 3.500-3.500' }]],
-  right: [['path', { d: 'm6.500 4.500 3.500 3.500-3.500 3.500' }]],
-  table: [['rect', { x: 2, y: 3, width: 12, height: 10, rx: 1.5 }], ['path', { d: 'M2 6.500h12M6.500 6.500V13' }]],
-  save: [['path', { d: 'M8 2.500v7M5 7l3 3 3-3M3 13h10' }]],
-  moon: [['path', { d: 'M13 9.500A5.500 5.500 0 1 1 6.500 3 4.500 4.500 0 0 0 13 9.500z' }]],
-  sun: [['circle', { cx: 8, cy: 8, r: 2.8 }], ['path', { d: 'M8 1.500V3M8 13v1.500M1.500 8H3M13 8h1.500M3.500 3.500l1 1M11.500 11.500l1 1M12.500 3.500l-1 1M4.500 11.500l-1 1' }]],
-  close: [['path', { d: 'm4.500 4.500 7 7M11.500 4.500l-7 7' }]],
-  copy: [['rect', { x: 5.5, y: 5.5, width: 8, height: 8, rx: 1.5 }], ['path', { d: 'M10.500 5.500v-2a1 1 0 0 0-1-1h-6a1 1 0 0 0-1 1v6a1 1 0 0 0 1 1h2' }]],
-  check: [['path', { d: 'm3.500 8.500 3 3 6-7' }]],
-  clock: [['circle', { cx: 8, cy: 8, r: 5.5 }], ['path', { d: 'M8 5v3.200l2 1.300' }]],
-  loop: [['path', { d: 'M3 8a5 5 0 0 1 8.700-3.300L13 6M13 2.800V6H9.800M13 8a5 5 0 0 1-8.700 3.300L3 10M3 13.200V10h3.200' }]],
-  lock: [['rect', { x: 3, y: 7, width: 10, height: 6.5, rx: 1.5 }], ['path', { d: 'M5.500 7V5a2.500 2.500 0 0 1 5 0v2' }]],
-  pin: [['path', { d: 'M8 9.500V14M4.500 9.500h7L10 6.500v-4H6v4z' }]],
-  keys: [['rect', { x: 1.5, y: 4, width: 13, height: 8, rx: 1.5 }], ['path', { d: 'M4 7h.1M6.700 7h.1M9.300 7h.1M12 7h.1M5 9.700h6' }]],
-  error: [['circle', { cx: 8, cy: 8, r: 5.5 }], ['path', { d: 'm6 6 4 4M10 6l-4 4' }]],
-  user: [['circle', { cx: 8, cy: 5.5, r: 2.5 }], ['path', { d: 'M3 13.500a5 5 0 0 1 10 0' }]],
-  filter: [['path', { d: 'M2.500 4h11M4.500 8h7M6.500 12h3' }]],
-  cut: [['path', { d: 'M2 8h3l2-4 2 8 2-4h3' }]],
-  mark: [['path', { d: 'M3 13 6 3M7 13l3-10M11 13l3-10' }]],
+  search: [['circle', { cx: 7, cy: 7, r: 4.2 }], 'm10.2 10.2 3.3 3.3'],
+  pause: ['M5.5 3.5v9M10.5 3.5v9'],
+  play: [['path', { d: 'M5 3.2v9.6L12.5 8z', fill: 'currentColor' }]],
+  prev: ['m9.5 4-4 4 4 4'],
+  next: ['m6.5 4 4 4-4 4'],
+  down: ['m4.5 6.5 3.5 3.5 3.5-3.5'],
+  right: ['m6.5 4.5 3.5 3.5-3.5 3.5'],
+  table: [['rect', { x: 2, y: 3, width: 12, height: 10, rx: 1.5 }], 'M2 6.5h12M6.5 6.5V13'],
+  save: ['M8 2.5v7M5 7l3 3 3-3M3 13h10'],
+  moon: ['M13 9.5A5.5 5.5 0 1 1 6.5 3 4.5 4.5 0 0 0 13 9.5z'],
+  sun: [['circle', { cx: 8, cy: 8, r: 2.8 }], 'M8 1.5V3M8 13v1.5M1.5 8H3M13 8h1.5M3.5 3.5l1 1M11.5 11.5l1 1M12.5 3.5l-1 1M4.5 11.5l-1 1'],
+  close: ['m4.5 4.5 7 7M11.5 4.5l-7 7'],
+  copy: [['rect', { x: 5.5, y: 5.5, width: 8, height: 8, rx: 1.5 }], 'M10.5 5.5v-2a1 1 0 0 0-1-1h-6a1 1 0 0 0-1 1v6a1 1 0 0 0 1 1h2'],
+  check: ['m3.5 8.5 3 3 6-7'],
+  clock: [['circle', { cx: 8, cy: 8, r: 5.5 }], 'M8 5v3.2l2 1.3'],
+  loop: ['M3 8a5 5 0 0 1 8.7-3.3L13 6M13 2.8V6H9.8M13 8a5 5 0 0 1-8.7 3.3L3 10M3 13.2V10h3.2'],
+  lock: [['rect', { x: 3, y: 7, width: 10, height: 6.5, rx: 1.5 }], 'M5.5 7V5a2.5 2.5 0 0 1 5 0v2'],
+  pin: ['M8 9.5V14M4.5 9.5h7L10 6.5v-4H6v4z'],
+  keys: [['rect', { x: 1.5, y: 4, width: 13, height: 8, rx: 1.5 }], 'M4 7h.1M6.7 7h.1M9.3 7h.1M12 7h.1M5 9.7h6'],
+  error: [['circle', { cx: 8, cy: 8, r: 5.5 }], 'm6 6 4 4M10 6l-4 4'],
+  user: [['circle', { cx: 8, cy: 5.5, r: 2.5 }], 'M3 13.5a5 5 0 0 1 10 0'],
+  filter: ['M2.5 4h11M4.5 8h7M6.5 12h3'],
+  cut: ['M2 8h3l2-4 2 8 2-4h3'],
+  mark: ['M3 13 6 3M7 13l3-10M11 13l3-10'],
 };
 
 /** An icon. @param {string} name @param {number} [size] */
@@ -165,7 +167,7 @@ export function icon(name, size = 16) {
   return h('svg', {
     width: size, height: size, viewBox: '0 0 16 16', fill: 'none', stroke: 'currentColor',
     'stroke-width': 1.5, 'stroke-linecap': 'round', 'stroke-linejoin': 'round', 'aria-hidden': 'true', class: 'ic',
-  }, (ICONS[name] || []).map(([tag, attributes]) => h(tag, attributes)));
+  }, (ICONS[name] || []).map((part) => (typeof part === 'string' ? h('path', { d: part }) : h(part[0], part[1]))));
 }
 
 /** @type {Array<[string, Record<string, any>]>} */

@@ -4,7 +4,7 @@ import { h, icon } from './dom.js';
 import { ago, clock, full, long, plural, precise, short, value } from './format.js';
 import { DETECTORS } from './detectors.js';
 import { title, verb, writerName } from './names.js';
-import { commandLine, controllerShape, empty, objectName, writerShape } from './parts.js';
+import { activated, commandLine, controllerShape, empty, objectName, writerShape } from './parts.js';
 
 const ICONS = { 'hot-loop': 'loop', fight: 'loop', idle: 'copy', finalizer: 'pin', permission: 'lock', streak: 'error', lag: 'clock' };
 const POINTS_MAX = 60;
@@ -15,10 +15,9 @@ export function findings(app) {
   const quiet = DETECTORS.filter(([type]) => !list.some((finding) => finding.type === type)).map(([, name]) => name);
   const selected = list.find((finding) => finding.id === app.finding) || list[0];
   return h('div', { class: 'split' },
-    h('div', { class: 'list', role: 'listbox', 'aria-label': 'Findings' }, list.map((finding) => h('div', {
-      key: finding.id, class: `fi${selected === finding ? ' sel' : ''}`, role: 'option', 'aria-selected': selected === finding ? 'true' : 'false', tabindex: 0, 'data-finding': finding.type,
-      onclick: () => app.selectFinding(finding.id), onkeydown: (event) => { if (event.key === 'Enter') app.selectFinding(finding.id); },
-    }, h('span', { class: `state ${finding.severityName}` }, icon((ICONS)[finding.type])), h('div', null, h('b', null, finding.title), finding.object ? objectName(finding.object, full(finding.object)) : h('span', { class: 'obj' }, h('b', null, finding.subject)), h('p', null, finding.text)), h('time', null, ago(time - finding.time)))),
+    h('div', { class: 'list' }, list.length ? h('div', { role: 'listbox', 'aria-label': 'Findings' }, list.map((finding) => h('div', {
+      key: finding.id, class: `fi${selected === finding ? ' sel' : ''}`, role: 'option', 'aria-selected': selected === finding ? 'true' : 'false', 'data-finding': finding.type, ...activated(() => app.selectFinding(finding.id)),
+    }, h('span', { class: `state ${finding.severityName}` }, icon((ICONS)[finding.type])), h('div', null, h('b', null, finding.title), finding.object ? objectName(finding.object, full(finding.object)) : h('span', { class: 'obj' }, h('b', null, finding.subject)), h('p', null, finding.text)), h('time', null, ago(time - finding.time))))) : null,
     h('div', { key: 'quiet', class: 'fi quiet' }, h('span', { class: 'state ok' }, icon('check')), h('div', null, h('b', null, quiet.length === DETECTORS.length ? 'All detectors found nothing' : `${plural(quiet.length, 'detector')} found nothing`), h('p', null, quiet.join(', '))), h('time', null))),
     selected ? detail(app, selected) : h('div', { class: 'fd' }, empty('Nothing found', 'Detectors read every record: loops, conflicts, permissions, errors, finalizers and caches.')));
 }
@@ -26,7 +25,7 @@ export function findings(app) {
 function detail(app, finding) {
   const target = finding.changes ? finding.changes[finding.changes.length - 1].write : finding.reconcile || null;
   return h('div', { class: 'fd scroll' },
-    h('div', { class: 'fd-h' }, h('span', { class: `tag ${finding.severityName}` }, icon((ICONS)[finding.type], 12), finding.title), h('span', { class: 't2' }, `since ${clock(finding.since)}, ${long((finding.time - finding.since) / 1e6)}`), h('span', { class: 'grow' }), target ? h('button', { type: 'button', class: 'btn', onclick: () => app.showInTimeline(target) }, 'Show in timeline', h('kbd', null, 'T')) : null),
+    h('div', { class: 'fd-h' }, h('span', { class: `tag ${finding.severityName}` }, icon((ICONS)[finding.type], 12), finding.title), h('span', { class: 't2' }, `since ${clock(finding.since)}, ${long((finding.time - finding.since) / 1e6)}`), h('span', { class: 'grow' }), target ? h('button', { class: 'btn', onclick: () => app.showInTimeline(target) }, 'Show in timeline', h('kbd', null, 'T')) : null),
     h('h2', null, finding.heading), h('p', { class: 'lead' }, finding.lead),
     finding.changes ? [steps(app, finding), turn(app, finding)] : null,
     h('div', { class: 'two' }, finding.changes ? writers(app, finding) : reasons(app, finding), h('section', { class: 'box' }, h('h3', { class: 'h' }, 'What to do'), h('div', { class: 'bd' }, h('p', null, finding.advice), finding.command ? commandLine(finding.command) : null))),
@@ -44,10 +43,7 @@ function steps(app, finding) {
   let path = `M40 ${y(points[0].old)}`;
   for (const point of points) path += `H${x(point.write.time).toFixed(1)}V${y(point.new)}`;
   const height = 150;
-  return h('section', { key: 'steps', class: 'box' }, h('h3', { class: 'h' }, finding.path, h('span', { class: 'n' }, 'value by writer'), h('span', { class: 'grow' }), finding.writers.map((name) => {
-    const point = points.find((candidate) => writerName(candidate.write) === name);
-    return h('span', { key: name, class: 'who n' }, point ? writerShape(point.write, app.model) : null, name);
-  })),
+  return h('section', { key: 'steps', class: 'box' }, h('h3', { class: 'h' }, finding.path, h('span', { class: 'n' }, 'value by writer'), h('span', { class: 'grow' }), finding.writers.map((name, i) => h('span', { key: name, class: 'who n' }, h('svg', { width: 12, height: 12, viewBox: '0 0 12 12', 'aria-hidden': 'true' }, h('circle', { cx: 6, cy: 6, r: 4, class: i ? 'hollow-dot' : 'full-dot' })), name))),
   h('svg', { class: 'steps', viewBox: `0 0 740 ${height}`, 'aria-hidden': 'true' },
     values.map((v) => [h('text', { key: `t${v}`, x: 34, y: 28 + (values.length - 1 - values.indexOf(v)) * Math.min(54, 90 / Math.max(1, values.length - 1)), class: 'tick end' }, v.length > 5 ? `${v.slice(0, 4)}…` : v)]),
     h('path', { class: 'step', d: `${path}H720` }),

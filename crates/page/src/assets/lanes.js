@@ -117,7 +117,7 @@ function placeRows(writes, blocks, options) {
   const folds = [];
   const of = new Map();
   let y = 6;
-  let previous = null;
+  /** @type {any} */ let previous = null;
   let second = '';
   let skipped = [];
   const isInside = (item) => !chain || chain.members.has(item.write || item.block.node);

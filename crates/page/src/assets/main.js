@@ -6,7 +6,7 @@ import { Model } from './model.js';
 import { causesOf, chainOf, edgesOf, effectsOf, rootType } from './chain.js';
 import { detect } from './detectors.js';
 import { laneOrder } from './lanes.js';
-import { title } from './names.js';
+import { commandSentence, title } from './names.js';
 import { Connection } from './stream.js';
 import { actMenu } from './act.js';
 import { findings } from './findings.js';
@@ -19,13 +19,15 @@ import { queuePanel, queues } from './queues.js';
 import { timebar } from './timebar.js';
 import { followEnd, shown, timeline } from './timeline.js';
 import { why, whyPanel } from './why.js';
-import { commandSentence } from './names.js';
 
+/** @type {any} */ 
 const VIEWS = [['timeline', 'Timeline', 'timeline', timeline], ['why', 'Why', 'why', why], ['queues', 'Queues', 'queues', queues], ['objects', 'Objects', 'objects', objects], ['findings', 'Findings', 'findings', findings], ['operators', 'Operators', 'operators', operators]];
 const RENDER_MS = 100;
 /** New records are shown at most four times per second. */
 const STREAM_MS = 250;
 const ANNOUNCE_MS = 5000;
+/** New records per drawing whose rows fade in. */
+const FADES_MAX = 60;
 const HIDDEN_KINDS = ['Lease', 'Event'];
 
 class App {
@@ -33,12 +35,12 @@ class App {
     this.model = new Model();
     this.views = VIEWS.map(([id, name, symbol]) => [id, name, symbol]);
     this.view = 'timeline';
-    this.info = ({ mode: 'live' });
-    this.status = ({ connected: true });
+    this.info = /** @type {any} */ ({ mode: 'live' });
+    this.status = /** @type {any} */ ({ connected: true });
     this.isReady = false;
     this.position = null;
     this.selected = null;
-    this.chain = (null);
+    this.chain = null;
     this.filters = { ns: '', kind: '', hidden: new Set(HIDDEN_KINDS), lanes: (null), find: '', allQueues: false };
     this.table = false;
     this.fold = true;
@@ -47,10 +49,10 @@ class App {
     this.scrollTo = null;
     this.whyId = '';
     this.whyTab = 'reconciles';
-    this.queue = (null);
-    this.object = (null);
+    this.queue = null;
+    this.object = null;
     this.finding = '';
-    this.palette = (null);
+    this.palette = null;
     this.keysOpen = false;
     this.menu = '';
     this.actOpen = false;
@@ -59,12 +61,92 @@ class App {
     this.diffs = new Map();
     this.loadedFields = new Map();
     this.open = new Map();
-    this.cache = { existing: (null), findings: (null) };
+    this.cache = { existing: /** @type {any} */ (null), findings: /** @type {any} */ (null) };
     this.timer = 0;
     this.interval = 0;
     this.lastRender = 0;
+    this.drawn = 0;
     this.announced = { at: 0, total: 0 };
-    this.connection = (null);
+    this.connection = null;
+    /** The records that are read now. */
+    this.loading = null;
+    this.token = '';
+    this.scope = { ns: '', kind: '' };
+    /** Namespaces and kinds that were seen, whatever the scope. */
+    this.names = { ns: new Set(), kinds: new Set(HIDDEN_KINDS) };
+  }
+
+  // ---- data ----
+
+  /**
+   * Reads the records that pass the filter of the server, and shows them when all stored ones are
+   * there; until then the former ones stay.
+   * @param {{ns: string, kind: string}} scope
+   */
+  async connect(scope) {
+    const query = scopeQuery(scope);
+    const model = new Model();
+    const former = this.connection;
+    const connection = new Connection(this.token, query, {
+      last: () => model.last,
+      frame: (type, data) => this.frame(model, type, data),
+      status: (status) => { this.status = status; this.render(); },
+    });
+    this.loading = model;
+    this.connection = connection;
+    this.scope = scope;
+    this.filters.ns = scope.ns;
+    if (!this.isReady) this.model = model;
+    former?.close();
+    const { status, data } = await connection.json('/api/info');
+    if (status !== 200) throw new Error(String(status));
+    this.info = data;
+    if (this.info.mode === 'replay') this.range = Infinity;
+    const existing = await connection.json(`/api/objects?${query}`);
+    if (existing.data) model.addExisting(existing.data);
+    await connection.start();
+  }
+
+  /** A frame of the stream. @param {any} model the records that it belongs to */
+  frame(model, type, data) {
+    if (type === 'records') model.add(data.records);
+    else if (type === 'gap') model.addGap(data.after, data.missed);
+    else if (type === 'state') model.add([data]);
+    if (type === 'records' && data.to) model.last = Math.max(model.last, data.to);
+    if (type === 'ready' && this.loading === model) {
+      this.isReady = true;
+      this.replace(model);
+    }
+    if (this.model !== model) return;
+    if (this.chain && this.isLive()) this.chain = chainOf(this.node(this.selected) || this.chain.root);
+    this.render(STREAM_MS);
+  }
+
+  /** Shows other records. */
+  replace(model) {
+    if (this.model === model) return;
+    this.rememberNames();
+    this.model = model;
+    this.position = null;
+    this.drawn = model.total;
+    const node = this.node(this.selected);
+    this.selected = node ? this.selected : null;
+    this.chain = node ? chainOf(node) : null;
+  }
+
+  rememberNames() {
+    for (const object of this.model.objects.values()) {
+      if (object.ns) this.names.ns.add(object.ns);
+      this.names.kinds.add(short(object.kind));
+    }
+  }
+
+  /** @param {Partial<{ns: string, kind: string}>} change */
+  setScope(change) {
+    const scope = { ...this.scope, ...change };
+    if (scope.ns === this.scope.ns && scope.kind === this.scope.kind) return;
+    this.connect(scope).catch(() => undefined);
+    this.show(this.view);
   }
 
   // ---- time ----
@@ -113,8 +195,8 @@ class App {
 
   findings() {
     const { seq, time } = this.at();
-    // Detectors read thousands of records, so at most twice per second.
-    const key = this.isLive() ? `live|${Math.floor(performance.now() / 500)}` : `${seq}`;
+    // Detectors read thousands of records, so at most once per second.
+    const key = this.isLive() ? `live|${Math.floor(performance.now() / 1000)}` : `${seq}`;
     if (this.cache.findings?.key !== key) this.cache.findings = { key, list: detect(this.model, seq, time) };
     return this.cache.findings.list;
   }
@@ -265,7 +347,8 @@ class App {
     if (id === 'timeline' && this.view !== id) this.scrollTo = this.selected;
     this.view = id;
     this.menu = '';
-    history.replaceState(null, '', `#${id}`);
+    const query = scopeQuery(this.scope);
+    history.replaceState(null, '', `#${id}${query ? `?${query}` : ''}`);
     this.render();
   }
 
@@ -278,6 +361,7 @@ class App {
 
   clearFilters() {
     this.filters = { ...this.filters, ns: '', kind: '', hidden: new Set(HIDDEN_KINDS), lanes: null, find: '' };
+    this.setScope({ ns: '', kind: '' });
     this.render();
   }
 
@@ -316,16 +400,20 @@ class App {
     const view = VIEWS.find(([id]) => id === this.view) || VIEWS[0];
     this.panelNode = this.view === 'timeline' ? panel(this) : this.view === 'why' ? whyPanel(this) : this.view === 'queues' ? queuePanel(this) : this.view === 'objects' ? objectPanel(this) : null;
     if (this.isNarrow() && this.view === 'why') this.panelNode = null;
-    const root = (document.getElementById('app'));
-    root.className = `app${this.panelNode ? ' with-panel' : ''}`;
+    const root = /** @type {any} */ (document.getElementById('app'));
+    // Each fade is a layer of the compositor, and hundreds of them take longer than the drawing.
+    const isBusy = this.model.total - this.drawn > FADES_MAX;
+    this.drawn = this.model.total;
+    root.className = `app${this.panelNode ? ' with-panel' : ''}${isBusy ? ' busy' : ''}`;
     root.dataset.view = this.view;
     root.dataset.seq = String(this.at().seq);
     root.dataset.ready = String(this.isReady);
     // Before the top bar, which shows what the view laid out. A view has its own element, and with it
     // its own scroll position.
     const body = { ...view[3](this), key: this.view + (this.table ? '-table' : '') };
-    patchChildren(root, [rail(this), topbar(this, view), h('main', { key: 'main', class: 'main', id: 'main' }, banner(this), body), this.panelNode ? h('div', { key: 'panel', class: 'panel-slot' }, this.panelNode) : null, h('div', { key: 'time', class: 'time-slot' }, timebar(this))].filter(Boolean));
-    patchChildren(document.getElementById('overlay'), [palette(this), keysDialog(this)].filter(Boolean));
+    patchChildren(root, [rail(this), topbar(this, view), h('main', { key: 'main', class: 'main', id: 'main' }, banner(this), body), this.panelNode ? h('div', { key: 'panel', class: 'panel-slot' }, this.panelNode) : null, h('div', { key: 'time', class: 'time-slot' }, timebar(this))]);
+    patchChildren(document.getElementById('overlay'), [palette(this), keysDialog(this)]);
+    if (this.isReady && !performance.getEntriesByName('ready').length) performance.mark('ready');
     this.announce();
   }
 
@@ -353,7 +441,7 @@ class App {
     const plan = shown();
     if (!plan) return;
     const node = this.node(this.selected);
-    let next = null;
+    /** @type {any} */ let next = null;
     if (key === 'ArrowUp' || key === 'ArrowDown') {
       const list = plan.rows.filter((row) => row.write).map((row) => row.write);
       const place = node ? list.findIndex((write) => write === node || (write.writer && write.writer === node)) : -1;
@@ -365,7 +453,7 @@ class App {
     if (!next) return;
     this.select(next.id);
     this.scrollTo = next.id;
-    requestAnimationFrame(() => requestAnimationFrame(() => (document.querySelector(`[data-id="${next.id}"]`))?.focus({ preventScroll: true })));
+    requestAnimationFrame(() => requestAnimationFrame(() => (/** @type {any} */ (document.querySelector(`[data-id="${next.id}"]`)))?.focus({ preventScroll: true })));
   }
 }
 
@@ -406,31 +494,38 @@ function managerOf(path, managers) {
 function rail(app) {
   const problems = app.findings().length;
   return h('nav', { key: 'rail', class: 'rail', 'aria-label': 'Views' }, h('span', { class: 'mark' }, icon('mark', 20)),
-    VIEWS.map(([id, name, symbol]) => h('a', { key: id, href: `#${id}`, 'aria-current': app.view === id ? 'page' : undefined, onclick: (event) => { event.preventDefault(); app.show((id)); } }, icon((symbol), 18), h('span', null, name), id === 'findings' && problems ? h('span', { class: 'badge', 'aria-label': `${problems} findings` }, String(problems)) : null)),
-    h('button', { type: 'button', class: 'end', onclick: () => { app.keysOpen = true; app.render(); } }, icon('keys', 18), h('span', null, 'Keys')));
+    VIEWS.map(([id, name, symbol]) => h('a', { key: id, href: `#${id}`, 'aria-current': app.view === id ? 'page' : undefined, onclick: (event) => { event.preventDefault(); app.show(id); } }, icon(symbol, 18), h('span', null, name), id === 'findings' && problems ? h('span', { class: 'badge', 'aria-label': `${problems} findings` }, String(problems)) : null)),
+    h('button', { class: 'end', onclick: () => { app.keysOpen = true; app.render(); } }, icon('keys', 18), h('span', null, 'Keys')));
 }
 
 /** @param {App} app @param {string} id @param {() => any} content */
 function dropdown(app, id, label, content) {
   const isOpen = app.menu === id;
-  return h('div', { key: id, class: 'act only-wide' }, h('button', { type: 'button', class: 'btn', 'aria-haspopup': 'true', 'aria-expanded': isOpen ? 'true' : 'false', onclick: () => { app.menu = isOpen ? '' : id; app.render(); } }, label, icon('down', 12)), isOpen ? h('div', { class: 'menu left' }, content()) : null);
+  return h('div', { key: id, class: 'act only-wide' }, h('button', { class: 'btn', 'aria-haspopup': 'true', 'aria-expanded': isOpen ? 'true' : 'false', onclick: () => { app.menu = isOpen ? '' : id; app.render(); } }, label, icon('down', 12)), isOpen ? h('div', { class: 'menu left' }, content()) : null);
+}
+
+/** The parameters of the server's filter. @param {{ns: string, kind: string}} scope */
+function scopeQuery(scope) {
+  const query = new URLSearchParams();
+  if (scope.ns) query.set('namespace', scope.ns);
+  if (scope.kind) query.set('kind', scope.kind);
+  return query.toString();
 }
 
 function namespaces(app) {
-  const names = new Set();
-  for (const object of app.model.objects.values()) if (object.ns) names.add(object.ns);
-  return [...names].sort();
+  app.rememberNames();
+  return [...app.names.ns].sort();
 }
 
 /** @param {App} app @param {string} id @param {string} name @param {string[]} values @param {string} current @param {(value: string) => void} choose */
 function chooser(app, id, name, values, current, choose) {
   const pick = (value) => { choose(value); app.menu = ''; app.render(); };
-  return dropdown(app, id, [`${name} `, h('b', null, current || 'all')], () => ['', ...values].map((value) => h('button', { key: value, type: 'button', 'aria-pressed': value === current ? 'true' : 'false', onclick: () => pick(value) }, h('span', null, value || 'all'), value === current ? icon('check', 14) : null)));
+  return dropdown(app, id, [`${name} `, h('b', null, current || 'all')], () => ['', ...values].map((value) => h('button', { key: value, 'aria-pressed': value === current ? 'true' : 'false', onclick: () => pick(value) }, h('span', null, value || 'all'), value === current ? icon('check', 14) : null)));
 }
 
 /** @param {App} app @param {string} id @param {string[]} values @param {(value: string) => boolean} isOn @param {(value: string) => void} toggle */
 function checklist(app, id, label, values, isOn, toggle) {
-  return dropdown(app, id, label, () => values.map((value) => h('button', { key: value, type: 'button', role: 'menuitemcheckbox', 'aria-checked': isOn(value) ? 'true' : 'false', onclick: () => { toggle(value); app.render(); } }, h('span', null, title(value)), isOn(value) ? icon('check', 14) : null)));
+  return dropdown(app, id, label, () => values.map((value) => h('button', { key: value, role: 'menuitemcheckbox', 'aria-checked': isOn(value) ? 'true' : 'false', onclick: () => { toggle(value); app.render(); } }, h('span', null, title(value)), isOn(value) ? icon('check', 14) : null)));
 }
 
 function topbar(app, view) {
@@ -440,51 +535,56 @@ function topbar(app, view) {
     const plan = shown();
     const lanes = plan ? plan.lanes.length : 0;
     const all = laneOrder(app.model.controllers.keys());
-    parts.push(chooser(app, 'ns', 'Namespace', namespaces(app), filters.ns, (value) => { filters.ns = value; }),
+    parts.push(chooser(app, 'ns', 'Namespace', namespaces(app), filters.ns, (value) => app.setScope({ ns: value })),
+      chooser(app, 'only', 'Kind', kinds(app), app.scope.kind, (value) => app.setScope({ kind: value })),
       checklist(app, 'lanes', ['Lanes ', h('b', null, `${lanes} of ${all.length}`)], all, (name) => (filters.lanes ? filters.lanes.has(name) : !!plan?.lanes.some((lane) => lane.name === name)), (name) => {
         const set = new Set(filters.lanes || plan?.lanes.map((lane) => lane.name) || []);
         if (set.has(name)) set.delete(name); else set.add(name);
         filters.lanes = set;
       }),
       checklist(app, 'hidden', ['Hidden ', h('b', null, [...filters.hidden].slice(0, 2).join(', ') || 'none')], kinds(app), (kind) => filters.hidden.has(kind), (kind) => { if (filters.hidden.has(kind)) filters.hidden.delete(kind); else filters.hidden.add(kind); filters.hidden = new Set(filters.hidden); }));
-    if (app.chain) {
-      const { root } = app.chain;
-      const name = root.type === 'write' ? commandSentence(root) : `${title(root.controller)} ${root.name}`;
-      parts.push(h('span', { key: 'sep', class: 'sep' }), h('button', { key: 'chain', type: 'button', class: 'btn chain-chip', 'aria-pressed': 'true', 'aria-label': `Clear the chain of ${name}`, onclick: () => app.select(null) }, 'Chain ', h('b', null, name), icon('close', 12)));
+    if (app.chain && !app.isNarrow()) {
+      parts.push(h('span', { key: 'sep', class: 'sep' }), h('button', { key: 'chain', class: 'btn chain-chip', 'aria-pressed': 'true', title: 'Clear the chain', onclick: () => app.select(null) }, 'Chain ', h('b', null, chainName(app)), icon('close', 12)));
     }
   } else if (app.view === 'why') {
     const object = app.whyObject();
-    parts.push(h('button', { key: 'object', type: 'button', class: 'btn', onclick: () => app.openPalette() }, object ? [`${short(object.kind)} `, h('b', { key: 'n' }, full(object))] : 'Choose an object', icon('down', 12)));
+    parts.push(h('button', { key: 'object', class: 'btn', onclick: () => app.openPalette() }, object ? [`${short(object.kind)} `, h('b', { key: 'n' }, full(object))] : 'Choose an object', icon('down', 12)));
   } else if (app.view === 'queues') {
-    parts.push(h('button', { key: 'all', type: 'button', class: 'btn only-wide', 'aria-pressed': filters.allQueues ? 'true' : 'false', onclick: () => { filters.allQueues = !filters.allQueues; app.render(); } }, 'Controllers ', h('b', null, filters.allQueues ? 'all' : 'active')));
+    parts.push(h('button', { key: 'all', class: 'btn only-wide', 'aria-pressed': filters.allQueues ? 'true' : 'false', onclick: () => { filters.allQueues = !filters.allQueues; app.render(); } }, 'Controllers ', h('b', null, filters.allQueues ? 'all' : 'active')));
   } else if (app.view === 'objects') {
     const plan = forest(app);
-    parts.push(chooser(app, 'ns', 'Namespace', namespaces(app), filters.ns, (value) => { filters.ns = value; }), chooser(app, 'kind', 'Kind', kinds(app), filters.kind, (value) => { filters.kind = value; }),
+    parts.push(chooser(app, 'ns', 'Namespace', namespaces(app), filters.ns, (value) => app.setScope({ ns: value })), chooser(app, 'kind', 'Kind', kinds(app), filters.kind, (value) => { filters.kind = value; }),
       h('span', { key: 'n', class: 'tag only-wide' }, plan.total > 200 ? `200 of ${plan.total} drawn: changed recently or failing` : plural(plan.total, 'object')));
   }
-  if (filters.find) parts.push(h('button', { key: 'find', type: 'button', class: 'btn chain-chip', 'aria-pressed': 'true', onclick: () => app.setFind('') }, 'Name ', h('b', null, filters.find), icon('close', 12)));
+  if (app.scope.kind && app.view !== 'timeline') parts.push(h('button', { key: 'scope', class: 'btn chain-chip', 'aria-pressed': 'true', title: 'Show all kinds', onclick: () => app.setScope({ kind: '' }) }, 'Only ', h('b', null, app.scope.kind), icon('close', 12)));
+  if (filters.find) parts.push(h('button', { key: 'find', class: 'btn chain-chip', 'aria-pressed': 'true', onclick: () => app.setFind('') }, 'Name ', h('b', null, filters.find), icon('close', 12)));
   parts.push(h('span', { key: 'grow', class: 'grow' }));
   const act = actMenu(app);
   if (act) parts.push(h('span', { key: 'act' }, act));
   if (app.view === 'timeline') {
-    parts.push(h('button', { key: 'table', type: 'button', class: 'btn icon ghost only-wide', 'aria-label': 'Table', 'aria-pressed': app.table ? 'true' : 'false', title: 'Table (B)', onclick: () => { app.table = !app.table; app.render(); } }, icon('table')),
-      h('button', { key: 'save', type: 'button', class: 'btn icon ghost only-wide', 'aria-label': 'Export for Perfetto', title: 'Export for Perfetto', onclick: () => download('bellerophon-perfetto.json', JSON.stringify(perfetto(app.model).file)) }, icon('save')));
+    parts.push(h('button', { key: 'table', class: 'btn icon ghost only-wide', 'aria-label': 'Table', 'aria-pressed': app.table ? 'true' : 'false', title: 'Table (B)', onclick: () => { app.table = !app.table; app.render(); } }, icon('table')),
+      h('button', { key: 'save', class: 'btn icon ghost only-wide', 'aria-label': 'Export for Perfetto', title: 'Export for Perfetto', onclick: () => download('bellerophon-perfetto.json', JSON.stringify(perfetto(app.model).file)) }, icon('save')));
   }
-  parts.push(h('button', { key: 'search', type: 'button', class: 'btn search', onclick: () => app.openPalette() }, icon('search', 14), h('span', { class: 'only-wide' }, 'Jump to object or view'), h('kbd', { class: 'only-wide' }, 'Ctrl K')),
-    h('button', { key: 'theme', type: 'button', class: 'btn icon ghost', 'aria-label': 'Theme', onclick: () => app.toggleTheme() }, icon(document.documentElement.dataset.theme === 'dark' ? 'sun' : 'moon')));
+  parts.push(h('button', { key: 'search', class: 'btn search', onclick: () => app.openPalette() }, icon('search', 14), h('span', { class: 'only-wide' }, 'Jump to object or view'), h('kbd', { class: 'only-wide' }, 'Ctrl K')),
+    h('button', { key: 'theme', class: 'btn icon ghost', 'aria-label': 'Theme', onclick: () => app.toggleTheme() }, icon(document.documentElement.dataset.theme === 'dark' ? 'sun' : 'moon')));
   return h('header', { key: 'top', class: 'top' }, parts);
 }
 
 function kinds(app) {
-  const names = new Set(HIDDEN_KINDS);
-  for (const object of app.model.objects.values()) names.add(short(object.kind));
-  return [...names].sort();
+  app.rememberNames();
+  return [...app.names.kinds].sort();
+}
+
+function chainName(app) {
+  const { root } = app.chain;
+  return root.type === 'write' ? commandSentence(root) : `${title(root.controller)} ${root.name}`;
 }
 
 function banner(app) {
   if (app.status.unauthorized) return h('div', { class: 'banner err', role: 'alert' }, icon('lock'), h('b', null, '401 Unauthorized.'), 'Open the address printed by bellerophon up; it carries the token.');
-  if (app.status.connected === false) return h('div', { class: 'banner err', role: 'alert' }, icon('cut'), h('b', null, 'Disconnected.'), `Shown up to #${app.model.last}. Next try in ${Math.ceil(app.status.retry / 1000)} s.`, h('button', { type: 'button', class: 'btn', onclick: () => app.connection?.wake?.() }, 'Retry now'));
-  if (app.info.mode === 'replay' && app.isReady && app.model.records.length) return h('div', { class: 'banner' }, icon('play', 14), h('b', null, 'Replay'), `of ${app.info.file}, ${precise(app.model.firstTime)} to ${precise(app.model.lastTime)}, ${plural(app.model.records.length, 'record')}.`, h('button', { type: 'button', class: 'btn', onclick: () => app.seek(app.model.first) }, 'Go to start'));
+  if (app.status.connected === false) return h('div', { class: 'banner err', role: 'alert' }, icon('cut'), h('b', null, 'Disconnected.'), `Shown up to #${app.model.last}. Next try in ${Math.ceil(app.status.retry / 1000)} s.`, h('button', { class: 'btn', onclick: () => app.connection?.wake?.() }, 'Retry now'));
+  if (app.info.mode === 'replay' && app.isReady && app.model.records.length) return h('div', { class: 'banner' }, icon('play', 14), h('b', null, 'Replay'), `of ${app.info.file}, ${precise(app.model.firstTime)} to ${precise(app.model.lastTime)}, ${plural(app.model.records.length, 'record')}.`, h('button', { class: 'btn', onclick: () => app.seek(app.model.first) }, 'Go to start'));
+  if (app.chain && app.isNarrow() && app.view === 'timeline') return h('div', { class: 'banner' }, h('b', null, 'Chain'), h('span', { class: 'cut' }, chainName(app)), h('button', { class: 'btn icon ghost', 'aria-label': 'Clear', onclick: () => app.select(null) }, icon('close')));
   return null;
 }
 
@@ -505,7 +605,7 @@ function onKey(app, event) {
   }
   if (['INPUT', 'SELECT', 'TEXTAREA'].includes(target.tagName) || event.ctrlKey || event.metaKey || event.altKey || app.palette) return;
   const node = app.node(app.selected);
-  if (/^[1-6]$/.test(event.key)) app.show((VIEWS[Number(event.key) - 1][0]));
+  if (/^[1-6]$/.test(event.key)) app.show(VIEWS[Number(event.key) - 1][0]);
   else if (event.key.startsWith('Arrow') && app.view === 'timeline') app.move(event.key);
   else if (event.key === 'w' || event.key === 'W') app.openWhy(node || app.model.objects.get(app.object || ''));
   else if (event.key === 't' || event.key === 'T') { if (node) app.showInTimeline(node); else app.show('timeline'); } else if (event.key === 'b' || event.key === 'B') app.table = !app.table;
@@ -533,41 +633,23 @@ function takeToken() {
 
 async function start() {
   const app = new App();
-  const token = takeToken();
-  const [id] = location.hash.slice(1).split('?');
+  app.token = takeToken();
+  const [id, query] = location.hash.slice(1).split('?');
   if (VIEWS.some(([view]) => view === id)) app.view = id;
+  const parameters = new URLSearchParams(query);
   // For tests and for the console: the data that the page shows.
-  (window).bellerophon = { app, edgesOf, rootType, perfetto, shown, detect, Model };
-  app.connection = new Connection(token, {
-    last: () => app.model.last,
-    frame: (type, data) => {
-      if (type === 'records') app.model.add(data.records);
-      else if (type === 'gap') app.model.addGap(data.after, data.missed);
-      else if (type === 'state') app.model.add([data]);
-      else if (type === 'ready') app.isReady = true;
-      if (type === 'records' && data.to) app.model.last = Math.max(app.model.last, data.to);
-      if (app.chain && app.isLive()) app.chain = chainOf(app.node(app.selected) || app.chain.root);
-      app.render(STREAM_MS);
-    },
-    status: (status) => { app.status = status; app.render(); },
-  });
+  (/** @type {any} */ (window)).bellerophon = { app, edgesOf, rootType, perfetto, shown, detect, Model };
   document.addEventListener('keydown', (event) => onKey(app, event));
   document.addEventListener('click', (event) => {
-    if ((app.menu || app.actOpen) && !((event.target)).closest('.act')) app.closeOverlay();
+    if ((app.menu || app.actOpen) && !(/** @type {any} */ (event.target)).closest('.act')) app.closeOverlay();
   });
   addEventListener('resize', () => app.render());
-  addEventListener('hashchange', () => { const view = location.hash.slice(1); if (VIEWS.some(([name]) => name === view)) app.show(view); });
+  addEventListener('hashchange', () => { const [view] = location.hash.slice(1).split('?'); if (VIEWS.some(([name]) => name === view)) app.show(view); });
   app.draw();
   try {
-    const { status, data } = await app.connection.json('/api/info');
-    if (status !== 200) throw new Error(String(status));
-    app.info = data;
-    if (app.info.mode === 'replay') app.range = Infinity;
-    const existing = await app.connection.json('/api/objects');
-    if (existing.data) app.model.addExisting(existing.data);
-    await app.connection.start();
+    await app.connect({ ns: parameters.get('namespace') || '', kind: parameters.get('kind') || '' });
   } catch {
-    if (!app.status.unauthorized) app.status = token ? { connected: false, since: Date.now(), retry: 1000 } : { unauthorized: true };
+    if (!app.status.unauthorized) app.status = app.token ? { connected: false, since: Date.now(), retry: 1000 } : { unauthorized: true };
     app.render();
   }
 }

@@ -5,7 +5,9 @@
 // RECORDS_MAX, the oldest are forgotten.
 
 const RECORDS_MAX = 40000;
-const STATES_MAX = 1200;
+/** Fewer records are not worth a call of splice. */
+const FORGET_MIN = 500;
+const STATES_MAX = 600;
 /** A delete or a subresource is linked to a write of the same object within this time. */
 const MATCH_US = 2e6;
 /** Longer requeues are schedules, not part of a chain. */
@@ -20,6 +22,7 @@ export const TIMER_CHAIN_US = 30e6;
  * @property {number} [previous] @property {boolean} deletion @property {boolean} inProcess
  * @property {any[]} changes @property {number} more @property {any} digest
  * @property {Reconcile | null} writer @property {Reconcile[]} effects @property {boolean} known
+ * @property {boolean} [forgotten] its record and its causes are no longer kept
  */
 
 /**
@@ -259,29 +262,46 @@ export class Model {
     });
   }
 
+  /** Forgets the oldest records, a few at a time, so that no call takes long. */
   forget() {
-    if (this.records.length <= RECORDS_MAX) return;
-    const dropped = this.records.length - Math.floor(RECORDS_MAX * 0.6);
+    const dropped = this.records.length - RECORDS_MAX;
+    if (dropped < FORGET_MIN) return;
     this.records.splice(0, dropped);
     const oldest = this.records[0].seq;
     this.first = oldest;
     this.firstTime = this.records[0].time_us;
-    const kept = this.reconciles.findIndex((reconcile) => reconcile.seq >= oldest);
-    this.reconciles.splice(0, kept < 0 ? this.reconciles.length : kept);
-    this.writeList = this.writeList.filter((write) => write.seq >= oldest);
-    for (const [version, write] of this.writes) if (write.seq < oldest) this.writes.delete(version);
-    for (const [id, object] of this.objects) {
-      const versions = object.versions.filter((write) => write.seq >= oldest);
-      const last = object.versions[object.versions.length - 1];
-      if (versions.length < object.versions.length) {
-        const before = object.versions[object.versions.length - versions.length - 1];
-        if (before && before.digest) object.base = { version: before.version, digest: before.digest };
-        object.versions = versions;
-      }
-      if (!versions.length && last && last.deletion) this.objects.delete(id);
+    let kept = 0;
+    for (; kept < this.reconciles.length && this.reconciles[kept].seq < oldest; kept += 1) this.forgetReconcile(this.reconciles[kept]);
+    this.reconciles.splice(0, kept);
+    for (kept = 0; kept < this.writeList.length && this.writeList[kept].seq < oldest; kept += 1) this.forgetWrite(this.writeList[kept]);
+    this.writeList.splice(0, kept);
+    // A map keeps the order of insertion, which is that of the records, except for placeholders.
+    for (const [version, write] of this.writes) {
+      if (write.seq >= oldest) break;
+      this.writes.delete(version);
     }
-    for (const [id, reconcile] of this.latest) if (reconcile.seq < oldest) this.latest.delete(id);
     this.gaps = this.gaps.filter((gap) => gap.seq >= oldest);
+  }
+
+  /** Cuts its links: what is kept must not keep all its causes. @param {Reconcile} reconcile */
+  forgetReconcile(reconcile) {
+    if (reconcile.timer) reconcile.timer.next = null;
+    if (reconcile.next) reconcile.next.timer = null;
+    Object.assign(reconcile, { links: [], timer: null, next: null });
+    const id = this.queueId(reconcile.controller, { namespace: reconcile.ns, name: reconcile.name });
+    if (this.latest.get(id) === reconcile) this.latest.delete(id);
+  }
+
+  /** @param {Write} write */
+  forgetWrite(write) {
+    this.writes.delete(write.version);
+    Object.assign(write, { writer: null, effects: [], forgotten: true });
+    const object = this.objects.get(`${write.kind}|${write.ns || ''}|${write.name}`);
+    if (!object) return;
+    const place = object.versions.indexOf(write);
+    if (place < 0) return;
+    for (const before of object.versions.splice(0, place + 1)) if (before.digest) object.base = { version: before.version, digest: before.digest };
+    if (!object.versions.length && write.deletion) this.objects.delete(object.id);
   }
 
   /** The newest state of queues and caches at a sequence number. @param {number} seq */
@@ -328,8 +348,7 @@ export class Model {
     const found = [];
     for (const object of this.objects.values()) {
       const { versions, base } = object;
-      let write = null;
-      for (let i = versions.length - 1; i >= 0 && !write; i -= 1) if (versions[i].seq <= seq) write = versions[i];
+      const write = versions.findLast((version) => version.seq <= seq) || null;
       if (write) {
         if (!write.deletion) found.push({ object, write, digest: write.digest });
       } else if (versions.length ? versions[0].previous !== undefined : base) {

@@ -45,7 +45,7 @@ export function changeText(write) {
   if (!write.known) return 'written outside of this process';
   if (write.deletion) return 'removed';
   if (write.previous === undefined) return write.digest && write.digest.status ? `created, ${write.digest.status}` : 'created';
-  const change = mainChange(write);
+  const change = /** @type {any} */ (mainChange(write));
   if (!change) return write.digest && write.digest.deleted ? 'Terminating' : 'no field changed';
   const path = field(change.path);
   // Long lists and objects come as shortened text.

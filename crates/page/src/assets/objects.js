@@ -5,13 +5,18 @@ import { h, icon } from './dom.js';
 import { ago, count, full, middle, plural, precise, short } from './format.js';
 import { bars, histogram } from './charts.js';
 import { writerName } from './names.js';
-import { diff, empty, health, writerShape } from './parts.js';
+import { activated, diff, empty, factList, health, writerShape } from './parts.js';
 
 const DRAWN_MAX = 200;
 /** The last forest: top bar and view need the same. */
-const drawn = { id: '', plan: null };
+const drawn = { id: '', plan: /** @type {any} */ (null) };
 const WINDOW_US = 600e6;
 const QUIET = new Set(['Lease', 'Event', 'ControllerRevision', 'EndpointSlice', 'FlowSchema', 'PriorityLevelConfiguration', 'ClusterRole', 'ClusterRoleBinding', 'Role', 'RoleBinding', 'APIService', 'IPAddress', 'ServiceAccount', 'ConfigMap', 'PriorityClass', 'ServiceCIDR', 'Endpoints', 'CSINode', 'CustomResourceDefinition', 'ComponentStatus']);
+
+const cell = (props, ...children) => h('td', { role: 'gridcell', ...props }, ...children);
+/** The height of a row, and the rows in the document: those in sight and a screen around them. */
+const ROW = 30;
+const ROWS_SHOWN = 90;
 
 /** The forest at a moment. */
 export function forest(app) {
@@ -60,7 +65,7 @@ export function objects(app) {
     const isNamespace = item.object.kind === 'Namespace';
     const name = isNamespace ? item.object.name : item.object.ns || '';
     if (!spaces.has(name)) spaces.set(name, []);
-    if (!isNamespace) (spaces.get(name)).push(item);
+    if (!isNamespace) spaces.get(name).push(item);
   }
   const names = [...spaces.keys()].sort((a, b) => (a === '' ? 1 : b === '' ? -1 : (a === 'default' ? -1 : b === 'default' ? 1 : a.localeCompare(b))));
   const rows = [];
@@ -68,9 +73,12 @@ export function objects(app) {
     if (app.filters.ns && name !== app.filters.ns) continue;
     spaceRows(app, plan, name, (spaces.get(name)), rows, time);
   }
-  return h('div', { class: 'scroll' }, h('table', { class: 'grid tree', role: 'treegrid', 'aria-label': 'Objects by owner' },
+  const above = Math.max(0, Math.min(rows.length - ROWS_SHOWN, Math.floor((app.treeTop || 0) / ROW) - 30));
+  const shown = rows.slice(above, above + ROWS_SHOWN);
+  const space = (key, count) => (count > 0 ? h('tr', { key, 'aria-hidden': 'true' }, h('td', { colspan: 6, css: { height: `${count * ROW}px` } })) : null);
+  return h('div', { class: 'scroll', onscroll: (event) => { app.treeTop = event.currentTarget.scrollTop; app.render(); } }, h('table', { class: 'grid tree', role: 'treegrid', 'aria-label': 'Objects by owner' },
     h('thead', null, h('tr', null, h('th', null, 'Object'), h('th', null, 'Status'), h('th', null, 'Changed'), h('th', null, 'Last writer'), h('th', { class: 'num' }, 'Version'), h('th', null, 'Writes, 10 min'))),
-    h('tbody', null, rows)));
+    h('tbody', null, space('above', above), shown, space('below', rows.length - above - shown.length))));
 }
 
 function spaceRows(app, plan, name, items, rows, time) {
@@ -82,9 +90,9 @@ function spaceRows(app, plan, name, items, rows, time) {
   const writes = all.flatMap((item) => item.object.versions.map((write) => write.time));
   const last = Math.max(0, ...all.map((item) => item.write?.time || 0));
   const kinds = counts(all);
-  rows.push(h('tr', { key: id, class: 'ns', role: 'row', 'aria-level': 1, 'aria-expanded': isOpen ? 'true' : 'false', tabindex: 0, onclick: () => app.toggle(id, !isQuiet), onkeydown: (event) => { if (event.key === 'Enter') app.toggle(id, !isQuiet); } },
-    h('td', { role: 'gridcell' }, h('div', { class: 'nm' }, h('span', { class: 'tw' }, icon(isOpen ? 'down' : 'right', 14)), name ? [h('span', { key: 'k', class: 'kind' }, 'Namespace'), h('b', { key: 'b' }, name)] : h('b', null, 'Cluster-scoped'), h('span', { class: 'cnt' }, name ? plural(all.length, 'object') : kinds))),
-    h('td', { role: 'gridcell' }, self && self.digest?.status !== 'Active' ? health(self.digest) : null), h('td', { role: 'gridcell', class: 't2' }, last ? ago(time - last) : ''), h('td', { role: 'gridcell' }), h('td', { role: 'gridcell' }), h('td', { role: 'gridcell' }, bars(histogram(writes, time - WINDOW_US, time, 36), { w: 92 }))));
+  rows.push(h('tr', { key: id, class: 'ns', role: 'row', 'aria-level': 1, 'aria-expanded': isOpen ? 'true' : 'false', ...activated(() => app.toggle(id, !isQuiet)) },
+    cell(null, h('div', { class: 'nm' }, h('span', { class: 'tw' }, icon(isOpen ? 'down' : 'right', 14)), name ? [h('span', { key: 'k', class: 'kind' }, 'Namespace'), h('b', { key: 'b' }, name)] : h('b', null, 'Cluster-scoped'), h('span', { class: 'cnt' }, name ? plural(all.length, 'object') : kinds))),
+    cell(null, self && self.digest?.status !== 'Active' ? health(self.digest) : null), cell({ class: 't2' }, last ? ago(time - last) : ''), cell(null), cell(null), cell(null, bars(histogram(writes, time - WINDOW_US, time, 36), { w: 92 }))));
   if (isOpen) level(app, plan, items, 1, [], rows, time, id);
 }
 
@@ -104,7 +112,7 @@ function level(app, plan, items, depth, lines, rows, time, path) {
     objectRow(app, plan, item, depth, [...lines, isLast], rows, time);
   });
   if (rest.length) {
-    rows.push(h('tr', { key: `rest:${path}`, class: 'grp', role: 'row', 'aria-level': depth + 1 }, h('td', { role: 'gridcell', colspan: 6 }, h('div', { class: 'nm' }, indent([...lines, true]), h('span', { class: 'tw' }), counts(rest), h('span', { class: 'cnt' }, 'not drawn')))));
+    rows.push(h('tr', { key: `rest:${path}`, class: 'grp', role: 'row', 'aria-level': depth + 1 }, cell({ colspan: 6 }, h('div', { class: 'nm' }, indent([...lines, true]), h('span', { class: 'tw' }), counts(rest), h('span', { class: 'cnt' }, 'not drawn')))));
   }
 }
 
@@ -123,10 +131,10 @@ function objectRow(app, plan, item, depth, lines, rows, time) {
     key: object.id, class: isSelected ? 'sel' : '', role: 'row', 'aria-level': depth + 1, 'aria-expanded': owned.length ? (isOpen ? 'true' : 'false') : undefined, tabindex: 0, 'data-object': object.id,
     onclick: () => app.selectObject(object.id), onkeydown: (event) => rowKeys(app, object, owned.length > 0, isOpen, depth, event),
   },
-  h('td', { role: 'gridcell' }, h('div', { class: 'nm' }, indent(lines), h('span', { class: 'tw', onclick: (event) => { event.stopPropagation(); if (owned.length) app.toggle(object.id, depth < 4); } }, owned.length ? icon(isOpen ? 'down' : 'right', 14) : null), h('span', { class: 'kind' }, short(object.kind)), h('b', { class: 'cut', title: full(object) }, middle(object.name, 48)), owned.length && !isOpen ? h('span', { class: 'cnt' }, `${owned.length} owned`) : null)),
-  h('td', { role: 'gridcell' }, health(digest)), h('td', { role: 'gridcell', class: 't2' }, write ? ago(time - write.time) : ''),
-  h('td', { role: 'gridcell' }, write ? h('span', { class: 'who' }, writerShape(write, app.model), middle(writerName(write), 18)) : null),
-  h('td', { role: 'gridcell', class: 'num t2' }, write ? String(write.version) : ''), h('td', { role: 'gridcell' }, bars(histogram(object.versions.map((v) => v.time), time - WINDOW_US, time, 36), { w: 92 }))));
+  cell(null, h('div', { class: 'nm' }, indent(lines), h('span', { class: 'tw', onclick: (event) => { event.stopPropagation(); if (owned.length) app.toggle(object.id, depth < 4); } }, owned.length ? icon(isOpen ? 'down' : 'right', 14) : null), h('span', { class: 'kind' }, short(object.kind)), h('b', { class: 'cut', title: full(object) }, middle(object.name, 48)), owned.length && !isOpen ? h('span', { class: 'cnt' }, `${owned.length} owned`) : null)),
+  cell(null, health(digest)), cell({ class: 't2' }, write ? ago(time - write.time) : ''),
+  cell(null, write ? h('span', { class: 'who' }, writerShape(write, app.model), middle(writerName(write), 18)) : null),
+  cell({ class: 'num t2' }, write ? String(write.version) : ''), cell(null, bars(histogram(object.versions.map((v) => v.time), time - WINDOW_US, time, 36), { w: 92 }))));
   if (isOpen) level(app, plan, owned, depth + 1, lines, rows, time, object.id);
 }
 
@@ -151,14 +159,14 @@ export function objectPanel(app) {
   const digest = newest ? newest.digest : object.base?.digest;
   const fields = app.fields(object);
   const spec = fields ? fields.filter((field) => field.path.startsWith('spec.')).slice(0, 8) : [];
-  const facts = [digest?.status ? ['State', digest.status] : null, digest?.generation ? ['Generation', String(digest.generation)] : null, ['Version', newest ? String(newest.version) : String(object.base?.version || 'unknown')], digest?.created ? ['Age', ago(time - Date.parse(digest.created) * 1000).replace(' ago', '')] : null].filter(Boolean);
+  const facts = [digest?.status ? ['State', digest.status] : null, digest?.generation ? ['Generation', String(digest.generation)] : null, ['Version', newest ? String(newest.version) : String(object.base?.version || 'unknown')], digest?.created ? ['Age', ago(time - Date.parse(digest.created) * 1000).replace(' ago', '')] : null];
   return h('aside', { class: 'panel', 'aria-label': 'Object' },
-    h('div', { class: 'p-head' }, h('div', { class: 'row' }, h('span', { class: 't2' }, short(object.kind)), digest?.health === 'ok' ? null : health(digest), h('span', { class: 'grow' }), h('button', { type: 'button', class: 'btn icon ghost', 'aria-label': 'Close', onclick: () => app.selectObject(null) }, icon('close'))),
-      h('h2', null, full(object)), h('dl', { class: 'facts' }, (facts).map(([name, text]) => h('div', { key: name }, h('dt', null, name), h('dd', null, text))))),
+    h('div', { class: 'p-head' }, h('div', { class: 'row' }, h('span', { class: 't2' }, short(object.kind)), digest?.health === 'ok' ? null : health(digest), h('span', { class: 'grow' }), h('button', { class: 'btn icon ghost', 'aria-label': 'Close', onclick: () => app.selectObject(null) }, icon('close'))),
+      h('h2', null, full(object)), factList(facts)),
     newest ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Last change', h('span', { class: 'n' }, `${ago(time - newest.time)}, ${precise(newest.time)}`)), h('div', { class: 'write' }, h('div', { class: 'wh' }, writerShape(newest, app.model), h('span', null, `${writerName(newest)} ${newest.verb}${newest.sub ? ` ${newest.sub}` : ''}`), h('span', { class: 'mono' }, String(newest.version))), newest.changes.length ? h('div', { class: 'wb' }, diff(newest.changes.slice(0, 8), newest.more)) : null)) : null,
     spec.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Fields and their managers'), h('table', { class: 'fields' }, h('tbody', null, spec.map((field) => h('tr', { key: field.path }, h('td', { class: 'mono cut', title: field.path }, field.path), h('td', { class: 'mono cut' }, middle(String(field.value), 14)), h('td', null, middle(field.manager || '', 16))))))) : null,
     digest?.conditions?.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Conditions'), digest.conditions.map(([name, status, reason]) => h('div', { key: name, class: 'own' }, h('span', { class: `state ${status === 'True' ? 'ok' : ''}` }, icon(status === 'True' ? 'check' : 'clock', 14), name), h('span', { class: 't3' }, reason || status)))) : null,
     digest?.finalizers?.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Finalizers'), digest.finalizers.map((name) => h('p', { key: name, class: 'mono small' }, name))) : null,
     versions.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Versions', h('span', { class: 'n' }, `${versions.length} recorded, oldest ${versions[0].version}`)), bars(histogram(versions.map((v) => v.time), versions[0].time, Math.max(time, versions[0].time + 1), 32), { w: 316, h: 32, tone: 'acc' })) : null,
-    h('div', { class: 'p-foot' }, h('button', { type: 'button', class: 'btn', onclick: () => app.openWhy(object) }, 'Open why', h('kbd', null, 'W')), newest ? h('button', { type: 'button', class: 'btn ghost', onclick: () => app.showInTimeline(newest) }, 'Show in timeline', h('kbd', null, 'T')) : null));
+    h('div', { class: 'p-foot' }, h('button', { class: 'btn', onclick: () => app.openWhy(object) }, 'Open why', h('kbd', null, 'W')), newest ? h('button', { class: 'btn ghost', onclick: () => app.showInTimeline(newest) }, 'Show in timeline', h('kbd', null, 'T')) : null));
 }

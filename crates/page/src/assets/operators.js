@@ -1,15 +1,16 @@
 // View: panels of the operators: reboot roll, secret fan-out, members of stores, Icecream, leases.
 
 import { h, icon } from './dom.js';
-import { ago, count, full, plural, short } from './format.js';
-import { empty, health } from './parts.js';
+import { ago, clock, count, full, plural, short } from './format.js';
+import { bars } from './charts.js';
+import { empty, factList, health } from './parts.js';
 
 export function operators(app) {
   const { seq, time } = app.at();
   const existing = app.existing(seq);
   const of = (kind) => existing.filter((item) => short(item.object.kind) === kind && item.object.kind !== kind || (item.object.kind === kind));
   const left = [rebootRoll(of('Node'), of('RebootPolicy'), time), secretMatrix(existing, of('SecSynch')), leases(of('Lease'), time)].filter(Boolean);
-  const right = [...of('Bellerophon').map((item) => store(item)), backups(of('Backup')), icecreams(of('Icecream'), existing)].filter(Boolean);
+  const right = [...of('Bellerophon').map((item) => store(app, item, existing)), backups(of('Backup')), icecreams(of('Icecream'), existing)].filter(Boolean);
   if (!left.length && !right.length) {
     return h('div', { class: 'scroll' }, empty('No operator objects', 'Panels appear for RebootPolicies, SecSynches, Bellerophons and Icecreams.'));
   }
@@ -21,31 +22,39 @@ function annotation(digest, name) {
   return undefined;
 }
 
-/** The state of the reboot of a node. */
-export function rebootState(item) {
-  const { digest } = item;
+/** A member of a value such as `reason=NoSlot since=…`. */
+const member = (text, name) => new RegExp(`(?:^| )${name}=(\\S+)`).exec(String(text))?.[1] || '';
+
+/** `NoSlot`, `No slot`. */
+const spaced = (word) => word.replace(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+
+/** The state of the reboot of a node: class, text, icon. */
+export function rebootState({ digest }, time) {
+  const since = (text, name = 'since') => (text && member(text, name) ? `, ${ago(time - Date.parse(member(text, name)) * 1000).replace(' ago', '')}` : '');
+  const now = annotation(digest, 'reboot-in-progress');
   const waiting = annotation(digest, 'reboot-waiting');
-  if (annotation(digest, 'reboot-in-progress') !== undefined) return ['act', 'Rebooting', 'loop'];
-  if (annotation(digest, 'reboot-now') !== undefined) return ['act', 'Granted, draining', 'loop'];
+  const last = annotation(digest, 'last-reboot');
+  if (now !== undefined) return ['act', `${member(now, 'stage') || 'Rebooting'}${since(now)}`, 'loop'];
+  if (annotation(digest, 'reboot-now') !== undefined) return ['act', 'Granted', 'loop'];
   if (digest?.health === 'failed') return ['bad', 'Not ready', 'error'];
   if (annotation(digest, 'reboot-paused') !== undefined) return ['', 'Paused', 'clock'];
-  if (annotation(digest, 'reboot-needed') !== undefined) return ['', waiting ? `Waits: ${String(waiting).split(/[ ,;]/, 1)[0]}` : 'Waits', 'clock'];
-  if (annotation(digest, 'last-reboot') !== undefined) return ['done', 'Rebooted', 'check'];
-  return ['idle', 'No request', ''];
+  if (annotation(digest, 'reboot-needed') !== undefined) return ['', waiting ? `${spaced(member(waiting, 'reason')) || 'Waits'}${since(waiting)}` : 'Waits', 'clock'];
+  if (last === undefined) return ['idle', 'No request', ''];
+  return member(last, 'result') === 'Done' ? ['done', `Rebooted ${clock(Date.parse(member(last, 'at')) * 1000).slice(0, 5)}`, 'check'] : ['bad', `${spaced(member(last, 'result')) || 'Failed'}${since(last, 'at')}`, 'error'];
 }
 
 function rebootRoll(nodes, policies, time) {
   if (!policies.length && !nodes.some((node) => Object.keys(node.digest?.details || {}).length)) return null;
   const policy = policies[0];
   const status = policy?.digest?.details || {};
-  const states = nodes.map((node) => ({ node, state: rebootState(node) }));
+  const states = nodes.map((node) => ({ node, state: rebootState(node, time) }));
   const done = states.filter(({ state }) => state[0] === 'done').length;
   const sorted = states.sort((a, b) => a.node.object.name.localeCompare(b.node.object.name, undefined, { numeric: true }));
-  const names = { done: 'Rebooted', act: 'Holds a slot', bad: 'Not ready', '': 'Waiting', idle: 'No request' };
+  const names = { done: ['Rebooted', 'check'], act: ['Holds a slot', 'loop'], bad: ['Failed or not ready', 'error'], '': ['Waiting', 'clock'], idle: ['No request', ''] };
   return h('section', { key: 'reboot', class: 'box' }, h('h2', { class: 'h' }, 'Reboot roll', h('span', { class: 'n' }, `${policy ? `RebootPolicy ${policy.object.name}, ` : ''}${plural(nodes.length, 'node')}`), h('span', { class: 'grow' }), policy ? health(policy.digest) : null),
-    h('dl', { class: 'strip4' }, [['Slots used', status.limit === undefined ? 'unknown' : `${status.granted ?? 0} of ${status.limit}`], ['Rebooted', `${done} of ${nodes.length}`], ['Need a reboot', String(status.needed ?? 0)], ['Unavailable', String(status.unavailable ?? 0)]].map(([name, text]) => h('div', { key: name }, h('dt', null, name), h('dd', null, text)))),
+    factList([['Slots used', status.limit === undefined ? 'unknown' : `${status.granted ?? 0} of ${status.limit}`], ['Rebooted', `${done} of ${nodes.length}`], ['Need a reboot', String(status.needed ?? 0)], ['Unavailable', String(status.unavailable ?? 0)]], 'strip4'),
     h('div', { class: 'bd' }, h('ul', { class: 'nodes' }, sorted.slice(0, 120).map(({ node, state }) => h('li', { key: node.object.name, class: `node ${state[0]}`, title: `${node.object.name}: ${state[1]}, ${node.write ? ago(time - node.write.time) : ''}` }, h('b', null, h('span', { class: 'cut' }, node.object.name), state[2] ? icon(state[2], 12) : null), h('span', { class: 'cut' }, state[1])))),
-      h('div', { class: 'legend' }, Object.entries(names).map(([kind, name]) => h('span', { key: kind }, `${name} ${states.filter(({ state }) => state[0] === kind).length}`)))));
+      h('div', { class: 'legend' }, Object.entries(names).map(([kind, [name, symbol]]) => h('span', { key: kind }, symbol ? icon(symbol, 12) : null, `${name} ${states.filter(({ state }) => state[0] === kind).length}`)))));
 }
 
 function secretMatrix(existing, synches) {
@@ -75,14 +84,34 @@ function leases(list, time) {
     h('tbody', null, held.map((item) => h('tr', { key: item.object.id }, h('td', { class: 'cut lease' }, full(item.object)), h('td', { class: 'cut lease' }, item.digest.details.holder), h('td', { class: 't2' }, item.digest.details.renewed ? ago(time - Date.parse(item.digest.details.renewed) * 1000) : 'never'), h('td', { class: 'num' }, String(item.digest.details.transitions ?? 0)))))));
 }
 
-function store(item) {
+const LAG_PARTS = 24;
+const WINDOW_US = 600e6;
+
+/** The largest lag of a member in each part of the last ten minutes. */
+function lags(versions, name, seq, time) {
+  const parts = new Array(LAG_PARTS).fill(0);
+  for (const write of versions) {
+    const part = Math.floor(((write.time - time) / WINDOW_US + 1) * LAG_PARTS);
+    const lag = write.seq <= seq && write.digest?.details?.members?.find((one) => one.name === name)?.lag;
+    if (lag && part >= 0) parts[Math.min(LAG_PARTS - 1, part)] = Math.max(lag, parts[Math.min(LAG_PARTS - 1, part)]);
+  }
+  return parts;
+}
+
+function store(app, item, existing) {
+  const { seq, time } = app.at();
   const details = item.digest?.details || {};
   const members = details.members || [];
-  const voters = members.filter((member) => /voter|leader|follower/i.test(`${member.role} ${member.state || ''}`));
-  return h('section', { key: item.object.id, class: 'box' }, h('h2', { class: 'h' }, `Bellerophon ${item.object.name}`, h('span', { class: 'n' }, item.object.ns || ''), h('span', { class: 'grow' }), details.phase ? h('span', { class: 'tag acc' }, details.phase) : null),
-    h('dl', { class: 'strip4' }, [['Voters', `${voters.filter((member) => member.healthy).length} of ${voters.length || members.length}`], ['Leader', details.leader || 'none'], ['Replicas', String(details.replicas ?? 0)], ['State', item.digest?.status || 'unknown']].map(([name, text]) => h('div', { key: name }, h('dt', null, name), h('dd', { class: 'cut' }, text)))),
-    members.length ? h('table', { class: 'grid' }, h('thead', null, h('tr', null, h('th', null, 'Member'), h('th', null, 'Role'), h('th', null, 'Phase'), h('th', { class: 'num' }, 'Lag, entries'), h('th', null, 'Health'))),
-      h('tbody', null, members.map((member) => h('tr', { key: member.name }, h('td', null, h('b', { class: 'strong' }, member.name)), h('td', null, h('span', { class: `tag${details.leader === member.name ? ' acc' : ''}` }, details.leader === member.name ? 'Leader' : member.role || 'unknown')), h('td', { class: 't2' }, member.phase || ''), h('td', { class: 'num' }, member.lag === undefined || member.lag === null ? 'unknown' : count(member.lag)), h('td', null, h('span', { class: `state ${member.healthy ? 'ok' : 'warn'}` }, icon(member.healthy ? 'check' : 'clock', 14), member.healthy ? 'healthy' : 'not healthy')))))) : h('div', { class: 'bd' }, h('p', { class: 't3' }, 'No members yet')));
+  const voters = members.filter((one) => one.role === 'Voter');
+  const pods = new Map(existing.filter((other) => other.object.kind === 'Pod' && other.object.ns === item.object.ns).map((pod) => [pod.object.name, pod.digest?.node]));
+  const role = (one) => (details.leader === one.name ? 'Leader' : one.role === 'Voter' ? 'Follower' : one.role || 'unknown');
+  const isSteady = details.phase === 'Running';
+  const facts = [['Quorum', `${voters.filter((one) => one.healthy).length} of ${voters.length} voters`], ['Leader', details.leader || 'none'], ['Version', details.version || 'unknown'], ['Format', details.formatLevel === undefined ? 'unknown' : `level ${details.formatLevel}`]];
+  return h('section', { key: item.object.id, class: 'box' }, h('h2', { class: 'h' }, `Bellerophon ${item.object.name}`, h('span', { class: 'n' }, item.object.ns || ''), h('span', { class: 'grow' }), details.phase ? h('span', { class: `tag${isSteady ? '' : ' acc'}` }, icon(isSteady ? 'check' : 'loop', 12), spaced(details.phase)) : null),
+    factList(facts, 'strip4'),
+    members.length ? h('table', { class: 'grid members' }, h('thead', null, h('tr', null, h('th', null, 'Member'), h('th', null, 'Role'), h('th', { class: 'num' }, 'Lag, entries'), h('th', null, 'Lag, 10 min'), h('th', null, 'Node'), h('th', null, 'Health'))),
+      h('tbody', null, members.map((one) => h('tr', { key: one.name }, h('td', { class: 'cut' }, h('b', { class: 'strong' }, one.name)), h('td', null, h('span', { class: `tag${details.leader === one.name ? ' acc' : ''}` }, role(one))), h('td', { class: `num${one.lag ? '' : ' t3'}` }, one.lag === undefined || one.lag === null ? 'unknown' : count(one.lag)), h('td', null, bars(lags(item.object.versions, one.name, seq, time), { w: 72 })), h('td', { class: 't2' }, pods.get(one.name) || 'none'),
+        h('td', null, h('span', { class: `state ${one.healthy ? 'ok' : 'warn'}` }, icon(one.healthy ? 'check' : 'clock', 14), one.healthy ? (one.phase === 'Active' || !one.phase ? 'healthy' : spaced(one.phase)) : 'not healthy')))))) : h('div', { class: 'bd' }, h('p', { class: 't3' }, 'No members yet')));
 }
 
 function backups(list) {

@@ -4,7 +4,7 @@ import { h, icon } from './dom.js';
 import { duration, full, middle, plural, seconds, short } from './format.js';
 import { isClient } from './model.js';
 import { changeText, commandSentence, sign, title, verb, writerName } from './names.js';
-import { controllerShape, copyButton, diff, objectName, op } from './parts.js';
+import { controllerShape, copyButton, diff, factList, objectName, op } from './parts.js';
 
 const STEPS_MAX = 12;
 const EFFECTS_MAX = 8;
@@ -19,16 +19,16 @@ export function panel(app) {
 function head(app, symbol, text, node, facts) {
   return h('div', { class: 'p-head' },
     h('div', { class: 'row' }, symbol, h('span', { class: 't2' }, text), h('span', { class: 'grow' }), h('span', { class: 't3' }, `#${node.seq}`),
-      h('button', { type: 'button', class: 'btn icon ghost', 'aria-label': 'Close', onclick: () => app.select(null) }, icon('close'))),
+      h('button', { class: 'btn icon ghost', 'aria-label': 'Close', onclick: () => app.select(null) }, icon('close'))),
     h('h2', null, full(node)),
-    h('dl', { class: 'facts' }, facts.map(([name, value, tone]) => h('div', { key: name }, h('dt', null, name), h('dd', { class: tone || '' }, value)))));
+    factList(facts));
 }
 
 function foot(app, node) {
   const object = node.type === 'write' ? node : app.objectOf(node);
   const command = `bellerophon trace ${short(object ? object.kind : node.controller).toLowerCase()}/${node.name}${node.ns && node.ns !== 'default' ? ` -n ${node.ns}` : ''}`;
   return h('div', { class: 'p-foot' },
-    h('button', { type: 'button', class: 'btn', onclick: () => app.openWhy(node) }, 'Open why', h('kbd', null, 'W')),
+    h('button', { class: 'btn', onclick: () => app.openWhy(node) }, 'Open why', h('kbd', null, 'W')),
     h('span', { class: 'copy' }, copyButton(command), 'Copy command'));
 }
 
@@ -62,7 +62,7 @@ function writePanel(app, node) {
 function fullDiff(app, node) {
   if (!node.more) return null;
   const loaded = app.diffs.get(node.version);
-  if (!loaded) return h('button', { type: 'button', class: 'btn', onclick: () => app.loadDiff(node.version) }, 'Show all fields');
+  if (!loaded) return h('button', { class: 'btn', onclick: () => app.loadDiff(node.version) }, 'Show all fields');
   if (loaded.forgotten) return h('p', { class: 'warn-text' }, `Diff forgotten. Version ${loaded.forgotten} is no longer kept. Oldest kept: ${loaded.oldest}.`);
   return diff(loaded.changes, loaded.more);
 }
@@ -79,7 +79,7 @@ function whySection(app, node) {
     if (at === node) {
       steps.push(h('li', { key: at.id, class: 'here' }, h('span', null, at.type === 'write' ? op(at) : controllerShape(at.controller, app.model)), h('span', null, at.type === 'write' ? 'This write' : 'This reconcile'), h('time', null, seconds(at.time))));
     } else if (at.type === 'write') {
-      steps.push(step(app, op(at), `${short(at.kind)} ${middle(at.name, 22)} ${{ '+': 'added', '~': 'updated', '−': 'deleted' }[sign(at)]}`, at.known ? `version ${at.version}` : `version ${at.version}, cause not recorded`, at.time, at.id, at));
+      steps.push(step(app, op(at), `${short(at.kind)} ${middle(at.name, 22)} ${{ '+': 'added', '~': 'updated', '−': 'deleted' }[sign(at)]}`, at.known && !at.forgotten ? `version ${at.version}` : `version ${at.version}, cause not recorded`, at.time, at.id, at));
     } else {
       steps.push(step(app, controllerShape(at.controller, app.model), `${title(at.controller)} reconciled ${middle(at.name, 20)}`, at.took === undefined ? 'running' : `${at.result}, ${duration(at.took)}`, at.time, at.id, at));
     }
@@ -92,14 +92,14 @@ function whySection(app, node) {
 }
 
 function step(app, symbol, text, small, time, key, node) {
-  return h('li', { key }, h('span', null, symbol), h('button', { type: 'button', onclick: () => app.select(node.id), title: full(node) }, text, h('small', null, small)), h('time', null, seconds(time)));
+  return h('li', { key }, h('span', null, symbol), h('button', { onclick: () => app.select(node.id), title: full(node) }, text, h('small', null, small)), h('time', null, seconds(time)));
 }
 
 function wroteSection(app, node) {
   const total = node.writes.length + node.calls.length;
   return h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Wrote', h('span', { class: 'n' }, total ? plural(total, 'version') : 'nothing')),
     node.writes.slice(0, WRITES_MAX).map((write) => h('div', { key: write.id, class: 'write' },
-      h('button', { type: 'button', class: 'wh', onclick: () => app.select(write.id) }, op(write), objectName(write, write.sub === 'status' ? `${middle(write.name, 20)} status` : middle(write.name, 26)), h('span', { class: 'mono' }, String(write.version))),
+      h('button', { class: 'wh', onclick: () => app.select(write.id) }, op(write), objectName(write, write.sub === 'status' ? `${middle(write.name, 20)} status` : middle(write.name, 26)), h('span', { class: 'mono' }, String(write.version))),
       write.changes.length ? h('div', { class: 'wb' }, diff(write.changes.slice(0, 6), write.more + Math.max(0, write.changes.length - 6))) : null)),
     node.calls.map((call) => h('div', { key: call.seq, class: 'write' }, h('div', { class: 'wh' }, h('span', { class: 't3' }, call.text), objectName(call, middle(call.name, 24))))),
     node.writes.length > WRITES_MAX ? h('p', { class: 't3 small' }, `${node.writes.length - WRITES_MAX} more`) : null);
@@ -119,7 +119,7 @@ function ledSection(app, node) {
   const list = [...groups.values()].sort((a, b) => a.first.time - b.first.time);
   return h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Led to', h('span', { class: 'n' }, `${plural(effects.reconciles.length, 'reconcile')}, converged after ${duration(effects.end - node.time)}`)),
     h('ol', { class: 'chain plain' }, list.slice(0, EFFECTS_MAX).map((group) => h('li', { key: group.controller }, h('span', null, controllerShape(group.controller, app.model)),
-      h('button', { type: 'button', onclick: () => app.select(group.first.id) }, effectText(group)), h('time', null, `+${duration(Math.max(0, group.first.time - node.time))}`)))),
+      h('button', { onclick: () => app.select(group.first.id) }, effectText(group)), h('time', null, `+${duration(Math.max(0, group.first.time - node.time))}`)))),
     list.length > EFFECTS_MAX ? h('p', { class: 't3 small' }, `${list.length - EFFECTS_MAX} more controllers`) : null);
 }
 

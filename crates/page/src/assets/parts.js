@@ -77,7 +77,7 @@ export function commandLine(text) {
 
 export function copyButton(text) {
   return h('button', {
-    class: 'btn icon ghost', type: 'button', 'aria-label': `Copy ${text}`,
+    class: 'btn icon ghost', 'aria-label': `Copy ${text}`,
     onclick: (event) => {
       navigator.clipboard?.writeText(text);
       event.currentTarget.classList.add('copied');
@@ -89,3 +89,9 @@ export function copyButton(text) {
 export function empty(heading, text, ...rest) {
   return h('div', { class: 'center' }, h('h2', null, heading), h('p', null, text), rest);
 }
+
+/** Facts as a list: name, text, class of the text. @param {any[]} list entries; empty ones are left out */
+export const factList = (list, kind = 'facts') => h('dl', { class: kind }, list.filter(Boolean).map(([name, text, tone]) => h('div', { key: name }, h('dt', null, name), h('dd', { class: tone, title: kind === 'strip4' ? text : undefined }, String(text)))));
+
+/** What a row does, by click and by Enter. @param {() => void} action */
+export const activated = (action) => ({ tabindex: 0, onclick: action, onkeydown: (event) => { if (event.key === 'Enter') action(); } });

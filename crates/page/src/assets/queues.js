@@ -5,7 +5,7 @@ import { clock, count, duration, full, plural, quantile, short } from './format.
 import { bars, histogram, spark } from './charts.js';
 import { title } from './names.js';
 import { laneOrder } from './lanes.js';
-import { controllerShape, empty } from './parts.js';
+import { activated, controllerShape, empty, factList } from './parts.js';
 
 const WINDOW_US = 600e6;
 const PARTS = 30;
@@ -52,7 +52,7 @@ export function queueRows(app) {
 
 /** @param {Array<[number, number]>} pairs @param {number} from @param {number} span */
 function quantiles(pairs, from, span) {
-  const parts = Array.from({ length: PARTS }, () => ([]));
+  const parts = Array.from({ length: PARTS }, () => /** @type {any} */ ([]));
   for (const [time, value] of pairs) parts[Math.min(PARTS - 1, Math.floor(((time - from) / span) * PARTS))].push(value);
   const at = (q) => parts.map((part) => quantile(part.sort((a, b) => a - b), q));
   const all = pairs.map(([, value]) => value).sort((a, b) => a - b);
@@ -90,7 +90,7 @@ function quantileCell(numbers) {
 function row(app, at) {
   const { queue } = at;
   const isSelected = app.queue === at.controller;
-  return h('tr', { key: at.controller, class: isSelected ? 'sel' : '', tabindex: 0, 'data-controller': at.controller, onclick: () => app.selectQueue(at.controller), onkeydown: (event) => { if (event.key === 'Enter') app.selectQueue(at.controller); } },
+  return h('tr', { key: at.controller, class: isSelected ? 'sel' : '', 'data-controller': at.controller, ...activated(() => app.selectQueue(at.controller)) },
     h('td', null, h('div', { class: 'name' }, controllerShape(at.controller, app.model), h('div', null, h('b', null, title(at.controller)), h('small', null, `${at.rate.toFixed(1)} reconciles/s`)))),
     h('td', { class: `num${queue?.ready ? '' : ' t3'}` }, queue ? count(queue.ready) : '0'),
     h('td', null, bars(at.activity, { w: 68, h: 24, tone: queue && queue.ready > 2 * queue.workers ? 'warn' : '' })),
@@ -104,7 +104,7 @@ function row(app, at) {
 function narrow(app, list) {
   return h('div', { class: 'scroll' }, list.map((at) => h('section', { key: at.controller, class: 'qn' },
     h('div', { class: 'hd' }, controllerShape(at.controller, app.model), h('b', null, title(at.controller)), h('span', { class: `tag${at.errors ? ' error' : ''}` }, plural(at.errors, 'error'))),
-    h('dl', { class: 'facts' }, [['Ready', at.queue ? at.queue.ready : 0], ['In flight', at.queue ? `${at.queue.processing} of ${at.queue.workers}` : 'unknown'], ['Back-off', at.queue?.backoff || 0], ['Next due', nextDue(at)]].map(([name, value]) => h('div', { key: name }, h('dt', null, name), h('dd', null, String(value))))),
+    factList([['Ready', at.queue ? at.queue.ready : 0], ['In flight', at.queue ? `${at.queue.processing} of ${at.queue.workers}` : 'unknown'], ['Back-off', at.queue?.backoff || 0], ['Next due', nextDue(at)]]),
     h('div', { class: 'two-q' }, h('div', null, h('small', null, 'Wait in queue'), quantileCell(at.wait)), h('div', null, h('small', null, 'Work'), quantileCell(at.work))))));
 }
 
@@ -149,9 +149,9 @@ export function queuePanel(app) {
   const failing = app.findings().filter((finding) => finding.controller === at.controller);
   const running = new Map([...app.model.running.values()].filter((r) => r.controller === at.controller).map((r) => [full(r), r]));
   return h('aside', { class: 'panel', 'aria-label': 'Queue' },
-    h('div', { class: 'p-head' }, h('div', { class: 'row' }, controllerShape(at.controller, app.model), h('span', { class: 't2' }, `Queue of ${title(at.controller)}`), h('span', { class: 'grow' }), h('button', { type: 'button', class: 'btn icon ghost', 'aria-label': 'Close', onclick: () => app.selectQueue(null) }, icon('close'))),
+    h('div', { class: 'p-head' }, h('div', { class: 'row' }, controllerShape(at.controller, app.model), h('span', { class: 't2' }, `Queue of ${title(at.controller)}`), h('span', { class: 'grow' }), h('button', { class: 'btn icon ghost', 'aria-label': 'Close', onclick: () => app.selectQueue(null) }, icon('close'))),
       h('h2', null, plural(keys, 'key')),
-      h('dl', { class: 'facts' }, [['Added', queue ? count(queue.adds) : 'unknown'], ['Retries', queue ? count(queue.retries) : 'unknown'], ['Longest in flight', queue?.processing ? duration(queue.longest_us) : 'none'], ['Workers', queue ? String(queue.workers) : 'unknown']].map(([name, value]) => h('div', { key: name }, h('dt', null, name), h('dd', null, value))))),
+      factList([['Added', queue ? count(queue.adds) : 'unknown'], ['Retries', queue ? count(queue.retries) : 'unknown'], ['Longest in flight', queue?.processing ? duration(queue.longest_us) : 'none'], ['Workers', queue ? String(queue.workers) : 'unknown']])),
     queue ? [
       keyList(app, 'In flight', queue.processing, queue.keys.processing, (entry) => (entry.age_us === undefined ? '' : duration(entry.age_us)), running),
       keyList(app, 'Ready', queue.ready, queue.keys.ready, (entry) => (entry.age_us === undefined ? '' : `waits ${duration(entry.age_us)}`), null),

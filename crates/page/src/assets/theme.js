@@ -1,7 +1,7 @@
 // Sets the theme before the first paint: the stored choice, or that of the system.
 'use strict';
 (() => {
-  let stored = null;
+  let stored;
   try {
     stored = localStorage.getItem('bellerophon-theme');
   } catch {

@@ -31,13 +31,13 @@ export function timebar(app) {
   const position = Math.max(0, Math.min(1, (at.time - from) / range));
   const behind = model.records.length && !live ? model.last - at.seq : 0;
   return h('footer', { class: 'time' },
-    h('button', { type: 'button', class: 'btn icon', 'aria-label': live ? 'Pause' : 'Resume', onclick: () => (live ? app.pause() : app.goLive()) }, icon(live ? 'pause' : 'play')),
+    h('button', { class: 'btn icon', 'aria-label': live ? 'Pause' : 'Resume', onclick: () => (live ? app.pause() : app.goLive()) }, icon(live ? 'pause' : 'play')),
     pill(app, live),
     app.status.connected === false ? h('span', { class: 'lag' }, `Last record ${duration(Math.max(0, Date.now() - app.status.since) * 1000)} ago`) : live ? h('span', { class: 'lag' }, `${count(perSecond)} records/s`)
       : h('span', { class: 'lag' }, `${duration(Math.max(0, model.lastTime - at.time))} behind, ${plural(Math.max(0, behind), 'new record')}`),
-    live ? null : h('button', { type: 'button', class: 'btn primary only-wide', onclick: () => app.goLive() }, app.info.mode === 'replay' ? 'Go to end' : 'Go live', h('kbd', { class: 'inv' }, 'L')),
+    live ? null : h('button', { class: 'btn primary only-wide', onclick: () => app.goLive() }, app.info.mode === 'replay' ? 'Go to end' : 'Go live', h('kbd', { class: 'inv' }, 'L')),
     strip(app, counts, from, to, position),
-    live ? h('span', { class: 'only-wide' }, menuRange(app)) : h('span', { class: 'only-wide steps-b' }, h('button', { type: 'button', class: 'btn icon ghost', 'aria-label': 'Previous record', onclick: () => app.step(-1) }, icon('prev')), h('button', { type: 'button', class: 'btn icon ghost', 'aria-label': 'Next record', onclick: () => app.step(1) }, icon('next'))),
+    live ? h('span', { class: 'only-wide' }, menuRange(app)) : h('span', { class: 'only-wide steps-b' }, h('button', { class: 'btn icon ghost', 'aria-label': 'Previous record', onclick: () => app.step(-1) }, icon('prev')), h('button', { class: 'btn icon ghost', 'aria-label': 'Next record', onclick: () => app.step(1) }, icon('next'))),
     h('div', { class: 'now' }, h('b', null, model.lastTime ? precise(at.time) : ''), h('span', null, live ? `#${at.seq}` : `#${at.seq} of ${model.last}`)));
 }
 
@@ -88,7 +88,7 @@ function chainParts(app, from, to, parts) {
 
 /** @param {PointerEvent} event @param {number} from @param {number} to */
 function drag(app, event, from, to) {
-  const box = (event.currentTarget).getBoundingClientRect();
+  const box = (/** @type {any} */ (event.currentTarget)).getBoundingClientRect();
   const share = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
   if (share > 0.995) app.goLive();
   else app.seek(app.model.seqAt(from + share * (to - from)));

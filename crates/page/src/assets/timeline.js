@@ -5,9 +5,9 @@ import { clock, count, duration, full, long, middle, millis, plural, precise, sh
 import { CHIP, command, layout, ROW } from './lanes.js';
 import { isClient } from './model.js';
 import { changeText, commandSentence, reconcileLabel, signWord, title, tone, verb, writerName } from './names.js';
-import { commandLine, controllerName, controllerShape, empty, objectName, op, writerShape } from './parts.js';
+import { activated, commandLine, controllerName, controllerShape, empty, objectName, op, writerShape } from './parts.js';
 
-const state = { layout: null, key: '', scroll: 0, follows: true, input: -Infinity };
+const state = { layout: /** @type {any} */ (null), key: '', scroll: 0, follows: true, input: -Infinity };
 
 /** A scroll follows the input that caused it within this time. */
 const INPUT_MS = 1000;
@@ -38,7 +38,7 @@ export function timeline(app) {
   const plan = compute(app, width);
   if (!plan.rows.length && !plan.folds.length) {
     return h('div', { class: 'scroll' }, empty('No records match', `${plural(plan.hidden, 'record')} ${plan.hidden === 1 ? 'is' : 'are'} hidden by filters.`,
-      h('button', { class: 'btn', type: 'button', onclick: () => app.clearFilters() }, 'Clear filters', h('kbd', null, 'Esc'))));
+      h('button', { class: 'btn', onclick: () => app.clearFilters() }, 'Clear filters', h('kbd', null, 'Esc'))));
   }
   if (app.table) return table(app, plan);
   if (app.isNarrow()) return spine(app, plan);
@@ -183,16 +183,15 @@ function drawRow(app, row, columns) {
   const dim = row.isDim ? ' dim' : '';
   if (call) {
     parts.push(h('button', {
-      key: `cmd-${row.id}`, type: 'button', class: `cmd${dim}`, 'data-cmd': write.id, tabindex: -1, css: { top: `${row.y}px`, left: `${columns.clients.x + 6}px`, width: `${columns.clients.width - 20}px` },
+      key: `cmd-${row.id}`, class: `cmd${dim}`, 'data-cmd': write.id, tabindex: -1, css: { top: `${row.y}px`, left: `${columns.clients.x + 6}px`, width: `${columns.clients.width - 20}px` },
       title: `${commandSentence(write)} of ${short(write.kind)} ${full(write)}, user ${write.user}`, onclick: () => app.select(write.id),
     }, h('b', null, call.who), h('span', null, call.what)));
   }
   parts.push(h('button', {
-    key: row.id, type: 'button', class: `chip${dim}${isSelected ? ' is-sel' : ''}`, 'data-seq': write.seq, 'data-id': write.id,
+    key: row.id, class: `chip${dim}${isSelected ? ' is-sel' : ''}`, 'data-seq': write.seq, 'data-id': write.id,
     tabindex: app.tabStop(write.id) ? 0 : -1, css: { top: `${row.y}px`, left: `${columns.api.x + 8}px`, width: `${columns.api.width - 20}px` },
-    'aria-label': `${short(write.kind)} ${full(write)} ${signWord(write)} by ${writerName(write)}, version ${write.version}, ${changeText(write)}`,
     title: `${precise(write.time)} #${write.seq} ${write.kind} ${full(write)}`, onclick: () => app.select(write.id),
-  }, op(write), h('span', { class: 'l1 cut' }, h('i', null, short(write.kind)), ' ', h('b', null, middle(write.name, 30))), h('span', { class: 'l2 cut' }, changeText(write)), h('span', { class: 'rv' }, String(write.version))));
+  }, h('span', { class: 'sr' }, `${full(write)} ${signWord(write)} by ${writerName(write)}, version `), op(write), h('span', { class: 'l1 cut' }, h('i', null, short(write.kind)), ' ', h('b', null, middle(write.name, 30))), h('span', { class: 'l2 cut' }, changeText(write)), h('span', { class: 'rv' }, String(write.version))));
   return parts;
 }
 
@@ -201,8 +200,9 @@ function drawBlock(app, block) {
   const isSelected = app.selected === node.id;
   const isDone = node.endSeq && node.endSeq <= app.at().seq;
   const took = isDone && node.took !== undefined ? duration(node.took) : isDone ? '' : 'running';
-  const room = Math.max(6, Math.floor((block.width - 16) / 7));
-  const lines = [h('div', { key: 'k', class: 'k' }, h('span', { class: 'cut' }, middle(node.name, room)))];
+  const room = Math.max(6, Math.floor((block.width - 16) / 7.8));
+  // The accessible name has what is visible, for users who speak it.
+  const lines = [h('span', { key: 'sr', class: 'sr' }, `${reconcileLabel(node, duration)}, `), h('div', { key: 'k', class: 'k' }, h('span', { class: 'cut' }, middle(node.name, room)))];
   const isFailed = isDone && (node.result === 'error');
   const kubelet = title(node.controller) === 'kubelets' && block.writes[0]?.digest?.node;
   const texts = block.writes.length
@@ -214,10 +214,10 @@ function drawBlock(app, block) {
     lines.push(h('div', { key: i, class: `v${isFailed ? ' bad' : ''}`, css: { top: `${offset}px` } }, h('span', { class: 'cut' }, text), row.y === lastRow ? h('em', null, took) : null));
   });
   return h('button', {
-    key: node.id, type: 'button', class: `blk c${tone(node.controller, app.model)}${block.isDim ? ' dim' : ''}${isSelected ? ' is-sel' : ''}${isFailed ? ' failed' : ''}`,
+    key: node.id, class: `blk c${tone(node.controller, app.model)}${block.isDim ? ' dim' : ''}${isSelected ? ' is-sel' : ''}${isFailed ? ' failed' : ''}`,
     'data-id': node.id, 'data-seq': node.seq, tabindex: app.tabStop(node.id) ? 0 : -1,
     css: { top: `${block.y}px`, left: `${block.x}px`, width: `${block.width}px`, height: `${Math.max(CHIP, block.height)}px` },
-    'aria-label': reconcileLabel(node, duration), title: `${precise(node.time)} #${node.seq} ${title(node.controller)} ${full(node)}${node.error ? `: ${node.error}` : ''}`, onclick: () => app.select(node.id),
+    title: `${precise(node.time)} #${node.seq} ${title(node.controller)} ${full(node)}${node.error ? `: ${node.error}` : ''}`, onclick: () => app.select(node.id),
   }, lines);
 }
 
@@ -231,12 +231,12 @@ function table(app, plan) {
       const { write } = row;
       const isSelected = app.selected === write.id || (write.writer && app.selected === write.writer.id);
       const caused = [...new Set(write.effects.filter((effect) => effect.seq <= app.at().seq).map((effect) => effect.controller))];
-      return h('tr', { key: row.id, class: isSelected ? 'sel' : '', 'data-seq': write.seq, 'data-id': write.id, tabindex: 0, onclick: () => app.select(write.id), onkeydown: (event) => { if (event.key === 'Enter') app.select(write.id); } },
+      return h('tr', { key: row.id, class: isSelected ? 'sel' : '', 'data-seq': write.seq, 'data-id': write.id, ...activated(() => app.select(write.id)) },
         h('td', { class: 't2' }, precise(write.time)),
         h('td', null, h('span', { class: 'who' }, writerShape(write, app.model), isClient(write) ? `${write.manager}, ${write.sub ? `${write.verb} ${write.sub}` : write.verb}` : writerName(write))),
         h('td', null, h('span', { class: 'who' }, op(write), objectName(write))),
         h('td', { class: 'mono cut' }, changeText(write)), h('td', { class: 'num t2' }, String(write.version)),
-        h('td', null, caused.length ? h('span', { class: 'whos' }, caused.map((name) => h('span', { key: name }, controllerName((name), app.model)))) : h('span', { class: 't3' }, 'none')));
+        h('td', null, caused.length ? h('span', { class: 'whos' }, caused.map((name) => h('span', { key: name }, controllerName(name, app.model)))) : h('span', { class: 't3' }, 'none')));
     }))));
 }
 
@@ -258,7 +258,7 @@ function spine(app, plan) {
       h('span', { class: 'dot' }, writerShape(first, app.model)),
       h('div', null, h('div', { class: 'hd' }, h('b', null, reconcile ? title(reconcile.controller) : first.manager || 'apiserver'),
         reconcile ? ` reconciled${reconcile.took === undefined ? '' : `, ${duration(reconcile.took)}`}` : ` ${first.sub ? `${first.verb} ${first.sub}` : first.verb}`, h('time', null, precise(group.time))),
-      h('ul', null, group.writes.map((write) => h('li', { key: write.id }, h('button', { type: 'button', 'data-id': write.id, 'data-seq': write.seq, onclick: () => app.select(reconcile ? reconcile.id : write.id) },
+      h('ul', null, group.writes.map((write) => h('li', { key: write.id }, h('button', { 'data-id': write.id, 'data-seq': write.seq, onclick: () => app.select(reconcile ? reconcile.id : write.id) },
         op(write), h('span', { class: 'cut' }, objectName(write, middle(write.name, 24)), h('small', { class: 'cut' }, changeText(write))), h('span', { class: 't3' }, String(write.version))))))));
   }));
 }

@@ -5,7 +5,7 @@ import { ago, clock, duration, full, long, middle, plural, precise, quantile, se
 import { pathToRoot } from './chain.js';
 import { isClient } from './model.js';
 import { commandSentence, title, tone, writerName } from './names.js';
-import { controllerShape, copyButton, diff, empty, health, objectName, op, resultTag, writerShape } from './parts.js';
+import { controllerShape, copyButton, diff, empty, factList, health, objectName, op, resultTag, writerShape } from './parts.js';
 
 const IDLE_US = 10e6;
 const RECONCILES_MAX = 60;
@@ -31,7 +31,7 @@ export function why(app) {
   const object = app.whyObject();
   if (!object) {
     return h('div', { class: 'scroll' }, empty('No object selected', 'Select a write or reconcile in the timeline, or jump to an object.',
-      h('button', { type: 'button', class: 'btn', onclick: () => app.openPalette() }, 'Jump to object', h('kbd', null, 'Ctrl K'))));
+      h('button', { class: 'btn', onclick: () => app.openPalette() }, 'Jump to object', h('kbd', null, 'Ctrl K'))));
   }
   const { seq, time } = app.at();
   const versions = object.versions.filter((write) => write.seq <= seq);
@@ -46,12 +46,12 @@ export function why(app) {
     digest?.generation ? ['Generation', digest.observed ? `${digest.generation}, observed ${digest.observed}` : String(digest.generation)] : null,
     ['Version', newest ? String(newest.version) : String(object.base?.version || 'unknown')],
     newest ? ['Changed', ago(time - newest.time)] : null,
-  ].filter(Boolean);
+  ];
   return h('div', { class: 'scroll' }, h('div', { class: 'why' },
     h('div', { class: 'why-h' }, h('div', null, h('div', { class: 'crumb' }, object.ns || 'cluster-scoped', icon('right', 12), short(object.kind)), h('h2', { class: 'big' }, object.name)),
-      h('dl', { class: 'facts' }, (facts).map(([name, text]) => h('div', { key: name }, h('dt', null, name), h('dd', null, text))))),
+      factList(facts)),
     h('div', { class: 'bar', role: 'tablist' }, tabs.map(([id, name, n]) => h('button', {
-      key: id, type: 'button', role: 'tab', id: `tab-${id}`, 'aria-selected': app.whyTab === id ? 'true' : 'false', 'aria-controls': 'why-body', tabindex: app.whyTab === id ? 0 : -1,
+      key: id, role: 'tab', id: `tab-${id}`, 'aria-selected': app.whyTab === id ? 'true' : 'false', 'aria-controls': 'why-body', tabindex: app.whyTab === id ? 0 : -1,
       onclick: () => app.setWhyTab(id), onkeydown: (event) => tabKeys(app, tabs, event),
     }, `${name} `, h('span', null, String(n))))),
     h('div', { id: 'why-body', role: 'tabpanel', 'aria-labelledby': `tab-${app.whyTab}`, tabindex: 0 },
@@ -97,7 +97,7 @@ function card(app, reconcile, previous, now) {
     h('div', { class: 'dot' }, h('span', null, controllerShape(reconcile.controller, app.model))),
     h('div', { class: `card${app.selected === reconcile.id ? ' is-sel' : ''}` },
       h('div', { class: 'card-h' },
-        h('button', { type: 'button', class: 'plain', onclick: () => app.select(reconcile.id) }, h('b', null, title(reconcile.controller)), ' ', h('span', { class: 't3' }, `#${reconcile.seq}`)),
+        h('button', { class: 'plain', onclick: () => app.select(reconcile.id) }, h('b', null, title(reconcile.controller)), ' ', h('span', { class: 't3' }, `#${reconcile.seq}`)),
         resultTag(reconcile, app.at().seq), reconcile.attempt > 1 ? h('span', { class: 'tag' }, `attempt ${reconcile.attempt}`) : null,
         h('span', { class: 'cut t2 grow', title: reconcile.error || '' }, reconcile.error || (isPlain ? causeText(reconcile) : '')),
         h('span', { class: `dur c${tone(reconcile.controller, app.model)}`, 'aria-hidden': 'true' }, h('i', { class: 'w', css: { width: `${share}px` } }), h('i', { class: 'k', css: { width: `${96 - share}px` } })),
@@ -119,7 +119,7 @@ function becauseColumn(app, reconcile) {
     const by = write.writer ? (write.writer.controller === reconcile.controller && write.name === reconcile.name ? `${title(write.writer.controller)}, own write` : `${title(write.writer.controller)} wrote ${write.sub || 'it'}`)
       : isClient(write) ? `${commandSentence(write)}, user ${write.user}` : write.known ? `${writerName(write)}, without a reconcile` : 'cause not recorded';
     return h('div', { key: write.id, class: 'cause', title: root.type === 'write' && isClient(root) ? `root: ${commandSentence(root)}` : '' }, op(write),
-      h('div', null, h('button', { type: 'button', class: 'plain', onclick: () => app.select(write.id) }, `${short(write.kind)} ${middle(write.name, 26)} ${write.deletion ? 'deleted' : write.previous === undefined && write.known ? 'added' : 'updated'} at ${write.version}`), h('small', null, writerShape(write, app.model), by)));
+      h('div', null, h('button', { class: 'plain', onclick: () => app.select(write.id) }, `${short(write.kind)} ${middle(write.name, 26)} ${write.deletion ? 'deleted' : write.previous === undefined && write.known ? 'added' : 'updated'} at ${write.version}`), h('small', null, writerShape(write, app.model), by)));
   });
   const retry = reconcile.causes.find((cause) => cause.event === 'retry');
   if (retry) {
@@ -138,7 +138,7 @@ function wroteColumn(app, reconcile) {
 function versionList(app, versions, now) {
   if (!versions.length) return h('p', { class: 't3' }, 'No version is recorded.');
   return h('div', { class: 'versions' }, versions.slice(-VERSIONS_MAX).reverse().map((write) => h('section', { key: write.id, class: 'write', 'data-id': write.id },
-    h('button', { type: 'button', class: 'wh', onclick: () => app.select(write.id) }, op(write), h('b', null, String(write.version)), h('span', { class: 'who t2' }, writerShape(write, app.model), writerName(write), write.sub ? ` ${write.verb} ${write.sub}` : ` ${write.verb}`),
+    h('button', { class: 'wh', onclick: () => app.select(write.id) }, op(write), h('b', null, String(write.version)), h('span', { class: 'who t2' }, writerShape(write, app.model), writerName(write), write.sub ? ` ${write.verb} ${write.sub}` : ` ${write.verb}`),
       h('span', { class: 'mono' }, `${precise(write.time)}, ${ago(now - write.time)}`)), write.changes.length ? h('div', { class: 'wb' }, diff(write.changes, write.more, 'left')) : null)));
 }
 
@@ -183,7 +183,7 @@ export function whyPanel(app) {
   const root = last ? pathToRoot(last).at(-1) : null;
   const owned = ownedBy(app, object);
   const command = `bellerophon trace ${short(object.kind).toLowerCase()}/${object.name}${object.ns && object.ns !== 'default' ? ` -n ${object.ns}` : ''}`;
-  const two = (list) => (list.length ? `${duration((quantile(list, 0.5)))}, ${duration((quantile(list, 0.99)))}` : 'none');
+  const two = (list) => (list.length ? `${duration(quantile(list, 0.5) || 0)}, ${duration(quantile(list, 0.99) || 0)}` : 'none');
   return h('aside', { class: 'panel', 'aria-label': 'Details' },
     h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Next requeue'), next
       ? [h('p', { class: 'due' }, h('b', null, `in ${duration(next.due_us)}`), ' ', h('span', { class: 't3' }, clock(time + next.due_us))), h('p', { class: 't2' }, `${next.controller}${next.causes[0]?.reason ? `: ${next.causes[0].reason}` : ''}. ${next.failures ? `${plural(next.failures, 'failure')}, back-off.` : 'No failures, no back-off.'}`)]
@@ -191,17 +191,17 @@ export function whyPanel(app) {
     root ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Root', h('span', { class: 'n' }, 'of the newest chain')), h('ol', { class: 'chain' },
       h('li', { key: 'root' }, h('span', null, root.type === 'write' ? writerShape(root, app.model) : controllerShape(root.controller, app.model)), h('span', null, root.type === 'write' ? (isClient(root) ? commandSentence(root) : `${writerName(root)} wrote ${short(root.kind)}`) : `${title(root.controller)}, timer or start`, h('small', null, root.type === 'write' && isClient(root) ? `user ${root.user}` : full(root))), h('time', null, seconds(root.time))),
       h('li', { key: 'this', class: 'here' }, h('span', null, controllerShape(last.controller, app.model)), h('span', null, `${plural(reconciles.length, 'reconcile')} of this object`), h('time', null, seconds(last.time)))),
-    h('button', { type: 'button', class: 'btn', onclick: () => app.showInTimeline(last) }, 'Show in timeline', h('kbd', null, 'T'))) : null,
+    h('button', { class: 'btn', onclick: () => app.showInTimeline(last) }, 'Show in timeline', h('kbd', null, 'T'))) : null,
     h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Reconciles', h('span', { class: 'n' }, 'last 10 min')), h('dl', { class: 'kv' },
       h('dt', null, 'Total'), h('dd', null, String(recent.length)), h('dt', null, 'Errors'), h('dd', null, String(recent.filter((r) => r.result === 'error').length)),
       h('dt', null, 'Without a write'), h('dd', null, recent.length ? `${idle}, ${Math.round((idle / recent.length) * 100)} %` : '0'), h('dt', null, 'Work p50, p99'), h('dd', null, two(work)), h('dt', null, 'Wait p50, p99'), h('dd', null, two(wait)))),
     managers(app, object),
-    owned.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Owns'), owned.slice(0, 12).map((item) => h('div', { key: item.object.id, class: 'own' }, h('button', { type: 'button', class: 'plain cut', onclick: () => app.openWhy(item.object) }, objectName(item.object)), health(item.digest) || h('span', { class: 't3' }, 'no status'))), owned.length > 12 ? h('p', { class: 't3 small' }, `${owned.length - 12} more`) : null) : null,
+    owned.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Owns'), owned.slice(0, 12).map((item) => h('div', { key: item.object.id, class: 'own' }, h('button', { class: 'plain cut', onclick: () => app.openWhy(item.object) }, objectName(item.object)), health(item.digest) || h('span', { class: 't3' }, 'no status'))), owned.length > 12 ? h('p', { class: 't3 small' }, `${owned.length - 12} more`) : null) : null,
     h('div', { class: 'p-foot' }, h('span', { class: 'copy mono' }, copyButton(command), command)));
 }
 
 function nextRequeue(app, object) {
-  let found = null;
+  /** @type {any} */ let found = null;
   for (const queue of app.state()?.queues || []) {
     for (const entry of queue.keys.delayed) {
       if (entry.name === object.name && (entry.namespace || '') === (object.ns || '') && (title(queue.controller) === short(object.kind).toLowerCase() || entry.causes.some((cause) => cause.kind === object.kind))) {

@@ -38,6 +38,11 @@ pub enum Action {
         /// The node.
         node: String,
     },
+    /// Ends the watches of the controllers in this process, as if their connections were lost.
+    CutWatch {
+        /// The resource: `pods`, `deployments.apps`.
+        resource: String,
+    },
 }
 
 /// An action failed; the message is shown to the user.
@@ -52,6 +57,9 @@ pub trait Actor: Send + Sync {
 
     /// The names of the nodes that can be switched off.
     fn nodes(&self) -> Vec<String>;
+
+    /// The resources whose watches can be cut.
+    fn watched(&self) -> Vec<String>;
 
     /// Executes an action, and returns what was done.
     fn act(&self, action: Action) -> BoxFuture<'_, Result<String, ActError>>;

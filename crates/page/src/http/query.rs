@@ -2,6 +2,8 @@
 
 use bellerophon::ObjectKey;
 
+use crate::filter::Filter;
+
 /// The parameters of a URL.
 pub(super) struct Query(Vec<(String, String)>);
 
@@ -18,6 +20,19 @@ impl Query {
 
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.get(name)?.parse().ok()
+    }
+
+    /// The filter that the parameters `namespace` and `kind` are; each may be repeated.
+    pub(super) fn filter(&self) -> Filter {
+        let values = |name: &str| {
+            let found = self.0.iter().filter(|(found, _)| found == name);
+            let values = found.map(|(_, value)| value.clone());
+            values.filter(|value| !value.is_empty()).collect()
+        };
+        Filter {
+            namespaces: values("namespace"),
+            kinds: values("kind"),
+        }
     }
 
     /// The object that `namespace` and `name` name.

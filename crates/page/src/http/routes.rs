@@ -107,7 +107,10 @@ impl Routes {
             "/api/info" => Ok(json_response(&self.info())),
             "/api/stream" => Ok(self.stream(&query)),
             "/api/trace" => Ok(self.trace(&query)),
-            "/api/objects" => Ok(content("application/json", self.source.existing().into())),
+            "/api/objects" => {
+                let existing = self.source.existing(&query.filter());
+                Ok(content("application/json", existing.into()))
+            }
             "/api/diff" => self.diff(&query),
             "/api/object" => self.object(&query),
             _ => Err(StatusCode::NOT_FOUND),
@@ -127,7 +130,7 @@ impl Routes {
             "file": file,
             "diffs": self.source.objects().is_some() || mode == "replay",
             "act": actor.map(|actor| json!({
-                "samples": actor.samples(), "nodes": actor.nodes(),
+                "samples": actor.samples(), "nodes": actor.nodes(), "watched": actor.watched(),
             })),
         })
     }
@@ -140,7 +143,7 @@ impl Routes {
     }
 
     fn stream(&self, query: &Query) -> Response<Body> {
-        let frames = frames(self.source.clone(), self.start(query));
+        let frames = frames(self.source.clone(), self.start(query), query.filter());
         let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
         set_type(&mut response, "text/event-stream");
         response
@@ -149,8 +152,9 @@ impl Routes {
     /// The records that exist now, as lines.
     fn trace(&self, query: &Query) -> Response<Body> {
         let source = self.source.clone();
+        let filter = query.filter();
         let lines = stream::unfold(Some(self.start(query)), move |since| {
-            let batch = since.map(|since| source.since(since));
+            let batch = since.map(|since| source.since(since, &filter));
             let next = batch.map(|batch| {
                 let mut text = String::new();
                 for line in &batch.lines {

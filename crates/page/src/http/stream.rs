@@ -13,6 +13,7 @@ use futures_util::{Stream, stream};
 use hyper::body::Frame;
 use tokio::time::{Instant, sleep_until};
 
+use crate::filter::Filter;
 use crate::source::Source;
 use crate::state::STATE_INTERVAL;
 
@@ -22,6 +23,7 @@ const FRAME_INTERVAL: Duration = Duration::from_millis(50);
 /// The position of one reader.
 struct Reader {
     source: Source,
+    filter: Filter,
     /// The sequence number of the last record that was sent or missed.
     seen: u64,
     /// When the next frame of records may be sent.
@@ -32,14 +34,17 @@ struct Reader {
     is_ready: bool,
 }
 
-/// All frames after a sequence number, without an end.
+/// All frames after a sequence number that pass a filter, without an end. A frame whose records do
+/// not pass is sent without them, so that its reader continues after them.
 pub(super) fn frames(
     source: Source,
     since: u64,
+    filter: Filter,
 ) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> {
     let now = Instant::now();
     let reader = Reader {
         source,
+        filter,
         seen: since,
         next_frame: now,
         next_state: now,
@@ -81,7 +86,7 @@ impl Reader {
 
     /// The next records, and before them how many are missing.
     fn read(&mut self) -> Option<String> {
-        let batch = self.source.since(self.seen);
+        let batch = self.source.since(self.seen, &self.filter);
         let from = self.seen;
         let is_same = batch.last == from && batch.lines.is_empty();
         self.seen = batch.last;
@@ -143,7 +148,7 @@ mod tests {
             (4, vec!["records 5", "ready"]),
             (5, vec!["ready"]),
         ] {
-            let mut frames = Box::pin(frames(source.clone(), since));
+            let mut frames = Box::pin(frames(source.clone(), since, Filter::default()));
             let mut found = Vec::new();
             while found.last().is_none_or(|last| last != "ready") {
                 let frame = frames.next().await.unwrap().unwrap().into_data().unwrap();
@@ -161,7 +166,7 @@ mod tests {
             clock: Clock::system(),
             objects: None,
         });
-        let mut frames = Box::pin(frames(source, 0));
+        let mut frames = Box::pin(frames(source, 0, Filter::default()));
         assert_eq!(next(&mut frames).await, ["ready"]);
         assert_eq!(next(&mut frames).await, ["state"]);
         listed(&trace);
