@@ -13,8 +13,19 @@ use bellerophon_cluster::Level;
 use bellerophon_operator::Operator;
 
 use crate::{
-    doctor::DoctorOptions, error::CliError, hello::HelloOptions, kubeconfig::KubeconfigOptions,
-    operators, page::PageArguments, reboot::RebootArguments, store::StoreArguments,
+    dev::DevOptions,
+    doctor::DoctorOptions,
+    envtest::EnvtestOptions,
+    error::CliError,
+    hello::HelloOptions,
+    kubeconfig::KubeconfigOptions,
+    manifests::ManifestsFormat,
+    new::NewOptions,
+    operators,
+    page::PageArguments,
+    reboot::RebootArguments,
+    shell::{CompletionsArguments, ManArguments},
+    store::StoreArguments,
     top::TopOptions,
 };
 
@@ -57,7 +68,12 @@ pub(crate) enum Command {
     )]
     Run(RunArguments),
 
-    /// Print the manifests that install operators, as YAML
+    /// Print the manifests that install operators, as YAML, a kustomize base or an OLM bundle
+    #[command(
+        after_help = "Examples:\n  bellerophon manifests icecream | kubectl apply -f -\n  \
+                      bellerophon manifests all --format kustomize --out base\n  bellerophon \
+                      manifests all --format olm --out bundle\n\nSee docs/packaging.md."
+    )]
     Manifests(ManifestsArguments),
 
     /// Show and control reboots of nodes
@@ -85,6 +101,41 @@ pub(crate) enum Command {
                       up` would not start."
     )]
     Doctor(DoctorOptions),
+
+    /// Create a project of an operator, in Rust, Go or Python
+    #[command(
+        after_help = "Examples:\n  bellerophon new hero && cd hero && bellerophon dev\n  \
+                      bellerophon new bucket --group storage.example.com --finalizer\n  \
+                      bellerophon new hero --go\n\nNothing is overwritten. See docs/tutorial.md."
+    )]
+    New(NewOptions),
+
+    /// Run the operator of this directory in a cluster of its own, and restart it when it changes
+    #[command(
+        after_help = "A project in Rust, Go or Python, such as that of `bellerophon new`. CRDs, \
+                      permissions and the YAML files of the project are applied, and applied again \
+                      when they change. Objects stay while the operator is built again. The \
+                      cluster has a live page; its address is printed. Ctrl-C stops everything."
+    )]
+    Dev(DevOptions),
+
+    /// Create a directory of test binaries for Go, Java and others: kube-apiserver, etcd, kubectl
+    #[command(
+        after_help = "Examples:\n  export KUBEBUILDER_ASSETS=\"$(bellerophon envtest --print \
+                      path)\"; go test ./...\n  bellerophon envtest --bin-dir bin  # for an IDE, \
+                      in a project of kubebuilder\n\nThe programs are links to this binary. See \
+                      docs/envtest.md."
+    )]
+    Envtest(EnvtestOptions),
+
+    /// Print the completion script of a shell
+    #[command(after_help = "Example:\n  bellerophon completions bash > \
+                      ~/.local/share/bash-completion/completions/bellerophon")]
+    Completions(CompletionsArguments),
+
+    /// Write manual pages
+    #[command(after_help = "Example:\n  bellerophon man ~/.local/share/man/man1")]
+    Man(ManArguments),
 
     /// Serve HTTP: a program for samples and tests, to run in a pod
     #[command(
@@ -159,8 +210,13 @@ pub(crate) struct UpOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
 
+    /// The address of the live page, on loopback; none: no page, and accepted writes are not
+    /// recorded
+    #[arg(long, value_name = "IP:PORT|none", default_value = "127.0.0.1:0", value_parser = page_address)]
+    pub(crate) page: PageAddress,
+
     /// Allow the live page to write as the administrator: apply samples, scale, delete pods, switch
-    /// nodes off
+    /// nodes off, cut watches
     #[arg(long)]
     pub(crate) page_may_act: bool,
 
@@ -171,6 +227,33 @@ pub(crate) struct UpOptions {
     /// The audit policy: which requests are logged, and how much of them
     #[arg(long, value_name = "FILE", requires = "audit_log_path")]
     pub(crate) audit_policy_file: Option<PathBuf>,
+
+    /// Rotate the audit log before it is larger than this; 0 disables the rotation
+    #[arg(
+        long,
+        value_name = "MEGABYTES",
+        default_value_t = 100,
+        requires = "audit_log_path"
+    )]
+    pub(crate) audit_log_maxsize: u64,
+
+    /// How many rotated audit logs are kept; 0 keeps all
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        requires = "audit_log_path"
+    )]
+    pub(crate) audit_log_maxbackup: usize,
+
+    /// How many days rotated audit logs are kept; 0 keeps them forever
+    #[arg(
+        long,
+        value_name = "DAYS",
+        default_value_t = 366,
+        requires = "audit_log_path"
+    )]
+    pub(crate) audit_log_maxage: u32,
 
     /// The format of stdout: text, or one JSON object per line
     #[arg(long, value_name = "FORMAT", default_value = "text")]
@@ -214,6 +297,17 @@ pub(crate) struct RunArguments {
     /// The address of the live page, on loopback; its URL is printed. Default: not served
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) page: Option<SocketAddr>,
+
+    /// Serve the webhooks of the operators on port 9443, which the API server calls through this
+    /// Service. Without a value: at the loopback address, and register them
+    #[arg(
+        long,
+        value_name = "NAMESPACE/SERVICE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    pub(crate) webhooks: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -233,6 +327,18 @@ pub(crate) struct ManifestsArguments {
     /// Include a ServiceMonitor for the Prometheus Operator
     #[arg(long)]
     pub(crate) service_monitor: bool,
+
+    /// Include the webhooks of operators that have some
+    #[arg(long)]
+    pub(crate) webhooks: bool,
+
+    /// The form of the manifests
+    #[arg(long, value_name = "FORMAT", default_value = "yaml", requires_ifs = [("kustomize", "out"), ("olm", "out")])]
+    pub(crate) format: ManifestsFormat,
+
+    /// The directory of the files of --format kustomize and olm, which is created
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// The format of logs and results.
@@ -240,6 +346,13 @@ pub(crate) struct ManifestsArguments {
 pub(crate) enum OutputFormat {
     Text,
     Json,
+}
+
+/// Where the live page is served, if it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageAddress {
+    Served(SocketAddr),
+    None,
 }
 
 /// How nodes run pods.
@@ -266,6 +379,30 @@ enum ClusterMode {
 const NODES_DEFAULT: u16 = 3;
 
 impl UpOptions {
+    /// A whole cluster with simulated nodes and without operators, for `bellerophon dev`.
+    pub(crate) fn of_dev(nodes: u16, kubeconfig: PathBuf) -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            kubeconfig,
+            cluster: ClusterMode::Full,
+            nodes: Some(nodes),
+            runtime: NodeRuntime::Simulated,
+            images: Vec::new(),
+            images_file: None,
+            operators: Some("none".to_owned()),
+            demo: false,
+            record: None,
+            page: PageAddress::Served(SocketAddr::from(([127, 0, 0, 1], 0))),
+            page_may_act: false,
+            audit_log_path: None,
+            audit_policy_file: None,
+            audit_log_maxsize: 0,
+            audit_log_maxbackup: 0,
+            audit_log_maxage: 0,
+            output: OutputFormat::Text,
+        }
+    }
+
     /// The level of the cluster and its number of nodes; `None` for an API server only.
     ///
     /// # Errors
@@ -311,6 +448,22 @@ impl UpOptions {
         Ok(runs_processes)
     }
 
+    /// The address of the live page; `None` if it is not served.
+    ///
+    /// # Errors
+    /// Options that need the page.
+    pub(crate) fn page_address(&self) -> Result<Option<SocketAddr>, CliError> {
+        match (self.page, self.cluster) {
+            (PageAddress::None, _) if self.page_may_act => Err(CliError::Usage(
+                "--page-may-act needs the live page".to_owned(),
+            )
+            .with_hint("omit --page none")),
+            // Without controllers there is nothing to trace.
+            (PageAddress::None, _) | (_, ClusterMode::None) => Ok(None),
+            (PageAddress::Served(address), _) => Ok(Some(address)),
+        }
+    }
+
     /// The operators to run.
     ///
     /// # Errors
@@ -324,19 +477,21 @@ impl UpOptions {
     }
 }
 
-impl Arguments {
-    /// Parses the command line. Prints help and version, and exits, if they are requested or there
-    /// are no arguments.
-    ///
-    /// # Errors
-    /// The command line is invalid.
-    pub(crate) fn parse_or_exit() -> Result<Self, CliError> {
-        Self::try_parse().map_err(|error| match error.kind() {
-            // clap prints these to stdout with exit code 0; they are results, not errors.
-            DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
-            _ => CliError::Usage(in_one_line(&error)).with_hint("see `bellerophon --help`"),
-        })
-    }
+/// Parses the command line of the process. Prints help or a version, and exits, if that is asked for.
+///
+/// # Errors
+/// A usage error.
+pub(crate) fn parse_or_exit<P: Parser>() -> Result<P, CliError> {
+    P::try_parse().map_err(|error| match error.kind() {
+        // clap prints these to stdout with exit code 0; they are results, not errors.
+        DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        _ => {
+            let mut command = P::command();
+            command.build();
+            let name = command.get_bin_name().unwrap_or("bellerophon");
+            CliError::Usage(in_one_line(&error)).with_hint(&format!("see `{name} --help`"))
+        }
+    })
 }
 
 /// The message of a clap error without its usage, as one line.
@@ -361,7 +516,7 @@ fn workers(text: &str) -> Result<usize, &'static str> {
 }
 
 /// Accepts only characters that need no escaping in a URL.
-fn object(text: &str) -> Result<String, &'static str> {
+pub(crate) fn object(text: &str) -> Result<String, &'static str> {
     // Names of Kubernetes objects have no other characters, except in RBAC, so nothing needs
     // escaping.
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-./:".contains(c);
@@ -376,6 +531,14 @@ fn object(text: &str) -> Result<String, &'static str> {
 pub(crate) fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse()
         .map_err(|_| "not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0")
+}
+
+/// An address, or `none`.
+fn page_address(text: &str) -> Result<PageAddress, &'static str> {
+    match text {
+        "none" => Ok(PageAddress::None),
+        text => address(text).map(PageAddress::Served),
+    }
 }
 
 #[cfg(test)]
@@ -432,6 +595,31 @@ mod tests {
                 panic!("not `up`")
             };
             let found = options.runs_processes().map_err(|_| ());
+            assert_eq!(found, *expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn actions_need_the_page() {
+        let loopback = |port: u16| Ok(Some(([127, 0, 0, 1], port).into()));
+        type Expected = Result<Option<SocketAddr>, ()>;
+        let cases: &[(&[&str], Expected)] = &[
+            (&[], loopback(0)),
+            (
+                &["--page", "127.0.0.1:8080", "--page-may-act"],
+                loopback(8080),
+            ),
+            (&["--page", "none"], Ok(None)),
+            (&["--cluster", "none"], Ok(None)),
+            (&["--page", "none", "--page-may-act"], Err(())),
+        ];
+        for (line, expected) in cases {
+            let parsed = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat())
+                .expect("a command line");
+            let Command::Up(options) = parsed.command else {
+                panic!("not `up`")
+            };
+            let found = options.page_address().map_err(|_| ());
             assert_eq!(found, *expected, "{line:?}");
         }
     }

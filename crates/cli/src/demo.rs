@@ -38,7 +38,7 @@ const SAMPLES: [Sample; 5] = [
             "Service default/stable",
             "/api/v1/namespaces/default/services/stable",
         )],
-        text: include_str!("../../../samples/service.yaml"),
+        text: include_str!("../samples/service.yaml"),
     },
     Sample {
         operator: None,
@@ -46,7 +46,7 @@ const SAMPLES: [Sample; 5] = [
             "Deployment.apps default/stable",
             "/apis/apps/v1/namespaces/default/deployments/stable",
         )],
-        text: include_str!("../../../samples/deployment.yaml"),
+        text: include_str!("../samples/deployment.yaml"),
     },
     Sample {
         operator: Some("icecream"),
@@ -54,7 +54,7 @@ const SAMPLES: [Sample; 5] = [
             "Icecream.controller.nicoleh.io default/example-icecream",
             "/apis/controller.nicoleh.io/v1alpha1/namespaces/default/icecreams/example-icecream",
         )],
-        text: include_str!("../../../samples/icecream.yaml"),
+        text: include_str!("../samples/icecream.yaml"),
     },
     Sample {
         operator: Some("simple"),
@@ -62,7 +62,7 @@ const SAMPLES: [Sample; 5] = [
             "BellerophonSimple.stable.simple-bellerophon.io default/philonoe",
             "/apis/stable.simple-bellerophon.io/v444beta989/namespaces/default/sheroes/philonoe",
         )],
-        text: include_str!("../../../samples/shero.yaml"),
+        text: include_str!("../samples/shero.yaml"),
     },
     Sample {
         operator: Some("secsynch"),
@@ -77,7 +77,7 @@ const SAMPLES: [Sample; 5] = [
                 "/apis/tutorial.study.dev/v1alpha1/namespaces/default/secsynches/shared-login",
             ),
         ],
-        text: include_str!("../../../samples/secsynch.yaml"),
+        text: include_str!("../samples/secsynch.yaml"),
     },
 ];
 

@@ -8,7 +8,7 @@
 use std::{
     fmt,
     io::{Write as _, stdout},
-    path::PathBuf,
+    path::{Path, PathBuf},
     str::FromStr,
 };
 
@@ -46,7 +46,7 @@ pub(crate) struct KubeconfigOptions {
 
 /// A service account.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Account {
+pub(crate) struct Account {
     namespace: String,
     name: String,
 }
@@ -85,11 +85,29 @@ fn duration(text: &str) -> Result<SignedDuration, &'static str> {
 /// # Errors
 /// The kubeconfig cannot be read, the server cannot be reached, or it issues no token.
 pub(crate) async fn print(options: &KubeconfigOptions) -> Result<(), CliError> {
-    let KubeconfigOptions {
-        service_account: account,
-        kubeconfig: path,
-        ..
-    } = options;
+    let text = of_account(
+        &options.kubeconfig,
+        options.context.clone(),
+        &options.service_account,
+        options.duration,
+    )
+    .await?;
+    stdout()
+        .lock()
+        .write_all(text.as_bytes())
+        .map_err(CliError::context("cannot write to stdout"))
+}
+
+/// A kubeconfig for a service account of the cluster of another kubeconfig.
+///
+/// # Errors
+/// The kubeconfig cannot be read, the server cannot be reached, or it issues no token.
+pub(crate) async fn of_account(
+    path: &Path,
+    context: Option<String>,
+    account: &Account,
+    duration: SignedDuration,
+) -> Result<String, CliError> {
     let unusable = |cause| {
         let failure =
             CliError::context(&format!("cannot use kubeconfig {}", path.display()))(cause);
@@ -99,14 +117,14 @@ pub(crate) async fn print(options: &KubeconfigOptions) -> Result<(), CliError> {
     // Kept as read: the cluster entry of the new kubeconfig is a copy, with its CA bundle.
     let administrator = Kubeconfig::read_from(path).map_err(unusable)?;
     let selected = KubeConfigOptions {
-        context: options.context.clone(),
+        context,
         ..KubeConfigOptions::default()
     };
     let config = Config::from_custom_kubeconfig(administrator.clone(), &selected)
         .await
         .map_err(unusable)?;
     let client = Client::try_from(config).map_err(CliError::context("cannot create a client"))?;
-    let token = request_token(client, account, options.duration)
+    let token = request_token(client, account, duration)
         .await
         .map_err(|error| token_error(error, account))?;
     let token = token.ok_or_else(|| {
@@ -118,13 +136,8 @@ pub(crate) async fn print(options: &KubeconfigOptions) -> Result<(), CliError> {
         .context
         .or_else(|| administrator.current_context.clone())
         .unwrap_or_default();
-    let text =
-        serde_saphyr::to_string(&account_kubeconfig(administrator, &context, account, token))
-            .map_err(CliError::new)?;
-    stdout()
-        .lock()
-        .write_all(text.as_bytes())
-        .map_err(CliError::context("cannot write to stdout"))
+    serde_saphyr::to_string(&account_kubeconfig(administrator, &context, account, token))
+        .map_err(CliError::new)
 }
 
 /// Requests a token by the TokenRequest API.

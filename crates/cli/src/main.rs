@@ -7,7 +7,11 @@
 mod arguments; // the command line
 mod chains; // summaries of what followed from a write
 mod demo; // `bellerophon up --demo`
+mod dev; // `bellerophon dev`
 mod doctor; // `bellerophon doctor`
+#[cfg(test)]
+mod documentation; // command lines and code blocks of the documentation
+mod envtest; // `bellerophon envtest`, and the programs that it links
 mod error; // errors as one line, and exit codes
 mod hello; // `bellerophon hello`
 mod kubeconfig; // `bellerophon kubeconfig`
@@ -15,19 +19,25 @@ mod live_page; // the live page of a cluster or of operators
 mod logs; // logs on stderr
 mod manifests; // `bellerophon manifests`
 mod memory; // freed memory is returned
+mod new; // `bellerophon new`
 mod operators; // the operators of this binary
 mod page; // `bellerophon page`
 mod page_actions; // `bellerophon up --page-may-act`
+mod plugin; // `kubectl bellerophon`
 mod process_nodes; // nodes that run local processes
 mod ready; // the message of a ready cluster
 mod reboot; // `bellerophon reboot`
+#[cfg(test)]
+mod reference; // docs/reference/cli.md
 mod run; // `bellerophon run`
+mod shell; // `bellerophon completions` and `bellerophon man`
 mod signals; // SIGINT and SIGTERM
 mod store; // `bellerophon store`
 mod timeline; // the entries of `bellerophon trace`
 mod top; // `bellerophon top`
 mod trace; // `bellerophon trace`
 mod up; // `bellerophon up`
+mod watches; // watches of controllers, which the live page may cut
 
 use std::process::ExitCode;
 
@@ -50,8 +60,14 @@ fn main() -> ExitCode {
     if let Some(code) = bellerophon_process_runtime::shim::main(std::env::args_os()) {
         return code;
     }
+    if let Some(code) = envtest::main(std::env::args_os()) {
+        return code;
+    }
+    if let Some(code) = plugin::main(std::env::args_os()) {
+        return code;
+    }
     let started = Instant::now();
-    match Arguments::parse_or_exit().and_then(|arguments| run(arguments, started)) {
+    match arguments::parse_or_exit::<Arguments>().and_then(|arguments| run(arguments, started)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.report(),
     }
@@ -87,6 +103,13 @@ fn run(arguments: Arguments, started: Instant) -> Result<(), CliError> {
         Command::Store(arguments) => {
             runtime.block_on(store::store(arguments, &mut std::io::stdout().lock()))
         }
+        Command::Dev(options) => runtime.block_on(dev::dev(&options, started)),
+        Command::New(options) => new::new(&options, &mut std::io::stdout().lock()),
+        Command::Envtest(options) => envtest::envtest(&options, &mut std::io::stdout().lock()),
+        Command::Completions(arguments) => {
+            shell::completions(&arguments, &mut std::io::stdout().lock())
+        }
+        Command::Man(arguments) => shell::man(&arguments),
         Command::Hello(options) => runtime.block_on(hello::hello(options)),
         Command::Page(arguments) => runtime.block_on(page::page(&arguments)),
         Command::Top(options) => runtime.block_on(top::top(&options)),

@@ -19,6 +19,11 @@ pub(crate) const ALL: [Operator; 6] = [
 /// The operators that run as DaemonSets. `all` does not include them.
 const ON_NODES: [Operator; 1] = [bellerophon_reboot::AGENT];
 
+/// The operators of this binary, those that run on nodes last.
+pub(crate) fn all() -> impl Iterator<Item = Operator> {
+    ALL.into_iter().chain(ON_NODES)
+}
+
 /// Parses a list such as `icecream,simple`, `all` or `none`.
 ///
 /// # Errors

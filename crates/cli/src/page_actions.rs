@@ -10,25 +10,30 @@ use http::{Method, Request, header};
 use kube::Client;
 use serde_json::json;
 
+use crate::watches::Watches;
+
 /// The field manager and user agent of actions.
 const FIELD_MANAGER: &str = "bellerophon-page";
+
+/// The media type of server-side apply.
+const APPLY: &str = "application/apply-patch+yaml";
 
 /// The sample files that can be applied without further objects, with the path of each document.
 const SAMPLES: [(&str, &str, &str); 3] = [
     (
         "samples/deployment.yaml",
         "/apis/apps/v1/namespaces/default/deployments/stable",
-        include_str!("../../../samples/deployment.yaml"),
+        include_str!("../samples/deployment.yaml"),
     ),
     (
         "samples/icecream.yaml",
         "/apis/controller.nicoleh.io/v1alpha1/namespaces/default/icecreams/example-icecream",
-        include_str!("../../../samples/icecream.yaml"),
+        include_str!("../samples/icecream.yaml"),
     ),
     (
         "samples/service.yaml",
         "/api/v1/namespaces/default/services/stable",
-        include_str!("../../../samples/service.yaml"),
+        include_str!("../samples/service.yaml"),
     ),
 ];
 
@@ -37,6 +42,7 @@ pub(crate) struct ClusterActor {
     pub(crate) client: Client,
     /// `None` without simulated nodes.
     pub(crate) nodes: Option<Nodes>,
+    pub(crate) watches: Watches,
 }
 
 impl ClusterActor {
@@ -47,9 +53,14 @@ impl ClusterActor {
         media_type: &str,
         body: Vec<u8>,
     ) -> Result<(), ActError> {
+        // Only a server-side apply may be forced.
+        let force = match media_type {
+            APPLY => "&force=true",
+            _ => "",
+        };
         let request = Request::builder()
             .method(method)
-            .uri(format!("{path}?fieldManager={FIELD_MANAGER}&force=true"))
+            .uri(format!("{path}?fieldManager={FIELD_MANAGER}{force}"))
             .header(header::CONTENT_TYPE, media_type)
             .header(header::USER_AGENT, FIELD_MANAGER)
             .body(body)
@@ -64,9 +75,8 @@ impl ClusterActor {
                 let found = SAMPLES.iter().find(|(name, ..)| *name == sample);
                 let (name, path, text) =
                     found.ok_or_else(|| ActError(format!("there is no sample {sample:?}")))?;
-                let apply = "application/apply-patch+yaml";
                 let body = text.as_bytes().to_vec();
-                self.send(Method::PATCH, path, apply, body).await?;
+                self.send(Method::PATCH, path, APPLY, body).await?;
                 Ok(format!("applied {name}"))
             }
             Action::Scale {
@@ -98,6 +108,11 @@ impl ClusterActor {
                 off.map_err(|error| ActError(error.to_string()))?;
                 Ok(format!("switched Node {node} off"))
             }
+            Action::CutWatch { resource } => match self.watches.cut(&resource) {
+                0 => Err(ActError(format!("no controller watches {resource}"))),
+                1 => Ok(format!("cut the watch of {resource}")),
+                count => Ok(format!("cut {count} watches of {resource}")),
+            },
         }
     }
 }
@@ -122,6 +137,10 @@ impl Actor for ClusterActor {
 
     fn nodes(&self) -> Vec<String> {
         self.nodes.as_ref().map_or_else(Vec::new, Nodes::names)
+    }
+
+    fn watched(&self) -> Vec<String> {
+        self.watches.resources()
     }
 
     fn act(&self, action: Action) -> BoxFuture<'_, Result<String, ActError>> {

@@ -124,7 +124,8 @@ impl Dialer for NodeDialer {
             let stream = stream.map(|stream| Box::new(stream) as Box<dyn ByteStream>);
             return Box::pin(ready(stream));
         }
-        let Some(sandbox) = self.sandbox(address.ip()) else {
+        let sandbox = self.runtime.as_ref();
+        let Some(sandbox) = sandbox.and_then(|runtime| runtime.sandbox_at(address)) else {
             return LoopbackDialer.dial(address);
         };
         Box::pin(async move {

@@ -10,7 +10,8 @@ use bellerophon::informer::{Namespaces, SyncError};
 use bellerophon::leader::LeaderElectionOptions;
 use bellerophon::manager::{Manager, ManagerError, ManagerOptions, Runnable, RunnableGroup};
 use bellerophon::trace::Trace;
-use bellerophon_operator::{Operator, manager};
+use bellerophon::webhook::{Endpoint, Registration, WebhookOptions};
+use bellerophon_operator::{Operator, WEBHOOKS, manager};
 use bellerophon_page::{LiveSource, Page, PageOptions, Source};
 use kube::{
     Client, Config,
@@ -53,8 +54,10 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
         Some(_) => Trace::new(trace::RECORDS_MAX),
         None => Trace::off(),
     };
+    let webhooks = webhook_options(arguments.webhooks.as_deref())?;
     let options = ManagerOptions {
         trace,
+        webhooks,
         identity: Some(identity()),
         namespaces: match &arguments.namespace {
             Some(namespace) => Namespaces::named([namespace]),
@@ -70,7 +73,9 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
         ..ManagerOptions::default()
     };
     let client = Client::try_from(config).map_err(CliError::new)?;
-    let switches = arguments.feature_switches.iter().cloned().collect();
+    let webhooks = arguments.webhooks.iter().map(|_| WEBHOOKS.to_owned());
+    let switches = arguments.feature_switches.iter().cloned();
+    let switches = switches.chain(webhooks).collect();
     let mut manager = manager(client, &operators, &switches, options);
     if let Some(address) = arguments.page {
         add_page(&mut manager, address).await?;
@@ -80,6 +85,24 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
     let result = manager.run().await;
     info!("Shutting down workers");
     result.map_err(|error| with_install_hint(error, &names))
+}
+
+/// The settings of webhooks: behind a Service, whose configurations the manifests have, or at the
+/// loopback address.
+fn webhook_options(service: Option<&str>) -> Result<WebhookOptions, CliError> {
+    match service {
+        None | Some("") => Ok(WebhookOptions::default()),
+        Some(service) => {
+            let (namespace, name) = service.split_once('/').ok_or_else(|| {
+                CliError::Usage(format!("--webhooks={service} is not NAMESPACE/SERVICE"))
+            })?;
+            Ok(WebhookOptions {
+                endpoint: Some(Endpoint::service(namespace, name)),
+                registration: Registration::Manifests,
+                ..WebhookOptions::default()
+            })
+        }
+    }
 }
 
 /// Serves the live page with a Manager, and prints its URL.

@@ -68,7 +68,7 @@ impl ObjectSelector {
     }
 
     /// Whether an object matches. Trace events have kinds such as `Deployment.apps`.
-    fn matches(&self, kind: &str, key: &ObjectKey) -> bool {
+    pub(crate) fn matches(&self, kind: &str, key: &ObjectKey) -> bool {
         // Users write `deployments/web` or `deployment/web`, as for kubectl. Discovery would need a
         // request.
         let singular = kind.split('.').next().unwrap_or_default().to_lowercase();

@@ -48,15 +48,30 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
     let (client, namespace) = connect(&options.kubeconfig, options.namespace.as_deref()).await?;
     let query = Query {
         object: options.object.clone().unwrap_or_default(),
-        namespace: namespace.clone(),
+        namespace,
         follow: options.follow,
+    };
+    print(&client, &query, &mut signals).await
+}
+
+/// Prints the timeline of an object in a namespace, until a signal if it is followed.
+///
+/// # Errors
+/// As [`trace`].
+pub(crate) async fn print(
+    client: &Client,
+    query: &Query,
+    signals: &mut Signals,
+) -> Result<(), CliError> {
+    let object = match query.object.as_str() {
+        "" => "all objects",
+        object => object,
     };
     let request = http::Request::get(query.path())
         .body(Vec::new())
         .map_err(CliError::context("cannot build the request"))?;
     let response = client.request_stream(request).await.map_err(|error| {
         let hint = "only a cluster of `bellerophon up` has timelines";
-        let object = options.object.as_deref().unwrap_or("all objects");
         CliError::context(&format!("cannot trace {object}"))(error).with_hint(hint)
     })?;
     let mut lines = response.lines();
@@ -81,10 +96,8 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
         }
     }
     if is_empty {
-        let message = format!(
-            "nothing is known of {} in namespace {namespace}",
-            options.object.as_deref().unwrap_or("any object")
-        );
+        let namespace = &query.namespace;
+        let message = format!("nothing is known of {object} in namespace {namespace}");
         return Err(CliError::Failed(message)
             .with_hint("name it as kubectl does, or wait for it with --follow"));
     }
@@ -113,10 +126,11 @@ pub(crate) async fn connect(
 
 /// The query parameters of a timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Query {
-    object: String,
-    namespace: String,
-    follow: bool,
+pub(crate) struct Query {
+    /// Empty for all objects.
+    pub(crate) object: String,
+    pub(crate) namespace: String,
+    pub(crate) follow: bool,
 }
 
 impl Query {

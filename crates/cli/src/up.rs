@@ -15,8 +15,10 @@ use bellerophon::client::ReconcileClient;
 use bellerophon::clock::{Clock, Rng};
 use bellerophon::manager::{Manager, ManagerOptions, RunningManager};
 use bellerophon::trace::Trace;
-use bellerophon_apiserver::{ApiServer, ApiService, AuditOptions, Component};
-use bellerophon_cluster::{Cluster, Identity, Kubelets, Level, rbac_objects};
+use bellerophon_apiserver::{ApiServer, AuditOptions, AuditRotation, Component};
+use bellerophon_cluster::{
+    Builder as ClusterBuilder, Cluster, Identity, Kubelets, Level, rbac_objects,
+};
 use bellerophon_operator::{Operator, Switches, define, manager, user_permissions};
 use bellerophon_page::{Actor, LiveSource, ObjectLog, Page, PageOptions, Source};
 use bellerophon_reboot::{agents, simulated_agents};
@@ -38,6 +40,7 @@ use crate::{
     ready::ReadyMessage,
     signals::Signals,
     trace,
+    watches::Watches,
 };
 
 /// The field manager of the objects that this command applies.
@@ -90,11 +93,16 @@ fn audit(options: &UpOptions) -> Result<Option<AuditOptions>, CliError> {
     Ok(Some(AuditOptions {
         log_path: log_path.clone(),
         policy,
+        rotation: AuditRotation {
+            size_max_megabytes: options.audit_log_maxsize,
+            backups_max: options.audit_log_maxbackup,
+            age_max_days: options.audit_log_maxage,
+        },
     }))
 }
 
 /// The components of a running cluster.
-struct RunningCluster {
+pub(crate) struct RunningCluster {
     server: ApiServer,
     /// `None` for an API server only.
     cluster: Option<Cluster>,
@@ -104,14 +112,21 @@ struct RunningCluster {
     /// The trace of controllers and operators.
     trace: Trace,
     clock: Clock,
-    /// The versions of objects that the page shows.
-    objects: ObjectLog,
+    /// The versions of objects that page and recorder show; `None` without both.
+    objects: Option<ObjectLog>,
     page: LivePage,
+    /// The watches of controllers and operators, which the page may cut.
+    watches: Watches,
 }
 
 impl RunningCluster {
-    async fn start(options: &UpOptions) -> Result<Self, CliError> {
+    /// Starts the API server, controllers and nodes.
+    ///
+    /// # Errors
+    /// The address is in use, or nodes cannot run processes.
+    pub(crate) async fn start(options: &UpOptions) -> Result<Self, CliError> {
         let size = options.cluster()?;
+        let is_observed = options.page_address()?.is_some() || options.record.is_some();
         let process_nodes = process_nodes::start(options).await?;
         let trace = Trace::new(trace::RECORDS_MAX);
         let clock = Clock::system();
@@ -127,32 +142,30 @@ impl RunningCluster {
             .components(components(size.map(|(level, _)| level)));
         // Without controllers there is nothing to trace, and `bellerophon trace` says so by its
         // 404.
-        let objects = ObjectLog::default();
+        let objects = (is_observed && size.is_some()).then(ObjectLog::default);
         let builder = if size.is_some() {
             let source = LiveSource {
                 trace: trace.clone(),
                 clock,
-                objects: Some(objects.clone()),
+                objects: objects.clone(),
             };
-            builder
-                .endpoint(trace::PATH, trace::endpoint(source))
-                .observe_writes(live_page::observer(trace.clone(), objects.clone()))
+            builder.endpoint(trace::PATH, trace::endpoint(source))
         } else {
             builder
         };
+        let builder = match &objects {
+            Some(objects) => {
+                builder.observe_writes(live_page::observer(trace.clone(), objects.clone()))
+            }
+            None => builder,
+        };
+        let watches = Watches::new(options.page_may_act);
         let server = builder.start().await.map_err(CliError::new)?;
         warn_if_exposed(options.listen);
         let mut cluster = None;
         if let Some((level, nodes)) = size {
-            apply(&admin_client(&server), rbac_objects()).await?;
-            let service = server.service();
-            let client_for = move |identity: &Identity| {
-                let groups = identity.groups.iter().map(String::as_str);
-                client(service.as_user(&identity.user, groups))
-            };
-            let mut builder = Cluster::builder(admin_client(&server))
-                .client_for(client_for)
-                .level(level)
+            let mut builder = cluster_builder(&server, level, watches.clone())
+                .await?
                 .nodes(nodes)
                 .kubelets(kubelets)
                 .clock(clock)
@@ -160,8 +173,7 @@ impl RunningCluster {
             if let Some(nodes) = process_nodes {
                 builder = builder.process_nodes(nodes);
             }
-            let root_ca = server.root_ca().unwrap_or_default();
-            cluster = Some(builder.root_ca(root_ca).start());
+            cluster = Some(builder.start());
         }
         Ok(Self {
             server,
@@ -171,6 +183,7 @@ impl RunningCluster {
             clock,
             objects,
             page: LivePage::default(),
+            watches,
         })
     }
 
@@ -179,24 +192,25 @@ impl RunningCluster {
         LiveSource {
             trace: self.trace.clone(),
             clock: self.clock,
-            objects: Some(self.objects.clone()),
+            objects: self.objects.clone(),
         }
     }
 
-    /// Starts the page, and returns its URL; `None` for an API server only, which has no trace.
+    /// Starts the page, and returns its URL; `None` if it is not served.
     async fn start_page(&mut self, options: &UpOptions) -> Result<Option<String>, CliError> {
-        let Some(cluster) = &self.cluster else {
+        let Some(address) = options.page_address()? else {
             return Ok(None);
         };
         let actor = options.page_may_act.then(|| {
             let actor = ClusterActor {
                 client: admin_client(&self.server),
-                nodes: cluster.nodes().cloned(),
+                nodes: self.cluster.as_ref().and_then(Cluster::nodes).cloned(),
+                watches: self.watches.clone(),
             };
             Arc::new(actor) as Arc<dyn Actor>
         });
         let page = Page::bind(PageOptions {
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            address,
             source: Source::Live(self.live_source()),
             actor,
             rng: Rng::from_os(),
@@ -207,14 +221,16 @@ impl RunningCluster {
         Ok(Some(url))
     }
 
-    /// Prints the message when everything is ready. Returns only after a failure.
-    async fn serve(
+    /// Writes the kubeconfig, starts operators and page, and waits until everything is ready.
+    ///
+    /// # Errors
+    /// A file cannot be written, or a controller failed.
+    pub(crate) async fn make_ready(
         &mut self,
         options: &UpOptions,
         operators: &[Operator],
-        detail: Detail,
         started: Instant,
-    ) -> Result<(), CliError> {
+    ) -> Result<ReadyMessage, CliError> {
         self.server
             .write_kubeconfig(&options.kubeconfig)
             .map_err(|error| {
@@ -230,9 +246,33 @@ impl RunningCluster {
         self.start_operators(operators).await?;
         let page = self.start_page(options).await?;
         let url = self.server.url().expect("the server has an address");
-        let message = ReadyMessage::new(url, &options.kubeconfig, page, started).map_err(
-            CliError::context("cannot resolve the path of the kubeconfig"),
-        )?;
+        ReadyMessage::new(url, &options.kubeconfig, page, started).map_err(CliError::context(
+            "cannot resolve the path of the kubeconfig",
+        ))
+    }
+
+    /// A client of the API server as its administrator.
+    pub(crate) fn admin_client(&self) -> kube::Client {
+        admin_client(&self.server)
+    }
+
+    /// Returns when the controllers ended, which is a failure.
+    pub(crate) async fn ended(&mut self) -> Result<(), CliError> {
+        match &mut self.cluster {
+            Some(cluster) => cluster.ended().await.map_err(CliError::new),
+            None => pending().await,
+        }
+    }
+
+    /// Prints the message when everything is ready. Returns only after a failure.
+    async fn serve(
+        &mut self,
+        options: &UpOptions,
+        operators: &[Operator],
+        detail: Detail,
+        started: Instant,
+    ) -> Result<(), CliError> {
+        let message = self.make_ready(options, operators, started).await?;
         message
             .write(options.output, &mut stdout().lock())
             .map_err(CliError::context("cannot write to stdout"))?;
@@ -329,7 +369,9 @@ impl RunningCluster {
         let user = format!("bellerophon:operator:{}", operator.name);
         let permissions = user_permissions(operator, &user);
         apply(&admin_client(&self.server), permissions.to_vec()).await?;
-        Ok(client(self.server.service().as_user(&user, [])))
+        Ok(self
+            .watches
+            .client(self.server.service().as_user(&user, [])))
     }
 
     fn manager_options(&self) -> ManagerOptions {
@@ -342,7 +384,7 @@ impl RunningCluster {
 
     // The reverse of the start: each component still reaches those that it depends on while it
     // stops.
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.page.stop().await;
         for stopped in join_all(self.operators.into_iter().map(RunningManager::stop)).await {
             if let Err(error) = stopped {
@@ -358,15 +400,32 @@ impl RunningCluster {
     }
 }
 
-/// A client of the embedded server as its administrator.
-fn admin_client(server: &ApiServer) -> kube::Client {
-    client(server.service())
+/// The controllers of a server, each with its own user. Their watches are recorded.
+///
+/// # Errors
+/// The server refuses the permissions of these users.
+pub(crate) async fn cluster_builder(
+    server: &ApiServer,
+    level: Level,
+    watches: Watches,
+) -> Result<ClusterBuilder, CliError> {
+    apply(&admin_client(server), rbac_objects()).await?;
+    let service = server.service();
+    let client_for = move |identity: &Identity| {
+        let groups = identity.groups.iter().map(String::as_str);
+        watches.client(service.as_user(&identity.user, groups))
+    };
+    let builder = Cluster::builder(admin_client(server))
+        .client_for(client_for)
+        .level(level)
+        .root_ca(server.root_ca().unwrap_or_default());
+    Ok(builder)
 }
 
-/// A client of the embedded server. It is not `ApiServer::client`, whose feature makes the server
-/// wait for kube to compile.
-fn client(service: ApiService) -> kube::Client {
-    kube::Client::new(service, "default")
+/// A client of the embedded server as its administrator. It is not `ApiServer::client`, whose
+/// feature makes the server wait for kube to compile.
+fn admin_client(server: &ApiServer) -> kube::Client {
+    kube::Client::new(server.service(), "default")
 }
 
 /// Applies objects of any kind.

@@ -45,6 +45,32 @@ pub(crate) async fn prepare(target: &Target) -> Result<(), BenchError> {
     Ok(())
 }
 
+/// Creates policies with bindings that match no request of the loads: every other one is for
+/// Deployments, and the rest for ConfigMaps with a label that none has.
+pub(crate) async fn create_policies(target: &Target, count: usize) -> Result<(), BenchError> {
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let mut connection = target.connect().await?;
+    for number in 0..count {
+        let (group_name, resource) = match number % 2 {
+            0 => ("apps", "deployments"),
+            _ => ("", "configmaps"),
+        };
+        let policy = format!(
+            r#"{{"metadata":{{"name":"p{number}"}},"spec":{{"validations":[{{"expression":"size(object.metadata.name) > 0"}}],
+            "matchConstraints":{{"objectSelector":{{"matchLabels":{{"bench":"never"}}}},"resourceRules":[{{"apiGroups":["{group_name}"],
+            "apiVersions":["v1"],"operations":["*"],"resources":["{resource}"]}}]}}}}}}"#
+        );
+        let policies = format!("{group}/validatingadmissionpolicies");
+        connection.call("POST", &policies, &policy).await?;
+        let binding = format!(
+            r#"{{"metadata":{{"name":"p{number}"}},"spec":{{"policyName":"p{number}","validationActions":["Deny"]}}}}"#
+        );
+        let bindings = format!("{group}/validatingadmissionpolicybindings");
+        connection.call("POST", &bindings, &binding).await?;
+    }
+    Ok(())
+}
+
 /// The result of repeated requests.
 pub(crate) struct RequestResult {
     pub(crate) count: usize,

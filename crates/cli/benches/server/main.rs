@@ -25,6 +25,8 @@ const START: &str = "start to ready";
 const IDLE: &str = "idle memory (RSS)";
 const GET: &str = "GET one ConfigMap, 8 connections";
 const POST: &str = "POST ConfigMaps, 16 connections";
+const POST_PAGE: &str = "POST ConfigMaps with controllers, live page without a viewer / no page";
+const POST_POLICIES: &str = "POST ConfigMaps, 100 policies that match nothing / no policy";
 const LIST: &str = "LIST 11,241 ConfigMaps (7.4 MB)";
 const WRITE_TO_WATCH: &str = "write to watch, 1 watcher, p50";
 const FAN_OUT_100: &str = "fan-out, 100 watchers";
@@ -32,11 +34,13 @@ const FAN_OUT_1000: &str = "fan-out, 1,000 watchers";
 const IN_PROCESS: &str = "in-process: start() to first response";
 
 /// The results of kube-apiserver 1.36 with etcd on a machine with 2 cores, clients included.
-const KUBERNETES: [(&str, &str); 9] = [
+const KUBERNETES: [(&str, &str); 11] = [
     (START, "3–4.6 s"),
     (IDLE, "275 MB + 40 MB etcd"),
     (GET, "2,355/s, mean 3.6 ms"),
     (POST, "1,400/s, mean 11.8 ms"),
+    (POST_PAGE, "—"),
+    (POST_POLICIES, "—"),
     (LIST, "100–120 ms"),
     (WRITE_TO_WATCH, "2.8 ms"),
     (FAN_OUT_100, "22,900 events/s"),
@@ -46,6 +50,12 @@ const KUBERNETES: [(&str, &str); 9] = [
 
 /// The number of measured starts.
 const STARTS: usize = 11;
+
+/// The rounds of a comparison.
+const ROUNDS: usize = 5;
+
+/// The policies that match nothing.
+const POLICIES: usize = 100;
 
 /// The duration of each load.
 const LOAD_TIME: Duration = Duration::from_secs(5);
@@ -88,6 +98,20 @@ fn main() -> Result<(), BenchError> {
 async fn measure(name: &str) -> Result<String, BenchError> {
     match name {
         START => return starts(),
+        POST_PAGE => {
+            let page = |page| Setup {
+                options: vec!["--cluster", "core", "--page", page],
+                policies: 0,
+            };
+            return compare_posts([page("127.0.0.1:0"), page("none")]).await;
+        }
+        POST_POLICIES => {
+            let policies = |policies| Setup {
+                options: vec!["--cluster", "none"],
+                policies,
+            };
+            return compare_posts([policies(POLICIES), policies(0)]).await;
+        }
         IN_PROCESS => return Ok(format!("{:.2} ms", ms(process::in_process().await?))),
         _ => {}
     }
@@ -136,6 +160,43 @@ async fn measure(name: &str) -> Result<String, BenchError> {
             Ok(format!("{:.0} events/s, {cpu}", result.per_second))
         }
     }
+}
+
+/// A server of a comparison.
+struct Setup<'a> {
+    options: Vec<&'a str>,
+    /// Admission policies with bindings that match no request.
+    policies: usize,
+}
+
+/// POST on two servers, in turn.
+async fn compare_posts(setups: [Setup<'_>; 2]) -> Result<String, BenchError> {
+    let mut rates = [Vec::new(), Vec::new()];
+    let mut costs = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        for (i, setup) in setups.iter().enumerate() {
+            let server = Server::start_with(&setup.options, &[])?;
+            let target = Target::read(&server.kubeconfig)?;
+            load::prepare(&target).await?;
+            load::create_policies(&target, setup.policies).await?;
+            let before = process::processor_time(&server)?;
+            let result = load::requests(&target, 16, LOAD_TIME, load::post).await?;
+            let spent = process::processor_time(&server)? - before;
+            rates[i].push(result.per_second);
+            costs[i].push(spent.as_secs_f64() * 1e6 / result.count as f64);
+        }
+    }
+    let [first, second] = rates.map(median);
+    let [first_cost, second_cost] = costs.map(median);
+    Ok(format!(
+        "{first:.0}/s / {second:.0}/s = {:.3}, CPU {first_cost:.1} / {second_cost:.1} µs (medians of {ROUNDS})",
+        first / second
+    ))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// The time from the start of the process to ready.

@@ -263,6 +263,8 @@ fn disk(data_dir: &Path) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::super::CheckStatus;
     use super::*;
 
@@ -343,11 +345,14 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("kubeconfig");
-        let written = format!(
-            "clusters: [{{name: a, cluster: {{server: 'https://{address}'}}}}]\n\
-             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\ncurrent-context: a\n"
-        );
-        std::fs::write(&path, written).expect("a file");
+        let write = |address: SocketAddr| {
+            let written = format!(
+                "clusters: [{{name: a, cluster: {{server: 'https://{address}'}}}}]\n\
+                 contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\ncurrent-context: a\n"
+            );
+            std::fs::write(&path, written).expect("a file");
+        };
+        write(address);
         let check = kubeconfig_file(&path).await;
         assert_eq!(check.status, CheckStatus::Warn, "{check:?}");
         assert!(
@@ -356,7 +361,13 @@ mod tests {
                 .contains(&format!("runs at https://{address}")),
             "{check:?}"
         );
-        drop(listener);
+        // Bound and not listening, since a closed listener lives on in a child process that another
+        // test has forked, until that process executes its program.
+        let bound = tokio::net::TcpSocket::new_v4().expect("a socket");
+        bound
+            .bind("127.0.0.1:0".parse().expect("an address"))
+            .expect("a free port");
+        write(bound.local_addr().expect("an address"));
         let check = kubeconfig_file(&path).await;
         assert_eq!(check.status, CheckStatus::Ok, "{check:?}");
         std::fs::write(&path, "no kubeconfig").expect("a file");

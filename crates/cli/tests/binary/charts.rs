@@ -35,9 +35,10 @@ fn yaml(text: &str) -> Vec<Value> {
 }
 
 /// The output of `bellerophon manifests` for all operators.
-fn manifests() -> Vec<Value> {
+fn manifests(flags: &[&str]) -> Vec<Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_bellerophon"))
         .args(["manifests", "all,reboot-agent"])
+        .args(flags)
         .output()
         .expect("the binary starts");
     yaml(&String::from_utf8(output.stdout).expect("UTF-8"))
@@ -54,7 +55,7 @@ fn generated() -> BTreeMap<PathBuf, String> {
     let mut roles = String::new();
     let mut policies = Vec::new();
     let print = |value: &Value| serde_saphyr::to_string(value).expect("YAML");
-    for object in manifests() {
+    for object in manifests(&[]) {
         match object["kind"].as_str().expect("a kind") {
             "CustomResourceDefinition" => {
                 files.insert(
@@ -90,6 +91,58 @@ fn generated() -> BTreeMap<PathBuf, String> {
         serde_saphyr::to_string(&permissions).expect("YAML"),
     );
     files.insert("bellerophon/files/roles.yaml".into(), roles);
+    files.extend(webhooks(&permissions));
+    files
+}
+
+/// The webhook configurations of each operator, and the permissions that it needs for them beside
+/// its others.
+fn webhooks(permissions: &BTreeMap<String, Value>) -> BTreeMap<PathBuf, String> {
+    let mut files = BTreeMap::new();
+    let mut configurations: BTreeMap<String, String> = BTreeMap::new();
+    let print = |value: &Value| serde_saphyr::to_string(value).expect("YAML");
+    for object in manifests(&["--webhooks"]) {
+        let operator = || {
+            let operator = name(&object).strip_suffix("-webhooks");
+            operator.expect("the name of an operator").to_owned()
+        };
+        match object["kind"].as_str().expect("a kind") {
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
+                let text = configurations.entry(operator()).or_default();
+                *text += &format!("---\n{}", print(&object));
+            }
+            // An operator without configurations may have conversions, which it sets itself.
+            "Service" if name(&object).ends_with("-webhooks") => {
+                configurations.entry(operator()).or_default().push('#');
+            }
+            "ClusterRole" => {
+                let Some(operator) = name(&object).strip_prefix("bellerophon-") else {
+                    continue;
+                };
+                let others = permissions[operator].as_array().expect("rules");
+                let rules = object["rules"].as_array().expect("rules");
+                let added: Value = rules
+                    .iter()
+                    .filter(|rule| !others.contains(rule))
+                    .cloned()
+                    .collect();
+                if added != Value::Array(Vec::new()) {
+                    let path = format!("bellerophon/files/webhook-permissions/{operator}.yaml");
+                    files.insert(path.into(), print(&added));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (operator, text) in configurations {
+        let text = match text.strip_prefix('#') {
+            Some("") => "# The conversion is set by the operator.\n".to_owned(),
+            Some(text) => text.to_owned(),
+            None => text,
+        };
+        let path = format!("bellerophon/files/webhooks/{operator}.yaml");
+        files.insert(path.into(), text);
+    }
     files
 }
 

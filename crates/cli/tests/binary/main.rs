@@ -1,14 +1,20 @@
 //! The binary as a process: output, files, signals, exit codes, and kube-rs.
 
 mod charts; // Helm charts
+#[cfg(target_os = "linux")]
+mod dev; // projects that are built and run
 mod doctor; // checks of the system
+mod envtest; // test binaries
 mod hello; // the HTTP server of samples
 #[cfg(target_os = "linux")]
 mod hero; // the Bellerophon operator with real members
 #[cfg(target_os = "linux")]
 mod hero_stores; // its stores, and an operator that is killed
 mod kube_rs; // kube-rs
+mod new; // projects of operators
+mod packages; // forms of manifests, and the files of a release
 mod page; // the live page over HTTP
+mod page_actions; // what the live page may do, its filters, and the page of `run`
 #[cfg(target_os = "linux")]
 mod process_nodes; // pods as local processes
 #[cfg(target_os = "linux")]
@@ -19,3 +25,4 @@ mod store; // members, keys, backup and restore of a store
 #[path = "../../../store/tests/processes/load.rs"]
 mod store_load; // clients of a store that record what they do
 mod up; // output, files, signals and exit codes
+mod waiting; // conditions on other processes

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
+    process::Command,
 };
 
 use kube::{
@@ -33,20 +34,20 @@ const DATA_PATHS: [&str; 6] = [
 ];
 
 /// A page and its token.
-struct PageClient {
+pub(crate) struct PageClient {
     host: String,
     token: String,
 }
 
 /// A response; the body of a stream is what came before the connection was closed.
-struct Response {
-    status: u16,
+pub(crate) struct Response {
+    pub(crate) status: u16,
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl PageClient {
-    fn new(ready: &Value) -> Self {
+    pub(crate) fn new(ready: &Value) -> Self {
         let url = ready["dashboard"].as_str().expect("a URL");
         let (host, token) = url
             .strip_prefix("http://")
@@ -59,38 +60,54 @@ impl PageClient {
     }
 
     fn send(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
+        self.exchange(method, path, headers, "", |text| {
+            // A stream has no end; its first frame is enough.
+            contains(text, "text/event-stream") && contains(text, "event")
+        })
+    }
+
+    /// Sends a request, and reads until the end of the response or until it is enough.
+    fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+        is_enough: impl Fn(&[u8]) -> bool,
+    ) -> Response {
         let mut stream = TcpStream::connect(&self.host).expect("a connection");
         stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
-        request.push_str("\r\n");
+        request.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
         stream.write_all(request.as_bytes()).expect("a request");
         let mut text = Vec::new();
         let mut part = [0; 16384];
         loop {
             let read = stream.read(&mut part).expect("a response");
             text.extend_from_slice(&part[..read]);
-            // A stream has no end; its first frame is enough.
-            let is_stream = text
-                .windows(17)
-                .any(|window| window == b"text/event-stream");
-            if read == 0 || is_stream && text.windows(5).any(|window| window == b"event") {
+            if read == 0 || is_enough(&text) {
                 break;
             }
         }
         let text = String::from_utf8_lossy(&text).into_owned();
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        let head = head.to_lowercase();
+        let body = match head.contains("transfer-encoding: chunked") {
+            true => unchunked(body),
+            false => body.to_owned(),
+        };
         let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
         Response {
             status: status.expect("a status code"),
-            head: head.to_lowercase(),
-            body: body.to_owned(),
+            head,
+            body,
         }
     }
 
-    fn get(&self, path: &str) -> Response {
+    pub(crate) fn get(&self, path: &str) -> Response {
         let bearer = format!("Bearer {}", self.token);
         self.send(
             "GET",
@@ -98,9 +115,39 @@ impl PageClient {
             &[("host", &self.host), ("authorization", &bearer)],
         )
     }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> Response {
+        let bearer = format!("Bearer {}", self.token);
+        let headers = [("host", &*self.host), ("authorization", &bearer)];
+        self.exchange("POST", path, &headers, body, |_| false)
+    }
+
+    /// Reads a stream until it has a text.
+    pub(crate) fn stream_until(&self, path: &str, text: &str) -> String {
+        let bearer = format!("Bearer {}", self.token);
+        let headers = [("host", &*self.host), ("authorization", &bearer)];
+        self.exchange("GET", path, &headers, "", |read| contains(read, text))
+            .body
+    }
 }
 
-async fn client(server: &RunningServer) -> Client {
+/// A body without the lengths of its chunks. A stream ends within a chunk.
+fn unchunked(mut body: &str) -> String {
+    let mut text = String::new();
+    while let Some((length, rest)) = body.split_once("\r\n") {
+        let length = usize::from_str_radix(length.trim(), 16).expect("a length");
+        text.push_str(rest.get(..length).unwrap_or(rest));
+        body = rest.get(length + 2..).unwrap_or_default();
+    }
+    text
+}
+
+fn contains(text: &[u8], part: &str) -> bool {
+    text.windows(part.len())
+        .any(|window| window == part.as_bytes())
+}
+
+pub(crate) async fn client(server: &RunningServer) -> Client {
     let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).expect("a kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
@@ -108,7 +155,12 @@ async fn client(server: &RunningServer) -> Client {
     Client::try_from(config).expect("a client")
 }
 
-async fn send(client: &Client, method: http::Method, path: &str, body: &Value) -> String {
+pub(crate) async fn send(
+    client: &Client,
+    method: http::Method,
+    path: &str,
+    body: &Value,
+) -> String {
     let media_type = match method {
         http::Method::PATCH => "application/merge-patch+json",
         _ => "application/json",
@@ -182,7 +234,11 @@ fn token_is_in_no_log() {
     let ready = lines.next_matching(|line| line.contains(r#""ready""#));
     let page = PageClient::new(&serde_json::from_str(&ready).expect("JSON"));
     assert_eq!(page.get("/api/info").status, 200);
-    process.kill().expect("the process runs");
+    // In order, so that the log is complete.
+    let kill = Command::new("kill")
+        .args(["-s", "TERM", &process.id().to_string()])
+        .status();
+    assert!(kill.expect("kill starts").success());
     process.wait().expect("the process exits");
     let log = fs::read_to_string(log).expect("a log");
     assert!(log.contains("cluster is ready"));
@@ -272,7 +328,6 @@ async fn command_of_a_client_is_the_root_of_a_chain() {
     .await;
     let changed: Value = serde_json::from_str(&changed).expect("JSON");
     let trace = page.get("/api/trace").body;
-    // The body is chunked, and a chunk may end within a line.
     let line = trace
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())

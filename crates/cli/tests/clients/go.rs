@@ -1,5 +1,5 @@
-//! A Go program with client-go's typed and dynamic clients, informers and leader election against
-//! the binary.
+//! Go programs against the binary: client-go's typed and dynamic clients, informers and leader
+//! election; and controller-runtime's package envtest.
 //!
 //! It needs Go, and the modules in the cache or from a proxy.
 
@@ -10,21 +10,22 @@ use std::{
 
 use crate::{
     client::{Client, ClientTest},
-    running::RunningServer,
+    running::{RunningServer, command},
 };
 
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/clientgo");
+const CLIENT_GO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/clientgo");
+const ENVTEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/envtest");
 
-fn go(arguments: &[&str]) -> std::io::Result<Output> {
+fn go(sources: &str, arguments: &[&str]) -> std::io::Result<Output> {
     Command::new("go")
-        .current_dir(SOURCES)
+        .current_dir(sources)
         .args(arguments)
         .output()
 }
 
-/// Checks that Go and all modules of the program are available.
-fn check_available() -> Result<(), String> {
-    match go(&["mod", "download"]) {
+/// Checks that Go and all modules of a program are available.
+fn check_available(sources: &str) -> Result<(), String> {
+    match go(sources, &["mod", "download"]) {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(format!(
             "modules cannot be downloaded: {}",
@@ -34,18 +35,62 @@ fn check_available() -> Result<(), String> {
     }
 }
 
-pub(crate) fn test() -> ClientTest {
-    let require = Some("BELLEROPHON_REQUIRE_GO");
-    Client::new("client-go".to_owned(), require, check_available()).test(
-        "go::go_clients_work_as_with_kube_apiserver",
-        go_clients_work_as_with_kube_apiserver,
-    )
+pub(crate) fn tests() -> Vec<ClientTest> {
+    let client = |name: &str, sources: &str| {
+        let require = Some("BELLEROPHON_REQUIRE_GO");
+        Client::new(name.to_owned(), require, check_available(sources))
+    };
+    vec![
+        client("client-go", CLIENT_GO).test(
+            "go::go_clients_work_as_with_kube_apiserver",
+            go_clients_work_as_with_kube_apiserver,
+        ),
+        client("controller-runtime", ENVTEST).test(
+            "go::envtest_runs_the_test_binaries_unchanged",
+            envtest_runs_the_test_binaries_unchanged,
+        ),
+    ]
+}
+
+fn envtest_runs_the_test_binaries_unchanged() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let assets = |profile: &str| {
+        let output = command(&directory)
+            .args([
+                "envtest",
+                "--print",
+                "path",
+                "--bin-dir",
+                ".",
+                "--profile",
+                profile,
+            ])
+            .output()
+            .expect("the binary starts");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let output = Command::new("go")
+        .current_dir(ENVTEST)
+        .args(["test", "-count=1", "-vet=off", "./..."])
+        .env("KUBEBUILDER_ASSETS", assets("none"))
+        .env("BELLEROPHON_CORE_ASSETS", assets("core"))
+        .output()
+        .expect("go starts");
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn go_clients_work_as_with_kube_apiserver() {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clientgo");
-    let built =
-        go(&["build", "-o", program.to_str().expect("a UTF-8 path"), "."]).expect("go starts");
+    let built = go(
+        CLIENT_GO,
+        &["build", "-o", program.to_str().expect("a UTF-8 path"), "."],
+    )
+    .expect("go starts");
     assert!(
         built.status.success(),
         "{}",

@@ -164,12 +164,19 @@ impl Kubectl {
 
     /// `kubectl LINE`, with arguments separated by spaces, in the directory of the samples.
     pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = self.program();
+        command
+            .args(["--kubeconfig", self.server.kubeconfig()])
+            .args(line.split(' '));
+        command
+    }
+
+    /// `kubectl` without arguments, in the directory of the samples: a plugin comes before flags.
+    pub(crate) fn program(&self) -> Command {
         let mut command = Command::new(&self.program.path);
         command
             .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples"))
-            .env("HOME", self.server.directory.path())
-            .args(["--kubeconfig", self.server.kubeconfig()])
-            .args(line.split(' '));
+            .env("HOME", self.server.directory.path());
         command
     }
 

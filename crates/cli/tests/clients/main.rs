@@ -13,13 +13,16 @@ mod client; // a client program, and its absence
 mod custom; // custom resources
 mod deleting; // delete and cascades
 mod explaining; // api-resources and explain
-mod go; // client-go
+mod go; // client-go and controller-runtime
 mod helm; // rendered charts
 mod kubectl; // a kubectl with a server
 mod nodes; // nodes, drain and pods on nodes
 mod objects; // create, get, patch, replace, edit, watch
 mod operators; // manifests, samples and reboots
 mod page; // the live page in a browser
+mod page_access; // the live page by keyboard, with assistive technology, without a network
+mod page_pictures; // pictures of the live page
+mod plugin; // the plugin of kubectl, and kustomize
 mod python; // the Python client
 #[path = "../binary/running.rs"]
 mod running; // a `bellerophon up` process for one test
@@ -36,10 +39,12 @@ use crate::kubectl::KubectlTest;
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut tests = kubectl::with_each_program(kubectl_tests);
-    tests.push(go::test());
+    tests.extend(go::tests());
     tests.push(python::test());
     tests.push(helm::test());
     tests.extend(page::tests());
+    tests.extend(page_access::tests());
+    tests.extend(page_pictures::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     let run = conclusion.num_passed + conclusion.num_failed;
     let ignored = conclusion.num_ignored;
@@ -57,6 +62,7 @@ fn kubectl_tests() -> Vec<KubectlTest> {
         nodes::tests(),
         objects::tests(),
         operators::tests(),
+        plugin::tests(),
         streams::tests(),
         workloads::tests(),
     ]

@@ -1,13 +1,8 @@
 //! The live page in a real browser.
 //!
-//! Needs chromium, chromedriver and kubectl. BELLEROPHON_WRITE_SCREENSHOTS=1 writes the pictures in
-//! docs/images.
+//! Needs chromium, chromedriver and kubectl. BELLEROPHON_REQUIRE_TIMELINE=1 checks times too.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{env, fs, path::Path, process::Command};
 
 use serde_json::{Value, json};
 
@@ -33,9 +28,10 @@ pub(crate) fn tests() -> Vec<ClientTest> {
             tree_equals_the_list_at_every_revision,
         ),
         (
-            "keyboard_reaches_the_why_of_a_pod",
-            keyboard_reaches_the_why_of_a_pod,
+            "namespace_is_filtered_by_the_server",
+            namespace_is_filtered_by_the_server,
         ),
+        ("menu_acts_and_asks_once", menu_acts_and_asks_once),
         ("scripts_in_objects_are_text", scripts_in_objects_are_text),
         (
             "detectors_name_object_field_and_writers",
@@ -46,10 +42,6 @@ pub(crate) fn tests() -> Vec<ClientTest> {
             "recorded_file_has_one_document",
             recorded_file_has_one_document,
         ),
-        (
-            "views_are_pictured_in_both_themes",
-            views_are_pictured_in_both_themes,
-        ),
     ];
     let test = |(name, run): (&str, fn())| {
         let require = Some("BELLEROPHON_REQUIRE_CHROMIUM");
@@ -59,7 +51,7 @@ pub(crate) fn tests() -> Vec<ClientTest> {
     tests.into_iter().map(test).collect()
 }
 
-fn check_available() -> Result<(), String> {
+pub(crate) fn check_available() -> Result<(), String> {
     webdriver::check_available()?;
     let is_available = Command::new(kubectl())
         .args(["version", "--client"])
@@ -78,7 +70,7 @@ fn kubectl() -> String {
 }
 
 /// Runs kubectl in the folder of samples.
-fn run(server: &RunningServer, line: &str) -> String {
+pub(crate) fn run(server: &RunningServer, line: &str) -> String {
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples");
     let output = Command::new(kubectl())
         .current_dir(samples)
@@ -91,7 +83,7 @@ fn run(server: &RunningServer, line: &str) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-fn dashboard(server: &RunningServer) -> String {
+pub(crate) fn dashboard(server: &RunningServer) -> String {
     server.ready["dashboard"]
         .as_str()
         .expect("a URL")
@@ -99,19 +91,19 @@ fn dashboard(server: &RunningServer) -> String {
 }
 
 /// Opens the page and waits for its first records.
-fn open(browser: &Browser, url: &str) {
+pub(crate) fn open(browser: &Browser, url: &str) {
     browser.open(url);
     browser.wait_for("document.getElementById('app').dataset.ready === 'true'");
 }
 
 /// A Deployment with two ready pods.
-fn deploy(server: &RunningServer) {
+pub(crate) fn deploy(server: &RunningServer) {
     run(server, "apply -f deployment.yaml");
     run(server, "rollout status deployment stable --timeout=60s");
 }
 
 /// The write of `kubectl scale`.
-const SCALE: &str = "[...bellerophon.app.model.writeList].reverse()\
+pub(crate) const SCALE: &str = "[...bellerophon.app.model.writeList].reverse()\
     .find((write) => write.sub === 'scale' && write.name === 'stable')";
 
 fn scale_leads_to_ready_pods_in_one_chain() {
@@ -262,37 +254,85 @@ fn tree_equals_the_list_at_every_revision() {
     }
 }
 
-fn keyboard_reaches_the_why_of_a_pod() {
+fn namespace_is_filtered_by_the_server() {
     let server = RunningServer::start(&["--operators", "none"]);
-    deploy(&server);
     let browser = Browser::start(DESKTOP);
     open(&browser, &dashboard(&server));
-    browser.press(&["\u{e009}", "k"]);
-    browser.wait_for("document.activeElement?.id === 'palette-input'");
-    browser.type_text("pod default/stable");
-    browser.wait_for("document.querySelectorAll('[role=option]').length > 1");
-    browser.press(&["\u{e007}"]);
-    browser.wait_for("document.getElementById('app').dataset.view === 'why'");
-    browser.wait_for("document.querySelectorAll('.rec').length > 1");
-    let crumb = browser.eval("document.querySelector('.crumb').textContent");
-    assert_eq!(crumb, "defaultPod");
-    // Every control has a name, and no id is there twice.
-    for view in ["1", "2", "3", "4", "5", "6"] {
-        browser.press(&[view]);
+    run(&server, "create namespace team-a");
+    run(&server, "create configmap before -n team-a");
+    browser.wait_for("bellerophon.app.model.objects.has('ConfigMap|team-a|before')");
+    let namespaces = "[...new Set(bellerophon.app.model.records.flatMap((record) => \
+        [record.object?.namespace, record.key?.namespace]).filter(Boolean))]";
+    assert_ne!(browser.eval(namespaces), json!(["team-a"]));
+    browser.eval("bellerophon.app.setScope({ ns: 'team-a' })");
+    let is_filtered = format!(
+        "bellerophon.app.model.objects.has('ConfigMap|team-a|before') \
+         && JSON.stringify({namespaces}) === '[\"team-a\"]'"
+    );
+    browser.wait_for(&is_filtered);
+    // What follows is filtered too.
+    deploy(&server);
+    run(&server, "create configmap after -n team-a");
+    browser.wait_for("bellerophon.app.model.objects.has('ConfigMap|team-a|after')");
+    assert_eq!(browser.eval(namespaces), json!(["team-a"]));
+    browser.eval("bellerophon.app.setScope({ kind: 'ConfigMap' })");
+    browser.wait_for(
+        "bellerophon.app.model.writeList.length > 1 && \
+         bellerophon.app.model.writeList.every((write) => write.kind === 'ConfigMap')",
+    );
+    // The address has the filter, so a reload keeps it.
+    let hash = browser.eval("location.hash");
+    assert_eq!(hash, "#timeline?namespace=team-a&kind=ConfigMap");
+    browser.press(&["\u{e00c}"]);
+    browser.wait_for("bellerophon.app.model.objects.has('Deployment.apps|default|stable')");
+    assert_eq!(browser.errors(), [""; 0]);
+}
+
+fn menu_acts_and_asks_once() {
+    let server = RunningServer::start(&["--operators", "none", "--page-may-act"]);
+    let browser = Browser::start(DESKTOP);
+    open(&browser, &dashboard(&server));
+    let item = |name: &str| {
+        format!(
+            "[...document.querySelectorAll('[role=menuitem]')] \
+             .find((item) => item.textContent.startsWith('{name}'))"
+        )
+    };
+    let click = |name: &str| {
+        if browser.eval("document.querySelector('[role=menu]') === null") == json!(true) {
+            browser.eval("bellerophon.app.toggleAct()");
+        }
+        browser.wait_for(&format!("{} !== undefined", item(name)));
+        browser.eval(&format!("{}.click()", item(name)));
+    };
+    let done = |text: &str| {
         browser.wait_for(&format!(
-            "document.querySelector('.rail a:nth-of-type({view})').hasAttribute('aria-current')"
+            "document.querySelector('.menu .lab')?.textContent === '{text}'"
         ));
-        let problems = browser.eval(
-            "(() => { const problems = []; const ids = new Set(); \
-             for (const e of document.querySelectorAll('[id]')) { if (ids.has(e.id)) \
-             problems.push('twice: ' + e.id); ids.add(e.id); } \
-             for (const e of document.querySelectorAll('button, a, input, select, [role=slider]')) { \
-             const name = e.getAttribute('aria-label') || e.textContent.trim() || \
-             e.closest('label')?.textContent.trim() || e.title; if (!name) problems.push(e.outerHTML); } \
-             if (document.querySelectorAll('h1').length !== 1) problems.push('h1'); return problems; })()",
-        );
-        assert_eq!(problems, json!([]), "view {view}");
-    }
+    };
+    click("Apply a sample");
+    done("applied samples/deployment.yaml");
+    browser.wait_for("bellerophon.app.model.objects.has('Deployment.apps|default|stable')");
+    click("Scale");
+    done("scaled Deployment default/stable to 4");
+    browser.wait_for(&format!("{SCALE} !== undefined"));
+    browser
+        .wait_for("[...bellerophon.app.model.objects.values()].some((one) => one.kind === 'Pod')");
+    click("Delete");
+    browser.wait_for(&format!("{} !== undefined", item("Confirm: delete")));
+    click("Confirm: delete");
+    browser.wait_for(
+        "document.querySelector('.menu .lab')?.textContent.startsWith('deleted Pod default/stable')",
+    );
+    click("Power off");
+    click("Confirm: power off");
+    browser
+        .wait_for("document.querySelector('.menu .lab')?.textContent.startsWith('switched Node ')");
+    click("Cut the watch");
+    browser.wait_for(
+        "/^cut .*watch.* of pods$/.test(document.querySelector('.menu .lab')?.textContent)",
+    );
+    assert_eq!(browser.errors(), [""; 0]);
 }
 
 fn scripts_in_objects_are_text() {
@@ -396,17 +436,30 @@ fn detectors_name_object_field_and_writers() {
     );
 }
 
+/// The time until a tab shows the stored records.
+const TAB_MAX_MS: f64 = 1_000.0;
+
 fn twelve_tabs_are_usable() {
     let server = RunningServer::start(&["--operators", "none"]);
     deploy(&server);
     let browser = Browser::start(DESKTOP);
     let url = dashboard(&server);
-    open(&browser, &url);
-    for _ in 1..12 {
-        browser.new_window();
+    let mut times = Vec::new();
+    for tab in 0..12 {
+        if tab > 0 {
+            browser.new_window();
+        }
         open(&browser, &url);
         browser.wait_for("bellerophon.app.model.writeList.length > 10");
+        let ready = browser.eval("performance.getEntriesByName('ready')[0].startTime");
+        times.push(ready.as_f64().expect("a time"));
     }
+    let slowest = times.iter().copied().fold(0.0, f64::max);
+    // On a busy machine the time is that of the machine.
+    if env::var("BELLEROPHON_REQUIRE_TIMELINE").is_ok_and(|value| value == "1") {
+        assert!(slowest < TAB_MAX_MS, "{times:?}");
+    }
+    eprintln!("12 tabs: the slowest was usable after {slowest:.0} ms");
     // The last tab shows what happens now, though another one reads the stream.
     run(&server, "create configmap late");
     browser.wait_for("bellerophon.app.model.objects.has('ConfigMap|default|late')");
@@ -478,82 +531,5 @@ impl Drop for Replay {
     fn drop(&mut self) {
         drop(self.process.kill());
         drop(self.process.wait());
-    }
-}
-
-/// A telephone.
-const NARROW: Screen = Screen {
-    width: 390,
-    height: 844,
-};
-
-/// The largest picture in the repository.
-const PICTURE_MAX_BYTES: usize = 200_000;
-
-fn views_are_pictured_in_both_themes() {
-    let server = RunningServer::start(&["--page-may-act"]);
-    for sample in [
-        "service",
-        "deployment",
-        "icecream",
-        "secsynch",
-        "shero",
-        "reboot",
-    ] {
-        run(&server, &format!("apply -f {sample}.yaml"));
-    }
-    run(&server, "rollout status deployment stable --timeout=60s");
-    run(&server, "scale deployment stable --replicas=4");
-    run(&server, "rollout status deployment stable --timeout=60s");
-    for theme in ["light", "dark"] {
-        let browser = Browser::start(DESKTOP);
-        open(&browser, &dashboard(&server));
-        browser.eval(&format!(
-            "document.documentElement.dataset.theme = '{theme}'"
-        ));
-        browser.wait_for(&format!("{SCALE} !== undefined"));
-        browser.eval(&format!("bellerophon.app.showInTimeline({SCALE})"));
-        for view in [
-            "timeline",
-            "why",
-            "queues",
-            "objects",
-            "findings",
-            "operators",
-        ] {
-            browser.eval(&format!("bellerophon.app.show('{view}')"));
-            browser.wait_for(&format!(
-                "document.getElementById('app').dataset.view === '{view}'"
-            ));
-            let content = match view {
-                "timeline" => "document.querySelector('.chip.is-sel') !== null",
-                "why" => "document.querySelector('.rec') !== null",
-                _ => "true",
-            };
-            browser.wait_for(&format!("bellerophon.app.timer === 0 && {content}"));
-            let overflow = browser.eval("document.documentElement.scrollWidth > innerWidth");
-            assert_eq!(overflow, json!(false), "{view} is wider than the window");
-            save(&format!("page-{view}-{theme}"), &browser.screenshot());
-        }
-        browser.resize(NARROW);
-        browser.eval("bellerophon.app.show('timeline')");
-        browser.wait_for("document.querySelector('.spine') !== null");
-        browser.wait_for("document.documentElement.scrollWidth <= innerWidth");
-        save(&format!("page-narrow-{theme}"), &browser.screenshot());
-        assert_eq!(browser.errors(), [""; 0], "{theme}");
-    }
-}
-
-/// Writes a picture of the documentation, if that is requested.
-fn save(name: &str, picture: &[u8]) {
-    if env::var("BELLEROPHON_WRITE_SCREENSHOTS").is_ok_and(|value| value == "1") {
-        let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images");
-        fs::create_dir_all(&folder).expect("a folder");
-        assert!(
-            picture.len() < PICTURE_MAX_BYTES,
-            "{name} has {} bytes",
-            picture.len()
-        );
-        fs::write(folder.join(format!("{name}.webp")), picture).expect("a picture");
     }
 }

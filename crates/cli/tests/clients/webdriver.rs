@@ -55,6 +55,10 @@ pub(crate) const DESKTOP: Screen = Screen {
     height: 900,
 };
 
+/// The starts of chromedriver: it needs the same free port for IPv4 and IPv6, and ends if another
+/// process has one of them.
+const STARTS_MAX: usize = 5;
+
 /// A browser with one session.
 pub(crate) struct Browser {
     driver: Child,
@@ -65,20 +69,8 @@ pub(crate) struct Browser {
 impl Browser {
     /// Starts a browser.
     pub(crate) fn start(screen: Screen) -> Self {
-        let mut driver = Command::new(program("CHROMEDRIVER", "chromedriver"))
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("chromedriver starts");
-        let output = BufReader::new(driver.stdout.take().expect("stdout is piped"));
-        let port = output
-            .lines()
-            .map_while(Result::ok)
-            .find_map(|line| {
-                let (_, port) = line.split_once("successfully on port ")?;
-                port.trim_end_matches('.').parse().ok()
-            })
+        let (driver, port) = (0..STARTS_MAX)
+            .find_map(|_| start_driver())
             .expect("chromedriver prints its port");
         let mut browser = Self {
             driver,
@@ -113,8 +105,7 @@ impl Browser {
         let metrics = json!({
             "width": screen.width, "height": screen.height, "deviceScaleFactor": 1, "mobile": false,
         });
-        let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": metrics });
-        self.command("goog/cdp/execute", &command);
+        self.devtools("Emulation.setDeviceMetricsOverride", &metrics);
     }
 
     /// Opens a URL in the current window.
@@ -126,6 +117,20 @@ impl Browser {
     pub(crate) fn eval(&self, expression: &str) -> Value {
         let script = format!("return ({expression})");
         self.command("execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// Executes statements in the page.
+    pub(crate) fn execute(&self, script: &str) {
+        self.command("execute/sync", &json!({ "script": script, "args": [] }));
+    }
+
+    /// Evaluates an expression in the page, and waits for its promise.
+    pub(crate) fn eval_async(&self, expression: &str) -> Value {
+        let script = format!(
+            "const done = arguments[0]; Promise.resolve({expression}).then(done, \
+             (error) => done(String(error)));"
+        );
+        self.command("execute/async", &json!({ "script": script, "args": [] }))
     }
 
     /// Waits until an expression is true in the page.
@@ -169,12 +174,16 @@ impl Browser {
         self.command("window", &json!({ "handle": window["handle"] }));
     }
 
+    /// Calls a method of the DevTools protocol.
+    pub(crate) fn devtools(&self, method: &str, parameters: &Value) -> Value {
+        let command = json!({ "cmd": method, "params": parameters });
+        self.command("goog/cdp/execute", &command)
+    }
+
     /// The current window as WebP, which takes a third of a PNG.
     pub(crate) fn screenshot(&self) -> Vec<u8> {
-        let command = json!({
-            "cmd": "Page.captureScreenshot", "params": { "format": "webp", "quality": 90 },
-        });
-        let picture = self.command("goog/cdp/execute", &command);
+        let format = json!({ "format": "webp", "quality": 90 });
+        let picture = self.devtools("Page.captureScreenshot", &format);
         let text = picture["data"].as_str().expect("base64");
         let decoded = base64::engine::general_purpose::STANDARD.decode(text);
         decoded.expect("base64")
@@ -228,6 +237,25 @@ impl Browser {
         );
         value.clone()
     }
+}
+
+/// Starts chromedriver; `None` if it ends without a port.
+fn start_driver() -> Option<(Child, u16)> {
+    let mut driver = Command::new(program("CHROMEDRIVER", "chromedriver"))
+        .arg("--port=0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("chromedriver starts");
+    let output = BufReader::new(driver.stdout.take().expect("stdout is piped"));
+    let port = output.lines().map_while(Result::ok).find_map(|line| {
+        let (_, port) = line.split_once("successfully on port ")?;
+        port.trim_end_matches('.').parse().ok()
+    });
+    if port.is_none() {
+        drop(driver.wait());
+    }
+    Some((driver, port?))
 }
 
 /// The body of a response with a length.

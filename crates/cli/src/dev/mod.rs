@@ -1,0 +1,306 @@
+//! `bellerophon dev`: a cluster, and the operator of the working directory in it, built again and
+//! restarted when its sources change.
+//!
+//! Guarantees: the cluster and its objects stay while the operator is replaced; the old operator runs
+//! until a build succeeded; a change during a build begins another one; a failed build or a refused
+//! object does not end the command; the end of the command leaves no process behind. No other
+//! cluster is contacted.
+
+mod install; // CRDs, permissions, samples
+mod process; // process groups
+mod project; // languages, builds
+mod watch; // changes of files
+
+use std::{
+    fs,
+    io::{Write as _, stdout},
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use jiff::SignedDuration;
+use tokio::{
+    task::JoinSet,
+    time::{Duration, Instant},
+};
+
+use self::{
+    install::Installer,
+    process::ProcessGroup,
+    project::{Build, Project},
+    watch::Watcher,
+};
+use crate::{
+    arguments::UpOptions,
+    error::CliError,
+    kubeconfig::{self, Account},
+    signals::Signals,
+    up::RunningCluster,
+};
+
+/// How long the operator's token is valid: longer than anyone edits without a restart.
+const TOKEN_DURATION: SignedDuration = SignedDuration::from_hours(24 * 30);
+
+/// The kubeconfig of the operator's service account.
+const OPERATOR_KUBECONFIG: &str = ".bellerophon/operator.kubeconfig";
+
+#[derive(Debug, Args)]
+pub(crate) struct DevOptions {
+    /// The number of simulated nodes
+    #[arg(long, value_name = "N", default_value = "3")]
+    nodes: u16,
+
+    /// The kubeconfig of the administrator to write, readable only by its owner
+    #[arg(long, value_name = "FILE", default_value = ".bellerophon/kubeconfig")]
+    kubeconfig: PathBuf,
+}
+
+/// Runs the project of the working directory until a signal.
+///
+/// # Errors
+/// There is no project, or the cluster does not start.
+pub(crate) async fn dev(options: &DevOptions, started: Instant) -> Result<(), CliError> {
+    let signal_error = || CliError::context("cannot listen for signals");
+    let mut signals = Signals::listen().map_err(signal_error())?;
+    let directory = std::env::current_dir().map_err(CliError::new)?;
+    let project = Project::find(&directory)?;
+    let up_options = UpOptions::of_dev(options.nodes, options.kubeconfig.clone());
+    let mut cluster = RunningCluster::start(&up_options).await?;
+    let mut tasks = JoinSet::new();
+    let mut session = None;
+    let result = tokio::select! {
+        result = run(&mut cluster, &up_options, project, &mut session, &mut tasks, started) => result,
+        signal = signals.next() => signal.map_err(signal_error()),
+    };
+    // The operator first: it may write while it stops.
+    let stop = async {
+        if let Some(session) = session {
+            session.stop().await;
+        }
+        tasks.shutdown().await;
+        cluster.stop().await;
+    };
+    signals
+        .wait_for_shutdown(stop)
+        .await
+        .map_err(signal_error())?;
+    result
+}
+
+/// Starts the session, and drives it. Returns only after a failure.
+async fn run(
+    cluster: &mut RunningCluster,
+    up_options: &UpOptions,
+    project: Project,
+    session: &mut Option<Session>,
+    tasks: &mut JoinSet<()>,
+    started: Instant,
+) -> Result<(), CliError> {
+    let message = cluster.make_ready(up_options, &[], started).await?;
+    message
+        .write(up_options.output, &mut stdout().lock())
+        .map_err(CliError::context("cannot write to stdout"))?;
+    let step = "cannot read the project";
+    let mut watcher = Watcher::start(project.root(), tasks).map_err(CliError::context(step))?;
+    let session = session.insert(Session {
+        installer: Installer::new(cluster.admin_client()),
+        administrator: up_options.kubeconfig.clone(),
+        project,
+        build: None,
+        operator: None,
+    });
+    session.apply_files().await;
+    session.begin_build().await;
+    loop {
+        tokio::select! {
+            changes = watcher.next() => {
+                if changes.manifests {
+                    session.apply_files().await;
+                }
+                if changes.sources {
+                    session.begin_build().await;
+                }
+            }
+            event = session.next() => match event {
+                SessionEvent::Built(built) => session.replace_operator(built).await,
+                SessionEvent::OperatorEnded(how) => {
+                    say(&format!("the operator ended: {how}; waiting for a change"));
+                }
+            },
+            result = cluster.ended() => return result,
+        }
+    }
+}
+
+/// A project in a cluster.
+struct Session {
+    project: Project,
+    installer: Installer,
+    /// The kubeconfig of the administrator.
+    administrator: PathBuf,
+    /// The build under way, and when it began.
+    build: Option<(Build, Instant)>,
+    operator: Option<ProcessGroup>,
+}
+
+/// What happens in a session by itself.
+enum SessionEvent {
+    Built(Built),
+    /// The operator ended, and nobody stopped it.
+    OperatorEnded(String),
+}
+
+/// The result of a build.
+struct Built {
+    /// `None` if it failed.
+    program: Option<PathBuf>,
+    took: Duration,
+}
+
+impl Session {
+    /// Begins a build; one under way is cancelled, since it reads what has changed.
+    async fn begin_build(&mut self) {
+        if let Some((build, _)) = self.build.take() {
+            build.cancel().await;
+        }
+        match self.project.build() {
+            Ok(build) => {
+                say("building");
+                self.build = Some((build, Instant::now()));
+            }
+            Err(error) => report(&error),
+        }
+    }
+
+    /// Resolves when a build or the operator ends. Cancel safe.
+    async fn next(&mut self) -> SessionEvent {
+        let built = async {
+            match &mut self.build {
+                Some((build, begun)) => (build.finish().await, begun.elapsed()),
+                None => std::future::pending().await,
+            }
+        };
+        let ended = async {
+            match &mut self.operator {
+                Some(operator) => operator.wait().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            (result, took) = built => {
+                self.build = None;
+                let program = result.unwrap_or_else(|error| {
+                    report(&CliError::context("cannot read the build's output")(error));
+                    None
+                });
+                SessionEvent::Built(Built { program, took })
+            }
+            status = ended => {
+                self.operator = None;
+                let how = status.map_or_else(|e| e.to_string(), |status| status.to_string());
+                SessionEvent::OperatorEnded(how)
+            }
+        }
+    }
+
+    /// Installs what the new operator needs, and runs it instead of the old one.
+    async fn replace_operator(&mut self, built: Built) {
+        let seconds = built.took.as_secs_f64();
+        let kept = match self.operator {
+            Some(_) => "the operator of the last build runs on",
+            None => "waiting for a change",
+        };
+        let Some(program) = built.program else {
+            say(&format!("build failed after {seconds:.1} s; {kept}"));
+            return;
+        };
+        let installed = match self.installer.operator(&self.project, &program).await {
+            Ok(installed) => installed,
+            Err(error) => {
+                report(&error);
+                say(kept);
+                return;
+            }
+        };
+        if let Some(misfit) = &installed.misfit {
+            report(misfit);
+        }
+        // Samples may be of a kind that the operator defines.
+        self.apply_files().await;
+        let kubeconfig = match installed.account {
+            Some(account) => self.operator_kubeconfig(&account).await,
+            None => Ok(self.administrator.clone()),
+        };
+        if let Some(old) = self.operator.take() {
+            old.stop().await;
+        }
+        let started = kubeconfig.and_then(|kubeconfig| self.start_operator(&program, &kubeconfig));
+        match started {
+            Ok(operator) => {
+                self.operator = Some(operator);
+                say(&format!("built in {seconds:.1} s; the operator runs"));
+            }
+            Err(error) => report(&error),
+        }
+    }
+
+    fn start_operator(&self, program: &Path, kubeconfig: &Path) -> Result<ProcessGroup, CliError> {
+        let mut command = self.project.run(program);
+        let kubeconfig = std::path::absolute(kubeconfig).map_err(CliError::new)?;
+        command.env("KUBECONFIG", kubeconfig);
+        let step = format!("cannot run {}", command.as_std().get_program().display());
+        ProcessGroup::start(&mut command).map_err(CliError::context(&step))
+    }
+
+    /// Writes a kubeconfig with a token of the operator's service account, so that it has the
+    /// permissions that it will have in a cluster.
+    async fn operator_kubeconfig(&self, account: &Account) -> Result<PathBuf, CliError> {
+        let text =
+            kubeconfig::of_account(&self.administrator, None, account, TOKEN_DURATION).await?;
+        let path = self.project.root().join(OPERATOR_KUBECONFIG);
+        let step = format!("cannot write {}", path.display());
+        write_private(&path, &text).map_err(CliError::context(&step))?;
+        Ok(path)
+    }
+
+    /// Applies the YAML files. Objects of kinds that do not exist yet come after the build.
+    async fn apply_files(&self) {
+        let is_first = self.operator.is_none() && self.build.is_none();
+        match self.installer.files(&self.project).await {
+            Ok(0) => {}
+            Ok(count) => say(&format!("applied {count} objects")),
+            // Before the first build, the CRDs of a Rust operator do not exist.
+            Err(_) if is_first && self.project.has_manifests() => {}
+            Err(error) => report(&error),
+        }
+    }
+
+    async fn stop(self) {
+        if let Some((build, _)) = self.build {
+            build.cancel().await;
+        }
+        if let Some(operator) = self.operator {
+            operator.stop().await;
+        }
+    }
+}
+
+/// Prints a line about the session, apart from those of compiler and operator.
+fn say(line: &str) {
+    let mut out = stdout().lock();
+    // Nobody may read it, which is no reason to stop.
+    let _printed = writeln!(out, "dev: {line}").and_then(|()| out.flush());
+}
+
+fn report(error: &CliError) {
+    let (CliError::Usage(message) | CliError::Failed(message)) = error;
+    say(message);
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)?.write_all(text.as_bytes())
+}

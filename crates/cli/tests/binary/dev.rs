@@ -1,0 +1,322 @@
+//! `bellerophon dev` with a compiler and an operator that are shell scripts: when it builds, what it
+//! runs, what it applies, and what is left.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{running::Lines, waiting::await_condition};
+
+/// A compiler that fails or does not end if the source says so, whose program names the source, and
+/// that lists its builds.
+const CARGO: &str = r#"#!/bin/sh
+read -r source < src/main.rs
+mkdir -p target
+echo "$source" >> target/builds
+case "$source" in
+broken*) echo "error: $source" >&2; exit 101 ;;
+slow*) sleep 0.5 ;;
+endless*) sleep 600 & echo "$$ $!" > target/processes; wait ;;
+esac
+sed "s/SOURCE/$source/" operator.sh > "target/operator-$source"
+chmod +x "target/operator-$source"
+printf '{"reason":"compiler-artifact","executable":"%s/target/operator-%s"}\n' "$PWD" "$source"
+"#;
+
+/// An operator that prints its manifests, or its process id and runs until SIGTERM.
+const OPERATOR: &str = r#"#!/bin/sh
+if [ "$1" = manifests ]; then cat manifests.json; exit; fi
+trap 'echo "operator SOURCE stops"; exit 0' TERM
+echo "operator SOURCE runs as $$ with $(basename "$KUBECONFIG")"
+while :; do sleep 0.1; done
+"#;
+
+fn crd(spec: Value) -> Value {
+    let spec_schema = json!({"type": "object", "properties": {"spec": spec}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "heroes.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Hero", "plural": "heroes"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                          "schema": {"openAPIV3Schema": spec_schema}}],
+        },
+    })
+}
+
+fn manifests(crd: Value) -> String {
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "hero-system"}});
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+                         "metadata": {"name": "hero", "namespace": "hero-system"}});
+    let workload =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hero"}});
+    let items = [crd, namespace, account, workload];
+    json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+}
+
+fn executable(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut file = fs::File::create(path).expect("created");
+    file.write_all(text.as_bytes()).expect("written");
+    file.set_permissions(fs::Permissions::from_mode(0o755))
+        .expect("allowed");
+}
+
+/// A process that does not outlive its test.
+struct KillOnDrop(Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // The process may have exited already.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A project and the `bellerophon dev` that runs in it.
+struct Session {
+    project: TempDir,
+    process: KillOnDrop,
+    lines: Lines,
+}
+
+impl Session {
+    fn start(source: &str) -> Self {
+        let project = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| project.path().join(name);
+        fs::create_dir(path("bin")).expect("created");
+        fs::create_dir(path("src")).expect("created");
+        executable(&path("bin/cargo"), CARGO);
+        fs::write(path("operator.sh"), OPERATOR).expect("written");
+        fs::write(path("Cargo.toml"), "").expect("written");
+        fs::write(path("src/main.rs"), format!("{source}\n")).expect("written");
+        let strength = json!({"type": "object", "properties": {"strength": {"type": "integer"}}});
+        fs::write(path("manifests.json"), manifests(crd(strength))).expect("written");
+        let sample = "apiVersion: example.com/v1\nkind: Hero\nmetadata: {name: sample}\nspec: {strength: 1}\n";
+        fs::write(path("sample.yaml"), sample).expect("written");
+        let search = format!(
+            "{}:{}",
+            path("bin").display(),
+            std::env::var("PATH").expect("a PATH")
+        );
+        let mut process = Command::new(env!("CARGO_BIN_EXE_bellerophon"))
+            .args(["dev", "--nodes", "1"])
+            .current_dir(&project)
+            .env_remove("RUST_LOG")
+            .env("PATH", search)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        let lines = Lines::new(process.stdout.take().expect("stdout is piped"));
+        Self {
+            project,
+            process: KillOnDrop(process),
+            lines,
+        }
+    }
+
+    fn edit(&self, source: &str) {
+        // As editors do: another file takes its place.
+        let path = self.project.path().join("src/main.rs");
+        let draft = path.with_extension("draft");
+        fs::write(&draft, format!("{source}\n")).expect("written");
+        fs::rename(draft, path).expect("renamed");
+    }
+
+    fn wait_for(&self, text: &str) -> String {
+        self.lines.next_matching(|line| line.contains(text))
+    }
+
+    /// Waits until the operator of a source runs, and returns its process id.
+    fn operator(&self, source: &str) -> String {
+        let line = self.wait_for(&format!("operator {source} runs as "));
+        assert!(line.ends_with("with operator.kubeconfig"), "{line}");
+        let id = line.split(" as ").nth(1).expect("an id");
+        id.split(' ').next().expect("an id").to_owned()
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.project.path().join(".bellerophon/kubeconfig")
+    }
+
+    fn interrupt(mut self) -> (TempDir, Lines) {
+        let id = self.process.0.id().to_string();
+        let kill = Command::new("kill").args(["-s", "INT", &id]).status();
+        assert!(kill.expect("kill starts").success());
+        let status = self.process.0.wait().expect("it exits");
+        assert_eq!(status.code(), Some(0));
+        (self.project, self.lines)
+    }
+}
+
+/// Whether a process exists and has not ended. One whose parent has not waited for it has ended.
+fn is_running(id: &str) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(id).join("stat"));
+    let state = stat
+        .ok()
+        .and_then(|stat| Some(stat.rsplit_once(") ")?.1.to_owned()));
+    state.is_some_and(|state| !state.starts_with(['Z', 'X']))
+}
+
+/// The hero `sample`, read by the administrator.
+fn sample(kubeconfig: &Path) -> Value {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let config = kube::config::Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(config, &options).await;
+        let client = kube::Client::try_from(config.expect("valid")).expect("a client");
+        let path = "/apis/example.com/v1/namespaces/default/heroes/sample";
+        let request = http::Request::get(path)
+            .body(Vec::new())
+            .expect("a request");
+        client.request(request).await.expect("the sample exists")
+    })
+}
+
+#[test]
+fn operator_is_replaced_when_a_build_succeeds_and_objects_stay() {
+    let session = Session::start("one");
+    let first = session.operator("one");
+    let before = sample(&session.kubeconfig());
+    assert_eq!(before["spec"]["strength"], 1);
+    session.edit("broken");
+    session.wait_for("build failed");
+    assert!(is_running(&first), "the operator of the last build runs on");
+    session.edit("two");
+    session.wait_for("operator one stops");
+    let second = session.operator("two");
+    assert!(!is_running(&first));
+    let after = sample(&session.kubeconfig());
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    let (_project, lines) = session.interrupt();
+    lines.next_matching(|line| line.contains("operator two stops"));
+    assert!(!is_running(&second), "no process is left");
+}
+
+#[test]
+fn change_during_a_build_is_built() {
+    let session = Session::start("slow-one");
+    session.wait_for("building");
+    session.edit("two");
+    session.operator("two");
+    session.interrupt();
+}
+
+#[test]
+fn editor_and_checkout_cause_one_build_each() {
+    let session = Session::start("one");
+    session.operator("one");
+    let path = |name: &str| session.project.path().join(name);
+    // As vim does: the file becomes a backup, another one takes its name, the backup is removed.
+    fs::rename(path("src/main.rs"), path("src/main.rs~")).expect("renamed");
+    fs::write(path("src/main.rs"), "two\n").expect("written");
+    fs::remove_file(path("src/main.rs~")).expect("removed");
+    session.operator("two");
+    // As `git checkout` does: many files, one after the other.
+    for index in 0..30 {
+        fs::write(path(&format!("src/module{index}.rs")), "module\n").expect("written");
+    }
+    fs::write(path("src/main.rs"), "three\n").expect("written");
+    fs::write(path("Cargo.toml"), "[package]\n").expect("written");
+    session.operator("three");
+    // A file that is written again with the same contents is no change.
+    fs::write(path("src/module0.rs"), "module\n").expect("written");
+    session.edit("four");
+    session.operator("four");
+    let (project, _) = session.interrupt();
+    let builds = fs::read_to_string(project.path().join("target/builds")).expect("builds");
+    assert_eq!(builds, "one\ntwo\nthree\nfour\n");
+}
+
+#[test]
+fn interrupted_build_leaves_no_process() {
+    let session = Session::start("one");
+    let operator = session.operator("one");
+    session.edit("endless");
+    let file = session.project.path().join("target/processes");
+    await_condition("the build runs", || {
+        fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n'))
+    });
+    let processes = fs::read_to_string(&file).expect("processes");
+    let (_project, _) = session.interrupt();
+    for id in processes.split_whitespace().chain([operator.as_str()]) {
+        await_condition("the process ends", || !is_running(id));
+    }
+}
+
+#[test]
+fn first_build_that_fails_is_repeated_after_a_change() {
+    let session = Session::start("broken");
+    session.wait_for("build failed");
+    session.edit("one");
+    session.operator("one");
+    session.interrupt();
+}
+
+#[test]
+fn changed_sample_is_applied() {
+    let session = Session::start("one");
+    session.operator("one");
+    let path = session.project.path().join("sample.yaml");
+    let text = fs::read_to_string(&path).expect("readable");
+    fs::write(&path, text.replace("strength: 1", "strength: 7")).expect("written");
+    let kubeconfig = session.kubeconfig();
+    await_condition("the sample is applied", || {
+        sample(&kubeconfig)["spec"]["strength"] == 7
+    });
+    session.interrupt();
+}
+
+#[test]
+fn schema_that_stored_objects_do_not_fit_is_explained() {
+    let session = Session::start("one");
+    session.operator("one");
+    let weapon = json!({"type": "object", "required": ["weapon"],
+                        "properties": {"strength": {"type": "integer"}, "weapon": {"type": "string"}}});
+    let path = session.project.path().join("manifests.json");
+    fs::write(path, manifests(crd(weapon))).expect("written");
+    session.edit("two");
+    let line = session.wait_for("the new schema of Hero does not accept sample");
+    assert!(line.contains("spec.weapon: Required value"), "{line}");
+    assert!(line.contains("make it optional"), "{line}");
+    session.operator("two");
+    session.interrupt();
+}
+
+#[test]
+fn refused_definition_is_explained_and_the_old_operator_kept() {
+    let session = Session::start("one");
+    let first = session.operator("one");
+    let mut cluster_scoped = crd(json!({"type": "object"}));
+    cluster_scoped["spec"]["scope"] = "Cluster".into();
+    let path = session.project.path().join("manifests.json");
+    fs::write(path, manifests(cluster_scoped)).expect("written");
+    session.edit("two");
+    let line = session.wait_for("cannot apply CustomResourceDefinition heroes.example.com");
+    assert!(line.contains("spec.scope"), "{line}");
+    session.wait_for("the operator of the last build runs on");
+    assert!(is_running(&first));
+    session.interrupt();
+}
+
+#[test]
+fn directory_without_a_project_is_a_usage_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = crate::running::command(&directory)
+        .arg("dev")
+        .output()
+        .expect("the binary starts");
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("bellerophon new NAME"), "{text}");
+}

@@ -1,0 +1,48 @@
+//! `bellerophon new`: the files of a project. `cargo xtask user-crate` builds and tests one.
+
+use std::fs;
+
+use crate::running::command;
+
+#[test]
+fn project_is_written_once_and_never_overwritten() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let new = |arguments: &[&str]| {
+        let output = command(&directory).arg("new").args(arguments).output();
+        output.expect("the binary starts")
+    };
+    let output = new(&["hero", "--group", "team.example.com"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("in 7 files"), "{text}");
+    assert!(text.contains("next: cd hero && bellerophon dev"), "{text}");
+    let read = |path: &str| fs::read_to_string(directory.path().join(path)).expect("written");
+    assert!(read("hero/sample.yaml").contains("team.example.com/v1alpha1"));
+    assert!(read("hero/Cargo.toml").contains("crates/toolkit"));
+    let again = new(&["hero"]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("hero exists"));
+    for (language, file) in [("--go", "main.go"), ("--python", "operator.py")] {
+        let name = format!("a{language}");
+        assert!(new(&[&name, language]).status.success());
+        assert!(read(&format!("{name}/{file}")).contains("example.com"));
+    }
+}
+
+#[test]
+fn wrong_names_and_toolkits_are_usage_errors() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (arguments, hint) in [
+        (&["Hero"][..], "lower-case"),
+        (&["hero", "--kind", "hero"], "upper-case"),
+        (&["hero", "--group", "example"], "DNS name"),
+        (&["hero", "--toolkit", "."], "checkout"),
+    ] {
+        let output = command(&directory).arg("new").args(arguments).output();
+        let output = output.expect("the binary starts");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(hint), "{arguments:?}: {text}");
+    }
+    assert!(!directory.path().join("hero").exists());
+}
