@@ -1,5 +1,6 @@
-//! What was wanted against what was got.
-//! In: two answers and what of them counts. Out: every difference as a line: `body.metadata.name: expected "a", got "b"`.
+//! Compares expected and actual responses.
+//! Input: two responses and what of them is compared. Output: every difference as a line:
+//! `body.metadata.name: expected "a", got "b"`.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! The recordings on disk: folders of files, each a list of scenarios, one a line.
-//! In: a folder. Out: every scenario with its place, in order of place.
+//! Input: a folder. Output: every scenario with its file and line, in this order.
 
 use std::{
     fs, io,
@@ -129,6 +129,7 @@ mod tests {
         assert_eq!(
             counts,
             BTreeMap::from([
+                ("admission", 251),
                 ("clients", 30),
                 ("crd", 134),
                 ("crud", 141),

@@ -1,6 +1,7 @@
 //! JSON that keeps the order of its keys.
-//! The names of run-dependent values are given in order of appearance, so the order in which a server writes its keys counts.
-//! Holds: printed, it looks as the recorder wrote it (a space after `,` and `:`, ASCII only), so that sorting and cutting texts agree.
+//! Values that differ between runs get names in order of appearance, so the order of keys matters.
+//! Guarantees: it is printed as recorded (a space after `,` and `:`, ASCII only), so that texts are sorted
+//! and shortened equally.
 
 use std::{cmp::Ordering, fmt};
 

@@ -1,5 +1,5 @@
-//! A server that says what was recorded: proof that naming and comparing agree with how the recordings were made.
-//! In: one scenario. Out: its recorded answers in order, with values in place of names.
+//! A server that returns the recorded responses: a test of names and comparison.
+//! Input: one scenario. Output: its recorded responses in order, with values instead of names.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! The results in words: for the terminal, and as `docs/conformance.md`.
+//! Results for the terminal, and as `docs/conformance.md`.
 
 use std::{
     fmt::Write,
@@ -6,11 +6,11 @@ use std::{
 };
 
 use crate::{
-    awaited::Awaited,
+    known_differences::KnownDifferences,
     suite::{Results, Tally},
 };
 
-/// How much to tell of a scenario that failed.
+/// How much is printed of a scenario that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// The first differences, which are often enough to know the cause.
@@ -58,12 +58,12 @@ pub fn summary(results: &Results) -> String {
             tally.total - tally.passed
         ),
     );
-    if tally.without_ownership > tally.passed {
+    if tally.without_managed_fields > tally.passed {
         put(
             &mut text,
             format_args!(
                 " ({} passed without managedFields)",
-                tally.without_ownership
+                tally.without_managed_fields
             ),
         );
     }
@@ -76,15 +76,15 @@ pub fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
 }
 
-/// The page that tells how close the embedded server is to a real one.
-pub fn document(results: &Results, awaited: &Awaited) -> String {
+/// The page of the documentation with the results.
+pub fn document(results: &Results, known_differences: &KnownDifferences) -> String {
     let mut text = String::from(HEAD);
     let row = |text: &mut String, name: &str, tally: Tally| {
         put(
             text,
             format_args!(
                 "| {name} | {} of {} | {} of {} |\n",
-                tally.passed, tally.total, tally.without_ownership, tally.total
+                tally.passed, tally.total, tally.without_managed_fields, tally.total
             ),
         );
     };
@@ -92,12 +92,12 @@ pub fn document(results: &Results, awaited: &Awaited) -> String {
         row(&mut text, folder, tally);
     }
     row(&mut text, "**all**", results.tally());
-    text.push_str(if awaited.groups.is_empty() {
+    text.push_str(if known_differences.groups.is_empty() {
         "\nNo difference is known.\n"
     } else {
-        AWAITED
+        KNOWN_DIFFERENCES
     });
-    for group in &awaited.groups {
+    for group in &known_differences.groups {
         put(
             &mut text,
             format_args!(
@@ -122,7 +122,7 @@ Responses of kube-apiserver 1.36.4 are recorded in `crates/conformance/vectors` 
 and over HTTPS. Status code, headers and body must be equal. Values that differ from run to run (resource versions, UIDs, times, tokens,
 addresses) must be equal where they were equal in the recording. The last column ignores `managedFields`.
 
-```
+```shell
 cargo xtask conformance                      # against the embedded server
 cargo xtask conformance --kubeconfig FILE    # against any other server on this machine
 ```
@@ -131,7 +131,7 @@ cargo xtask conformance --kubeconfig FILE    # against any other server on this 
 |---|---|---|
 ";
 
-const AWAITED: &str = "
+const KNOWN_DIFFERENCES: &str = "
 ## Known differences
 
 The tests fail if a scenario that is not listed here fails, and also if a listed one passes, so the list is always exact.

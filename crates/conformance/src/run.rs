@@ -1,5 +1,6 @@
 //! One scenario against one server.
-//! In: a scenario, a transport, a word that makes its names unique. Out: an answer for each step, ready to compare.
+//! Input: a scenario, a transport, a suffix that makes its names unique. Output: a response for each
+//! step.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -15,7 +16,7 @@ use crate::{
     scenario::{Action, Ask, Scenario, Step, Until},
     template::Values,
     transport::{Reply, Transport, TransportError},
-    watch::{Patience, Watch},
+    watch::{Timeouts, Watch},
 };
 
 /// How a replay runs.
@@ -23,7 +24,7 @@ use crate::{
 pub struct Options {
     /// Scenarios that run at the same time, among those that do not reach beyond their own names.
     pub concurrency: usize,
-    /// After the wanted events of a watch: how long to look out for one too many.
+    /// How long a watch is read after its last expected event, for unexpected ones.
     pub settle: Duration,
     /// Between two attempts of a step that is repeated.
     pub poll: Duration,
@@ -48,7 +49,7 @@ impl Options {
         }
     }
 
-    /// For a server somebody else runs, with the patience the recordings were made with. `stamp` must be new on that server.
+    /// For another server, with the timeouts of the recordings. `stamp` must be new on that server.
     pub fn foreign(stamp: String) -> Self {
         Self {
             concurrency: 4,
@@ -158,11 +159,11 @@ impl<T: Transport> Run<'_, T> {
                 seconds,
                 ended,
             } => {
-                let patience = Patience {
+                let timeouts = Timeouts {
                     events: Duration::from_secs_f64(*seconds),
                     settle: self.options.settle,
                 };
-                self.collect(name, *events, patience, *ended).await
+                self.collect(name, *events, timeouts, *ended).await
             }
         }
     }
@@ -171,14 +172,14 @@ impl<T: Transport> Run<'_, T> {
         &mut self,
         name: &str,
         events: usize,
-        patience: Patience,
+        timeouts: Timeouts,
         tell_end: bool,
     ) -> Result<Json, TransportError> {
         let watch = self
             .watches
             .get_mut(name)
             .ok_or_else(|| TransportError(format!("the scenario opened no watch {name:?}")))?;
-        let (events, ended) = watch.collect(events, patience).await;
+        let (events, ended) = watch.collect(events, timeouts).await;
         let mut answer = collected(watch.status, events, &mut self.names);
         if let (true, Json::Map(map)) = (tell_end, &mut answer) {
             map.insert("ended".to_owned(), Json::Bool(ended));

@@ -1,6 +1,6 @@
-//! A scenario: requests in order, and what a real server answered to each.
-//! In: one entry of a recording. Out: steps with exactly one action each.
-//! Holds: an unknown key or a step without an action is refused, so a misspelt recording cannot pass silently.
+//! A scenario: requests in order, and the recorded response to each.
+//! Input: one entry of a recording. Output: steps with exactly one action each.
+//! Guarantees: an unknown key, and a step without an action, are errors.
 
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -185,7 +185,7 @@ impl Scenario {
             .any(|step| matches!(step.headers.get("Authorization"), Some(None)))
     }
 
-    /// How far it reaches, judged by the paths it asks.
+    /// Which objects it may change, by the paths of its requests.
     pub fn reach(&self) -> Reach {
         let alone = self.steps.iter().any(|step| match &step.action {
             // What is created carries the scenario's word in its body, even where the path has none.

@@ -1,6 +1,8 @@
-//! Many scenarios against one server.
-//! In: a corpus and a transport. Out: for each scenario what differs, with and without field ownership.
-//! Holds: a scenario that reaches beyond its own names runs alone; a server that panics fails the scenario, not the replay.
+//! All scenarios against one server.
+//! Input: a corpus and a transport. Output: the differences of each scenario,
+//! with and without managed fields.
+//! Guarantees: a scenario that changes objects outside of its namespace runs alone; a panic of the
+//! server fails the scenario, not the replay.
 
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
 
@@ -25,7 +27,7 @@ pub struct Outcome {
     /// What differs: `step 2 body.metadata.name: expected …, got …`. Nothing if it passed.
     pub differences: Vec<String>,
     /// What differs apart from who owns which field.
-    pub without_ownership: Vec<String>,
+    pub without_managed_fields: Vec<String>,
 }
 
 impl Outcome {
@@ -48,7 +50,7 @@ pub struct Tally {
     /// Those that passed to the letter.
     pub passed: usize,
     /// Those that passed apart from who owns which field.
-    pub without_ownership: usize,
+    pub without_managed_fields: usize,
     /// All.
     pub total: usize,
 }
@@ -87,13 +89,13 @@ impl Results {
 impl Tally {
     fn add(&mut self, outcome: &Outcome) {
         self.passed += usize::from(outcome.passed());
-        self.without_ownership += usize::from(outcome.without_ownership.is_empty());
+        self.without_managed_fields += usize::from(outcome.without_managed_fields.is_empty());
         self.total += 1;
     }
 }
 
 /// The key under which an object says who owns its fields.
-const OWNERSHIP: &str = "managedFields";
+const MANAGED_FIELDS: &str = "managedFields";
 
 /// Replays every scenario of the corpus.
 ///
@@ -111,9 +113,9 @@ pub async fn replay<T: Transport>(
     let mut outcomes = Vec::with_capacity(corpus.scenarios.len());
     let mut running = JoinSet::new();
     let phases = [(own, options.concurrency.max(1)), (alone, 1)];
-    for (scenarios, at_once) in phases {
+    for (scenarios, concurrency) in phases {
         for recorded in scenarios {
-            if running.len() >= at_once {
+            if running.len() >= concurrency {
                 outcomes.extend(finished(&mut running).await);
             }
             running.spawn(outcome(
@@ -162,16 +164,16 @@ async fn outcome<T: Transport>(
         Ok(Err(error)) => vec![error.to_string()],
         Err(_) => vec!["the server panicked".to_owned()],
     };
-    let unowned: Vec<String> = options
+    let without_managed_fields: Vec<String> = options
         .without
         .iter()
         .cloned()
-        .chain([OWNERSHIP.to_owned()])
+        .chain([MANAGED_FIELDS.to_owned()])
         .collect();
     Outcome {
         folder: recorded.folder.clone(),
         title: recorded.title(),
         differences: differing(&options.without),
-        without_ownership: differing(&unowned),
+        without_managed_fields: differing(&without_managed_fields),
     }
 }

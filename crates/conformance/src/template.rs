@@ -1,5 +1,5 @@
-//! What a scenario fills into its requests: `{ns}`, `{id}` and saved values.
-//! In: a text with names in braces. Out: the text with values; a name nobody saved stays as it is.
+//! Values in the requests of a scenario: `{ns}`, `{id}` and saved values.
+//! Input: a text with names in braces. Output: the text with values; a name without a value is kept.
 
 use std::sync::LazyLock;
 

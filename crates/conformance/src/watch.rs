@@ -1,6 +1,6 @@
-//! A watch that is read in the background while its scenario goes on.
-//! In: the body of a watch. Out: its events, one JSON line each, and whether the stream has ended.
-//! Holds: the reader ends with the watch; events beyond a bound are not kept, since no scenario waits for so many.
+//! A watch that is read in the background during its scenario.
+//! Input: the body of a watch. Output: its events, one JSON line each, and whether the stream has ended.
+//! Guarantees: the reader ends with the watch; the number of events that are kept is bounded.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ pub(crate) struct Watch {
 
 /// How long a collection may take.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// For the wanted events to arrive.
+pub(crate) struct Timeouts {
+    /// For the expected events.
     pub(crate) events: Duration,
     /// After that, for one event too many to show up.
     pub(crate) settle: Duration,
@@ -55,15 +55,15 @@ impl Watch {
     }
 
     /// Waits for `count` events or the end of the stream, then for surplus events; gives all so far, and whether the stream ended.
-    pub(crate) async fn collect(&mut self, count: usize, patience: Patience) -> (Vec<Json>, bool) {
+    pub(crate) async fn collect(&mut self, count: usize, timeouts: Timeouts) -> (Vec<Json>, bool) {
         // An elapsed wait is no failure: what is missing shows in the comparison.
         let _ = timeout(
-            patience.events,
+            timeouts.events,
             self.seen
                 .wait_for(|seen| seen.events.len() >= count || seen.ended),
         )
         .await;
-        let _ = timeout(patience.settle, self.seen.wait_for(|seen| seen.ended)).await;
+        let _ = timeout(timeouts.settle, self.seen.wait_for(|seen| seen.ended)).await;
         let seen = self.seen.borrow();
         (seen.events.clone(), seen.ended)
     }

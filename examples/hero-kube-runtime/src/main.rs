@@ -14,6 +14,7 @@ mod kube_runtime_operator; // the operator on kube-runtime
 mod operator_process; // one operator as a child process
 mod proxy; // network faults between an operator and the API server
 mod report; // docs/comparison.md
+mod runs; // faults and results
 mod scenario; // what happens to a store
 
 use std::process::ExitCode;

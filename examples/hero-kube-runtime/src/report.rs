@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use crate::Failure;
-use crate::compare::{FAULTS, Run};
+use crate::runs::{FAULTS, Run};
 use crate::scenario::STEPS;
 
 const HEAD: &str = "\

@@ -43,7 +43,7 @@ const KEYS: &[&str] = &[
 const NESTING_MAX: usize = 100;
 
 /// Where the JSON value of an input is.
-enum Place {
+enum JsonPart {
     FirstLine,
     Rest,
     Whole,
@@ -105,30 +105,30 @@ fn edit(
         Some(end) => (&input[..end], &input[end + 1..]),
         None => (&input[..], &input[..0]),
     };
-    let mut places = Vec::new();
-    for (place, text) in [
-        (Place::Whole, &input[..]),
-        (Place::FirstLine, first),
-        (Place::Rest, rest),
+    let mut parts = Vec::new();
+    for (part, text) in [
+        (JsonPart::Whole, &input[..]),
+        (JsonPart::FirstLine, first),
+        (JsonPart::Rest, rest),
     ] {
         // Scalars are better changed as bytes.
         if let Ok(value) = serde_json::from_slice::<Value>(text)
             && (value.is_array() || value.is_object())
         {
-            places.push((place, value));
+            parts.push((part, value));
         }
     }
-    if places.is_empty() {
+    if parts.is_empty() {
         return false;
     }
-    let (place, mut value) = places.swap_remove(random.random_range(0..places.len()));
+    let (part, mut value) = parts.swap_remove(random.random_range(0..parts.len()));
     change(&mut value, random);
     let text = value.to_string().into_bytes();
     let end = line_end.unwrap_or(input.len());
-    match place {
-        Place::Whole => *input = text,
-        Place::FirstLine => drop(input.splice(..end, text)),
-        Place::Rest => drop(input.splice(end + 1.., text)),
+    match part {
+        JsonPart::Whole => *input = text,
+        JsonPart::FirstLine => drop(input.splice(..end, text)),
+        JsonPart::Rest => drop(input.splice(end + 1.., text)),
     }
     true
 }

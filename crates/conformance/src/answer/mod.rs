@@ -1,4 +1,5 @@
-//! An answer in a form that can be compared: run-dependent values named, headers that matter kept.
+//! A response in a form that can be compared: names for values that differ between runs, and only the
+//! headers that are compared.
 
 mod names; // run-dependent values get names that stay
 

@@ -1,5 +1,5 @@
-//! Values that differ from run to run get names in order of appearance: `<rv1>`, `<uid2>`, `<time>`.
-//! In: an answer. Out: the same answer, with names. Holds: equal values have equal names within one scenario.
+//! Values that differ between runs get names in order of appearance: `<rv1>`, `<uid2>`, `<time>`.
+//! Input: a response. Output: the same response, with names. Guarantees: equal values have equal names within one scenario.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! A server behind HTTPS, with the certificates and the user of a kubeconfig. HTTP/1.1 only, as the recordings were made.
+//! Requests over HTTPS with the certificates and the user of a kubeconfig. HTTP/1.1 only, as recorded.
 
 use std::sync::Arc;
 

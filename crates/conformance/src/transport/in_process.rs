@@ -1,4 +1,4 @@
-//! A server in this process: a tower service, called without a socket.
+//! Requests to a tower service in this process, without a socket.
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;

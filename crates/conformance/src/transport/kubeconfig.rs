@@ -1,5 +1,5 @@
-//! What a kubeconfig says of the server and the user of its current context.
-//! Holds: a server beyond loopback is refused, since replaying creates and deletes.
+//! Server and user of the current context of a kubeconfig.
+//! Guarantees: servers that are not on loopback are refused, since scenarios create and delete objects.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{Uri, uri::Scheme};

@@ -1,5 +1,5 @@
-//! The way to a server: a call in this process, or HTTPS with what a kubeconfig says.
-//! In: a whole request. Out: status and headers at once, the body as it comes.
+//! Transports: a call in this process, or HTTPS with a kubeconfig.
+//! Input: a request. Output: status and headers, then the body as a stream.
 
 mod https; // any server on loopback
 mod in_process; // a tower service, without a socket

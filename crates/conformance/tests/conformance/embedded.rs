@@ -8,22 +8,22 @@ use std::{
 
 use bellerophon_apiserver::ApiServer;
 use bellerophon_conformance::{
-    Awaited, Corpus, Detail, Https, Options, Recorded, document, failures, page, replay,
+    Corpus, Detail, Https, KnownDifferences, Options, Recorded, document, failures, page, replay,
     replay_embedded,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn embedded_server_answers_as_documented() {
     let corpus = Corpus::of_repository().expect("the recordings are sound");
-    let awaited = Awaited::of_repository().expect("the list is sound");
+    let known_differences = KnownDifferences::of_repository().expect("the list is sound");
     let both = replay_embedded(&corpus, &Options::nearby())
         .await
         .expect("the server starts");
     let titles = || corpus.scenarios.iter().map(Recorded::title);
-    let verdict = awaited.judge(&both.https, titles());
+    let verdict = known_differences.verdict(&both.https, titles());
     assert!(
         verdict.is_as_known(),
-        "awaited.json is not the truth:\n{verdict}"
+        "known-differences.json is not the truth:\n{verdict}"
     );
     assert_eq!(
         both.disagreements(),
@@ -33,7 +33,7 @@ async fn embedded_server_answers_as_documented() {
     let written = fs::read_to_string(page()).expect("docs/conformance.md is there");
     assert_eq!(
         written,
-        document(&both.https, &awaited),
+        document(&both.https, &known_differences),
         "run `cargo xtask conformance --write-docs`"
     );
 }

@@ -1,6 +1,7 @@
-//! The scenarios known not to pass, each under the reason why.
-//! In: `awaited.json` and results. Out: whether the results are those we know.
-//! Holds: a scenario outside the list must pass, and one inside must not, so that the list cannot rot.
+//! Scenarios that do not pass, grouped by reason.
+//! Input: `known-differences.json` and results. Output: whether the results are the expected ones.
+//! Guarantees: a scenario outside of the list must pass and one in it must fail, so that the list is
+//! complete and has no obsolete entries.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,7 @@ use crate::suite::{Outcome, Results};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// The reason in two or three words, for example `field ownership`.
+    /// The reason in two or three words, for example `managed fields`.
     pub group: String,
     /// The reason in one sentence.
     pub reason: String,
@@ -27,7 +28,7 @@ pub struct Group {
 /// The list, in the order in which it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Awaited {
+pub struct KnownDifferences {
     /// The groups. No scenario is in two of them.
     pub groups: Vec<Group>,
 }
@@ -43,16 +44,16 @@ pub struct Verdict {
     pub unknown: Vec<String>,
 }
 
-/// Where a new failure goes by itself: what fails only for `managedFields` needs no look.
-const OWNERSHIP: (&str, &str) = (
-    "field ownership",
-    "All is equal but `managedFields`: who last set which field.",
+/// The group of scenarios that differ in `managedFields` only.
+const MANAGED_FIELDS: (&str, &str) = (
+    "managed fields",
+    "Everything but `metadata.managedFields` is equal.",
 );
 
-/// Where any other new failure goes until somebody has looked at it.
-const UNSORTED: (&str, &str) = ("not sorted yet", "Nobody has looked at these yet.");
+/// The group of all other new failures.
+const UNSORTED: (&str, &str) = ("not sorted yet", "The cause is not known yet.");
 
-impl Awaited {
+impl KnownDifferences {
     /// The list of this repository.
     ///
     /// # Errors
@@ -72,12 +73,12 @@ impl Awaited {
     }
 
     /// Holds results against the list. `titles` are all scenarios there are, run or not.
-    pub fn judge<'a>(
+    pub fn verdict<'a>(
         &self,
         results: &Results,
         titles: impl Iterator<Item = String> + 'a,
     ) -> Verdict {
-        let awaited: BTreeSet<&str> = self
+        let known_differences: BTreeSet<&str> = self
             .groups
             .iter()
             .flat_map(|group| &group.scenarios)
@@ -86,17 +87,17 @@ impl Awaited {
         let titles: BTreeSet<String> = titles.collect();
         let surprises = results
             .failed()
-            .filter(|outcome| !awaited.contains(outcome.title.as_str()));
+            .filter(|outcome| !known_differences.contains(outcome.title.as_str()));
         Verdict {
             surprises: surprises
                 .map(|outcome| (outcome.title.clone(), outcome.differences[0].clone()))
                 .collect(),
             arrived: results
                 .passed()
-                .filter(|title| awaited.contains(title))
+                .filter(|title| known_differences.contains(title))
                 .map(str::to_owned)
                 .collect(),
-            unknown: awaited
+            unknown: known_differences
                 .iter()
                 .filter(|title| !titles.contains(**title))
                 .map(|title| (*title).to_owned())
@@ -114,11 +115,11 @@ impl Awaited {
             .collect();
         let mut groups = self.groups.clone();
         for group in &mut groups {
-            let about_ownership = group.group == OWNERSHIP.0;
+            let about_managed_fields = group.group == MANAGED_FIELDS.0;
             let still_fits = |title: &String| {
-                failing
-                    .get(title.as_str())
-                    .is_some_and(|outcome| outcome.without_ownership.is_empty() == about_ownership)
+                failing.get(title.as_str()).is_some_and(|outcome| {
+                    outcome.without_managed_fields.is_empty() == about_managed_fields
+                })
             };
             group.scenarios.retain(still_fits);
             for title in &group.scenarios {
@@ -126,8 +127,8 @@ impl Awaited {
             }
         }
         for (title, outcome) in failing {
-            let home = if outcome.without_ownership.is_empty() {
-                OWNERSHIP
+            let home = if outcome.without_managed_fields.is_empty() {
+                MANAGED_FIELDS
             } else {
                 UNSORTED
             };
@@ -159,7 +160,7 @@ fn scenarios_of<'a>(
 }
 
 fn file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("awaited.json")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("known-differences.json")
 }
 
 impl Verdict {
@@ -177,13 +178,13 @@ impl fmt::Display for Verdict {
         for title in &self.arrived {
             writeln!(
                 f,
-                "PASS {title}\n     it is in awaited.json; take it out (`cargo xtask conformance --write-awaited --write-docs` does)"
+                "PASS {title}\n     it is in known-differences.json; take it out (`cargo xtask conformance --write-known_differences --write-docs` does)"
             )?;
         }
         for title in &self.unknown {
             writeln!(
                 f,
-                "LOST {title}\n     awaited.json names it, but no recording does; take it out"
+                "LOST {title}\n     known-differences.json names it, but no recording does; take it out"
             )?;
         }
         Ok(())
@@ -195,15 +196,15 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Copy, PartialEq)]
-    enum Fate {
+    enum TestOutcome {
         Passes,
-        Unowned,
+        ManagedFieldsDiffer,
         Fails,
     }
-    use Fate::{Fails, Passes, Unowned};
+    use TestOutcome::{Fails, ManagedFieldsDiffer, Passes};
 
-    fn results(outcomes: &[(&str, Fate)]) -> Results {
-        let outcome = |(title, fate): &(&str, Fate)| {
+    fn results(outcomes: &[(&str, TestOutcome)]) -> Results {
+        let outcome = |(title, outcome_of): &(&str, TestOutcome)| {
             let unless = |passes: bool| {
                 if passes {
                     Vec::new()
@@ -214,8 +215,8 @@ mod tests {
             Outcome {
                 folder: "a".to_owned(),
                 title: (*title).to_owned(),
-                differences: unless(*fate == Passes),
-                without_ownership: unless(*fate != Fails),
+                differences: unless(*outcome_of == Passes),
+                without_managed_fields: unless(*outcome_of != Fails),
             }
         };
         Results {
@@ -223,24 +224,24 @@ mod tests {
         }
     }
 
-    fn awaited(groups: &[(&str, &[&str])]) -> Awaited {
+    fn known_differences(groups: &[(&str, &[&str])]) -> KnownDifferences {
         let group = |(group, scenarios): &(&str, &[&str])| Group {
             group: (*group).to_owned(),
-            reason: [OWNERSHIP, UNSORTED]
+            reason: [MANAGED_FIELDS, UNSORTED]
                 .iter()
                 .find(|(name, _)| name == group)
                 .map_or("Because.", |(_, reason)| reason)
                 .to_owned(),
             scenarios: scenarios.iter().map(|title| (*title).to_owned()).collect(),
         };
-        Awaited {
+        KnownDifferences {
             groups: groups.iter().map(group).collect(),
         }
     }
 
     #[test]
     fn list_neither_hides_failures_nor_rots() {
-        let list = awaited(&[("x", &["known failure", "mended", "renamed"])]);
+        let list = known_differences(&[("x", &["known failure", "mended", "renamed"])]);
         let results = results(&[
             ("known failure", Fails),
             ("mended", Passes),
@@ -248,7 +249,7 @@ mod tests {
             ("fine", Passes),
         ]);
         let titles = ["known failure", "mended", "new failure", "fine"].map(str::to_owned);
-        let verdict = list.judge(&results, titles.into_iter());
+        let verdict = list.verdict(&results, titles.into_iter());
         assert_eq!(
             verdict.surprises,
             [(
@@ -268,21 +269,25 @@ mod tests {
 
     #[test]
     fn rewritten_list_fits_and_keeps_its_groups() {
-        let list = awaited(&[("x", &["a", "b", "e"]), ("y", &["c"])]);
+        let list = known_differences(&[("x", &["a", "b", "e"]), ("y", &["c"])]);
         let results = results(&[
             ("a", Fails),
             ("b", Passes),
             ("c", Passes),
             ("d", Fails),
-            ("e", Unowned),
+            ("e", ManagedFieldsDiffer),
         ]);
         let next = list.following(&results);
         assert_eq!(
             next,
-            awaited(&[("x", &["a"]), (UNSORTED.0, &["d"]), (OWNERSHIP.0, &["e"])])
+            known_differences(&[
+                ("x", &["a"]),
+                (UNSORTED.0, &["d"]),
+                (MANAGED_FIELDS.0, &["e"])
+            ])
         );
         assert!(
-            next.judge(
+            next.verdict(
                 &results,
                 ["a", "b", "c", "d", "e"].map(str::to_owned).into_iter()
             )
