@@ -2,12 +2,16 @@
 
 pub mod check; // the checks of CI
 pub mod codecs; // no decoders of built-in types in operators
+pub mod dist; // the files of a release
+pub mod first_hour; // what a new author does, timed
+pub mod reference; // docs/reference/annotations.md
 pub mod tasks; // the subcommands
 pub mod tidy; // rules that the compiler does not check
 pub mod types; // the table of built-in types of the API server
 pub mod upstream; // the conformance tests of Kubernetes
+pub mod upstream_page; // the page with their results
 pub mod upstream_report; // the results of the conformance tests
-pub mod user_crate; // a crate outside of the repository
+pub mod user_crate; // the project of `bellerophon new`
 
 use std::path::{Path, PathBuf};
 

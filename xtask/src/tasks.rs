@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use crate::{check, codecs, root, tidy, types, upstream, user_crate};
+use crate::{check, codecs, dist, first_hour, reference, root, tidy, types, upstream, user_crate};
 
 /// Why a task failed.
 #[derive(Debug)]
@@ -66,8 +66,26 @@ const TASKS: &[Task] = &[
     Task {
         name: "user-crate",
         arguments: "",
-        purpose: "build and test ci/user-crate outside of the repository",
+        purpose: "build and test the project of `bellerophon new` outside of the repository",
         run: run_user_crate,
+    },
+    Task {
+        name: "dist",
+        arguments: "[OPTION…]",
+        purpose: "write the files of a release: --out DIR, --binary FILE, --target TRIPLE, --url URL",
+        run: run_dist,
+    },
+    Task {
+        name: "first-hour",
+        arguments: "",
+        purpose: "act as a new author from `new` to manifests, and write docs/first-hour.md",
+        run: run_first_hour,
+    },
+    Task {
+        name: "reference",
+        arguments: "",
+        purpose: "write docs/reference/annotations.md from the sources",
+        run: run_reference,
     },
     Task {
         name: "types",
@@ -209,6 +227,29 @@ fn run_user_crate(arguments: &[String]) -> Result<(), TaskError> {
         None => user_crate::run(&root()).map_err(TaskError::Failed),
         Some(argument) => Err(TaskError::Usage(format!(
             "user-crate takes no argument, got {argument:?}"
+        ))),
+    }
+}
+
+fn run_dist(arguments: &[String]) -> Result<(), TaskError> {
+    let options = dist::Options::parse(arguments).map_err(TaskError::Usage)?;
+    dist::run(&root(), &options).map_err(TaskError::Failed)
+}
+
+fn run_first_hour(arguments: &[String]) -> Result<(), TaskError> {
+    match arguments.first() {
+        None => first_hour::run(&root()).map_err(TaskError::Failed),
+        Some(argument) => Err(TaskError::Usage(format!(
+            "first-hour takes no argument, got {argument:?}"
+        ))),
+    }
+}
+
+fn run_reference(arguments: &[String]) -> Result<(), TaskError> {
+    match arguments.first() {
+        None => reference::write(&root()).map_err(TaskError::Failed),
+        Some(argument) => Err(TaskError::Usage(format!(
+            "reference takes no argument, got {argument:?}"
         ))),
     }
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask types FACTS GO_FACTS PUBLISHED`: generates the API server's table of built-in
 //! types.
 //!
-//! Inputs: three JSON files. Output: `crates/apiserver/src/types/table.rs`.
+//! Inputs: three JSON files. Output: `crates/codec/src/types/table.rs`.
 //!
 //! Guarantees: the output is deterministic; a fact that the table cannot express is an error.
 //!
@@ -43,7 +43,7 @@ pub fn generate(
     published: &Path,
 ) -> std::result::Result<(), String> {
     let table = Tables::new(&read(facts)?, &read(go_facts)?, &read(published)?)?.print()?;
-    let path = root.join("crates/apiserver/src/types/table.rs");
+    let path = root.join("crates/codec/src/types/table.rs");
     fs::write(&path, table).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 

@@ -1,7 +1,8 @@
-//! `cargo xtask upstream`: the conformance tests of Kubernetes that need no containers.
+//! `cargo xtask upstream`: the conformance tests of Kubernetes, on simulated nodes those that need no
+//! containers, and on nodes with local processes all of them.
 //!
-//! Inputs: Go, the network for its modules, and optionally a kubeconfig. Outputs: a summary, and
-//! `docs/conformance-upstream.md`.
+//! Inputs: Go, the network for its modules, and optionally an image table or a kubeconfig. Outputs: a
+//! summary, a report per runtime in `target/upstream`, and `docs/conformance-upstream.md`.
 //!
 //! The suite is not part of the repository. Skipped tests and their reasons are in
 //! `crates/conformance/upstream/tests.json`.
@@ -13,7 +14,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::upstream_report::{Report, Tests};
+use crate::{
+    upstream_page::Page,
+    upstream_report::{Report, Tests},
+};
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -32,9 +36,12 @@ pub struct Options {
     images: Option<PathBuf>,
     /// The number of concurrent tests.
     processes: Option<String>,
-    /// Print the results of this report instead of running the suite.
+    /// Use this report of simulated nodes instead of running the suite.
     report: Option<PathBuf>,
-    /// Write the page of results.
+    /// Use these reports of local processes instead of running the suite. A test that is in several
+    /// has the result of the last one.
+    process_reports: Vec<PathBuf>,
+    /// Write the page of results, which has both runtimes.
     write_docs: bool,
 }
 
@@ -60,11 +67,12 @@ impl Options {
                 "--images" => options.images = Some(value()?.into()),
                 "--procs" => options.processes = Some(value()?),
                 "--report" => options.report = Some(value()?.into()),
+                "--process-report" => options.process_reports.push(value()?.into()),
                 "--write-docs" => options.write_docs = true,
                 other => {
                     let known = "--kubeconfig FILE, --kubectl FILE, --focus EXPRESSION, \
-                                 --skip EXPRESSION, --images FILE, --procs N, --report FILE \
-                                 and --write-docs";
+                                 --skip EXPRESSION, --images FILE, --procs N, --report FILE, \
+                                 --process-report FILE and --write-docs";
                     return Err(format!("upstream takes {known}, got {other:?}"));
                 }
             }
@@ -72,10 +80,11 @@ impl Options {
         if options.images.is_some() && options.kubeconfig.is_some() {
             return Err("--images and --kubeconfig exclude each other".to_owned());
         }
-        if options.write_docs && options.focus.is_some() {
-            return Err(
-                "--write-docs and --focus exclude each other: the page has all tests".to_owned(),
-            );
+        let has_reports = options.report.is_some() && !options.process_reports.is_empty();
+        if options.write_docs && !has_reports {
+            let needed = "--write-docs needs --report and --process-report: the page has both \
+                          runtimes; run the suite first, without and with --images";
+            return Err(needed.to_owned());
         }
         Ok(options)
     }
@@ -87,21 +96,46 @@ impl Options {
 /// The suite cannot be built or run, or a test failed.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     let tests = Tests::read(&root.join("crates/conformance/upstream/tests.json"))?;
-    let report = match &options.report {
-        Some(report) => report.clone(),
-        None => build_and_run(root, options, &tests)?,
-    };
-    let report = Report::read(&report)?;
-    eprintln!("{}", report.summary());
-    if options.write_docs {
-        let page = root.join("docs/conformance-upstream.md");
-        fs::write(&page, report.page(&tests))
-            .map_err(|e| format!("cannot write {}: {e}", page.display()))?;
+    let mut reports = Vec::new();
+    if let Some(path) = &options.report {
+        reports.push(Report::read(path)?);
     }
-    if report.failed().next().is_some() {
+    if !options.process_reports.is_empty() {
+        reports.push(Report::read_all(&options.process_reports)?);
+    }
+    if reports.is_empty() {
+        reports.push(Report::read(&build_and_run(root, options, &tests)?)?);
+    }
+    for report in &reports {
+        eprintln!("{}", report.summary());
+    }
+    if let [simulated, processes] = reports.as_slice()
+        && options.write_docs
+    {
+        let path = root.join("docs/conformance-upstream.md");
+        let page = Page {
+            tests: &tests,
+            simulated,
+            processes,
+        };
+        fs::write(&path, page.to_string())
+            .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+    }
+    if reports
+        .iter()
+        .any(|report| report.failed().next().is_some())
+    {
         Err("upstream: tests failed, see above".to_owned())
     } else {
         Ok(())
+    }
+}
+
+/// The report of a run, by the runtime of its nodes.
+fn report_name(options: &Options) -> &'static str {
+    match &options.images {
+        None => "report.json",
+        Some(_) => "process-report.json",
     }
 }
 
@@ -121,7 +155,7 @@ fn build_and_run(root: &Path, options: &Options, tests: &Tests) -> Result<PathBu
         .unwrap_or_else(|| directory.join("kubeconfig"));
     run_suite(&directory, &kubeconfig, options, tests)?;
     drop(server);
-    Ok(directory.join("report.json"))
+    Ok(directory.join(report_name(options)))
 }
 
 /// Builds the suite and ginkgo from Go modules.
@@ -161,23 +195,31 @@ fn build_suite(root: &Path, directory: &Path) -> Result<()> {
 
 /// With local processes, the tests that need containers are run.
 fn skip(options: &Options, tests: &Tests) -> String {
-    let listed = options.images.is_none().then(|| tests.skip());
-    let skipped: Vec<String> = listed.into_iter().chain(options.skip.clone()).collect();
-    skipped.join("|")
+    let listed = match options.images {
+        None => tests.skip(),
+        Some(_) => tests.skip_with_processes(),
+    };
+    let skipped = [Some(listed), options.skip.clone()];
+    let skipped = skipped.into_iter().flatten().filter(|it| !it.is_empty());
+    skipped.collect::<Vec<_>>().join("|")
+}
+
+/// With local processes, all tests of all SIGs are run.
+fn focus(options: &Options, tests: &Tests) -> String {
+    let focus = options.focus.clone();
+    focus.unwrap_or_else(|| match options.images {
+        None => tests.focus(),
+        Some(_) => "sig-".to_owned(),
+    })
 }
 
 fn run_suite(directory: &Path, kubeconfig: &Path, options: &Options, tests: &Tests) -> Result<()> {
-    let focus = options.focus.clone().unwrap_or_else(|| tests.focus());
+    let focus = focus(options, tests);
     let mut ginkgo = Command::new(directory.join("ginkgo"));
     ginkgo
         .current_dir(directory)
-        .args([
-            "-p",
-            "--no-color",
-            "--keep-going",
-            "--timeout=2h",
-            "--json-report=report.json",
-        ])
+        .args(["-p", "--no-color", "--keep-going", "--timeout=2h"])
+        .arg(format!("--json-report={}", report_name(options)))
         .arg(format!(
             "-procs={}",
             options.processes.as_deref().unwrap_or("4")
@@ -282,7 +324,8 @@ mod tests {
 
     #[test]
     fn tests_that_need_containers_run_with_local_processes() {
-        let lists = r#"{"chosen": [], "left_out": [{"reason": "r", "tests": ["Probing"]}]}"#;
+        let lists = r#"{"chosen": ["Secrets"], "left_out": [{"reason": "r", "tests": ["Probing"]}],
+            "left_out_of_processes": [{"reason": "r", "tests": ["Serial"]}]}"#;
         let name = format!("upstream-tests-{}.json", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::write(&path, lists).expect("a file");
@@ -294,7 +337,14 @@ mod tests {
         };
         assert_eq!(skipped(&[]), "Probing");
         assert_eq!(skipped(&["--skip", "udp"]), "Probing|udp");
-        assert_eq!(skipped(&["--skip", "udp", "--images", "i"]), "udp");
+        assert_eq!(skipped(&["--skip", "udp", "--images", "i"]), "Serial|udp");
+        let focused = |arguments: &[&str]| {
+            let options = parse(arguments).expect("valid options");
+            focus(&options, &tests)
+        };
+        assert_eq!(focused(&[]), "Secrets");
+        assert_eq!(focused(&["--images", "i"]), "sig-");
+        assert_eq!(focused(&["--images", "i", "--focus", "x"]), "x");
     }
 
     #[test]
@@ -306,7 +356,8 @@ mod tests {
                 &["--images", "i", "--kubeconfig", "k"],
                 "exclude each other",
             ),
-            (&["--write-docs", "--focus", "x"], "exclude each other"),
+            (&["--write-docs"], "run the suite first"),
+            (&["--write-docs", "--report", "r"], "run the suite first"),
         ] {
             let error = parse(arguments).expect_err("an error");
             assert!(error.contains(expected), "{arguments:?}: {error}");

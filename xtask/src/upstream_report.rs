@@ -1,9 +1,14 @@
 //! The results of the conformance tests.
 //!
-//! Inputs: ginkgo's JSON report, and the list of skipped tests. Outputs: a summary for the
-//! terminal, and a page.
+//! Inputs: ginkgo's JSON reports, and the lists of skipped tests. Outputs: a summary for the
+//! terminal.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 
@@ -12,16 +17,18 @@ type Result<T> = std::result::Result<T, String>;
 /// The tests to run. All names are regular expressions of ginkgo.
 #[derive(Debug)]
 pub struct Tests {
-    selected: Vec<String>,
+    pub(crate) selected: Vec<String>,
     /// Selected tests that are not run.
-    skipped: Vec<SkippedTests>,
+    pub(crate) skipped: Vec<SkippedTests>,
+    /// Tests that are not run on nodes with local processes.
+    pub(crate) skipped_with_processes: Vec<SkippedTests>,
 }
 
 /// Skipped tests with a common reason.
 #[derive(Debug)]
-struct SkippedTests {
-    reason: String,
-    tests: Vec<String>,
+pub(crate) struct SkippedTests {
+    pub(crate) reason: String,
+    pub(crate) tests: Vec<String>,
 }
 
 impl Tests {
@@ -44,13 +51,18 @@ impl Tests {
                 tests: texts(&value["tests"])?,
             })
         };
-        let skipped = file["left_out"]
-            .as_array()
-            .and_then(|groups| groups.iter().map(group).collect::<Option<Vec<_>>>());
-        let tests = texts(&file["chosen"])
-            .zip(skipped)
-            .map(|(selected, skipped)| Self { selected, skipped });
-        tests.ok_or_else(|| format!("{} has no lists of tests", path.display()))
+        let groups = |name: &str| {
+            let groups = file[name].as_array()?;
+            groups.iter().map(group).collect::<Option<Vec<_>>>()
+        };
+        let tests = || {
+            Some(Self {
+                selected: texts(&file["chosen"])?,
+                skipped: groups("left_out")?,
+                skipped_with_processes: groups("left_out_of_processes")?,
+            })
+        };
+        tests().ok_or_else(|| format!("{} has no lists of tests", path.display()))
     }
 
     /// One expression for all selected tests.
@@ -60,31 +72,36 @@ impl Tests {
 
     /// One expression for all skipped tests.
     pub fn skip(&self) -> String {
-        self.skipped
-            .iter()
-            .flat_map(|group| &group.tests)
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join("|")
+        expression(&self.skipped)
     }
+
+    /// One expression for all tests that are skipped with local processes.
+    pub fn skip_with_processes(&self) -> String {
+        expression(&self.skipped_with_processes)
+    }
+}
+
+fn expression(groups: &[SkippedTests]) -> String {
+    let tests = groups.iter().flat_map(|group| &group.tests);
+    tests.map(String::as_str).collect::<Vec<_>>().join("|")
 }
 
 /// The results of all tests.
 #[derive(Debug)]
 pub struct Report {
-    tests: Vec<Test>,
-    /// The number of conformance tests that did not run.
-    skipped: usize,
+    pub(crate) tests: Vec<Test>,
+    /// The conformance tests that did not run.
+    pub(crate) skipped: BTreeSet<String>,
 }
 
 #[derive(Debug)]
-struct Test {
+pub(crate) struct Test {
     /// The SIG, such as `sig-api-machinery`.
     group: String,
-    name: String,
-    passed: bool,
+    pub(crate) name: String,
+    pub(crate) passed: bool,
     /// The first line of the failure.
-    failure: String,
+    pub(crate) failure: String,
 }
 
 impl Report {
@@ -93,10 +110,13 @@ impl Report {
     /// # Errors
     /// The file is not a report, or no test ran.
     pub fn read(path: &Path) -> Result<Self> {
-        let report = read(path)?;
+        Self::parse(&read(path)?).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    pub(crate) fn parse(report: &Value) -> Result<Self> {
         let specs = report[0]["SpecReports"]
             .as_array()
-            .ok_or_else(|| format!("{} is not a report", path.display()))?;
+            .ok_or("it is not a report of ginkgo")?;
         let its = || specs.iter().filter(|spec| spec["LeafNodeType"] == "It");
         let tests: Vec<Test> = its()
             .filter(|spec| {
@@ -114,9 +134,55 @@ impl Report {
             return Err(format!("no test ran: {}", failure.unwrap_or_default()));
         }
         let skipped = its()
-            .filter(|spec| spec["State"] == "skipped" && name_of(spec).contains("[Conformance]"))
-            .count();
+            .filter(|spec| spec["State"] == "skipped")
+            .map(name_of)
+            .filter(|name| name.contains("[Conformance]"))
+            .map(|name| name.replace(CONFORMANCE, ""))
+            .collect();
         Ok(Self { tests, skipped })
+    }
+
+    /// Reads several reports. A test has the result of the last one in which it ran.
+    ///
+    /// # Errors
+    /// One of the files is not a report.
+    pub fn read_all(paths: &[PathBuf]) -> Result<Self> {
+        let reports: Result<Vec<Self>> = paths.iter().map(|path| Self::read(path)).collect();
+        Ok(Self::merge(reports?))
+    }
+
+    fn merge(reports: Vec<Self>) -> Self {
+        let mut tests = BTreeMap::new();
+        let mut skipped = BTreeSet::new();
+        for report in reports {
+            skipped.extend(report.skipped);
+            let named = report
+                .tests
+                .into_iter()
+                .map(|test| (test.name.clone(), test));
+            tests.extend(named);
+        }
+        skipped.retain(|name| !tests.contains_key(name));
+        Self {
+            tests: tests.into_values().collect(),
+            skipped,
+        }
+    }
+
+    /// Passed and all tests, by SIG.
+    pub(crate) fn by_group(&self) -> BTreeMap<&str, (usize, usize)> {
+        let mut groups: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for test in &self.tests {
+            let (passed, all) = groups.entry(&test.group).or_default();
+            *passed += usize::from(test.passed);
+            *all += 1;
+        }
+        groups
+    }
+
+    pub(crate) fn total(&self) -> (usize, usize) {
+        let passed = self.tests.iter().filter(|test| test.passed).count();
+        (passed, self.tests.len())
     }
 
     /// The names of failed tests.
@@ -136,59 +202,14 @@ impl Report {
                 format_args!("FAIL {}\n     {}\n", test.name, test.failure),
             );
         }
-        let passed = self.tests.iter().filter(|test| test.passed).count();
+        let (passed, _) = self.total();
         put(
             &mut text,
             format_args!(
                 "{passed} of {} passed; {} did not run",
                 self.tests.len(),
-                self.skipped
+                self.skipped.len()
             ),
-        );
-        text
-    }
-
-    /// The page of results.
-    pub fn page(&self, tests: &Tests) -> String {
-        let mut text = String::from(HEAD);
-        let mut groups: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-        for test in &self.tests {
-            let (passed, all) = groups.entry(&test.group).or_default();
-            *passed += usize::from(test.passed);
-            *all += 1;
-        }
-        for (group, (passed, all)) in &groups {
-            put(&mut text, format_args!("| {group} | {passed} of {all} |\n"));
-        }
-        let passed = self.tests.iter().filter(|test| test.passed).count();
-        put(
-            &mut text,
-            format_args!("| **all** | {passed} of {} |\n", self.tests.len()),
-        );
-        let mut failed: Vec<&Test> = self.tests.iter().filter(|test| !test.passed).collect();
-        failed.sort_by(|a, b| a.name.cmp(&b.name));
-        if !failed.is_empty() {
-            text.push_str("\n## Failed\n\n");
-            failed.iter().for_each(|test| {
-                put(
-                    &mut text,
-                    format_args!("- {}: {}\n", test.name, test.failure),
-                )
-            });
-        }
-        text.push_str("\n## Skipped\n\nOf the SIGs above:\n\n");
-        for group in &tests.skipped {
-            put(
-                &mut text,
-                format_args!("- {}: {}\n", group.reason, group.tests.join(", ")),
-            );
-        }
-        put(
-            &mut text,
-            format_args!("\n{} conformance tests did not run: ", self.skipped),
-        );
-        text.push_str(
-            "these, and those of other SIGs that need containers, networks or volumes.\n",
         );
         text
     }
@@ -209,7 +230,7 @@ impl Test {
             .next()
             .unwrap_or_default();
         let failure: String = failure.chars().take(200).collect();
-        let name = name.replace(" [Conformance]", "");
+        let name = name.replace(CONFORMANCE, "");
         Self {
             group,
             name,
@@ -231,22 +252,8 @@ fn name_of(spec: &Value) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-const HEAD: &str = "# Kubernetes' own conformance tests
-
-<!-- Generated by `cargo xtask upstream --write-docs`; do not edit. -->
-
-The end-to-end conformance tests of Kubernetes 1.36.4, built from their Go modules and run unchanged against `bellerophon up --cluster full`, whose nodes
-run no containers: all tests of SIG API Machinery, and those of other SIGs that need only the API and the built-in controllers.
-
-```
-cargo xtask upstream                         # against the embedded server; needs Go and network access for its modules
-cargo xtask upstream --kubeconfig FILE       # against another server
-cargo xtask upstream --focus 'Watchers'      # selected tests
-```
-
-| SIG | passed |
-|---|---|
-";
+/// The mark of the tests that are conformance tests.
+const CONFORMANCE: &str = " [Conformance]";
 
 fn read(path: &Path) -> Result<Value> {
     let bytes = fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
@@ -264,53 +271,29 @@ mod tests {
 
     use super::*;
 
-    fn report() -> Report {
-        let spec = |name: &str, state: &str, failure: &str| {
+    #[test]
+    fn test_of_several_reports_has_its_last_result() {
+        let spec = |name: &str, state: &str| {
             json!({
-                "LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-x] Things"],
-                "LeafNodeText": name, "State": state, "Failure": {"Message": failure},
+                "LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-x]"],
+                "LeafNodeText": format!("{name} [Conformance]"), "State": state,
             })
         };
-        let specs = json!([{"SpecReports": [
-            {"LeafNodeType": "SynchronizedBeforeSuite", "State": "passed"},
-            spec("work [Conformance]", "passed", ""),
-            spec("break [Conformance]", "failed", "first line\nsecond line"),
-            spec("sleep [Conformance]", "skipped", ""),
-            spec("are not in the suite", "skipped", ""),
-        ]}]);
-        let path =
-            std::env::temp_dir().join(format!("upstream-report-{}.json", std::process::id()));
-        fs::write(&path, specs.to_string()).expect("a file");
-        let report = Report::read(&path).expect("a valid report");
-        drop(fs::remove_file(path));
-        report
-    }
-
-    #[test]
-    fn report_lists_failed_and_skipped_tests() {
-        let report = report();
-        assert_eq!(
-            report.summary(),
-            "FAIL [sig-x] Things break\n     first line\n1 of 2 passed; 1 did not run"
-        );
-        let skipped = vec![SkippedTests {
-            reason: "they sleep".into(),
-            tests: vec!["sleep".into(), "doze".into()],
-        }];
-        let tests = Tests {
-            selected: vec!["sig-x".into()],
-            skipped,
-        };
-        assert_eq!(tests.focus(), "sig-x");
-        assert_eq!(tests.skip(), "sleep|doze");
-        let page = report.page(&tests);
-        for part in [
-            "| sig-x | 1 of 2 |",
-            "- [sig-x] Things break: first line\n",
-            "- they sleep: sleep, doze\n",
-            "\n1 conformance tests did not run",
-        ] {
-            assert!(page.contains(part), "{part} is missing in\n{page}");
-        }
+        let first = [
+            spec("a", "failed"),
+            spec("b", "passed"),
+            spec("c", "skipped"),
+        ];
+        let second = [
+            spec("a", "passed"),
+            spec("b", "skipped"),
+            spec("c", "skipped"),
+        ];
+        let reports = [first, second].map(|specs| {
+            let report = json!([{"SpecReports": specs}]);
+            Report::parse(&report).expect("a valid report")
+        });
+        let report = Report::merge(reports.into());
+        assert_eq!(report.summary(), "2 of 2 passed; 1 did not run");
     }
 }

@@ -1,66 +1,87 @@
-//! `cargo xtask user-crate`: builds and tests a crate outside of the repository.
+//! `cargo xtask user-crate`: builds and tests the project of `bellerophon new` outside of the
+//! repository.
 //!
-//! Input: `ci/user-crate`. Output: its tests pass in a temporary directory.
+//! Output: its tests pass in a temporary directory, and the compiler has no warnings.
 //!
-//! Guarantee: the crate refers to the repository by path only, so that all it needs is public.
+//! Guarantee: the project refers to the repository by path only, so that all it needs is public.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-const SOURCE: &str = "ci/user-crate";
-const FILES: [&str; 3] = ["Cargo.toml", "src/main.rs", "tests/reconciles.rs"];
+/// The projects: a name, and options of `bellerophon new`.
+const PROJECTS: [(&str, &[&str]); 2] = [
+    ("hero", &[]),
+    ("bucket", &["--group", "storage.example.com", "--finalizer"]),
+];
 
-/// Copies the crate, builds it and runs its test.
+/// Generates the projects, builds them and runs their tests.
 ///
 /// # Errors
-/// A file cannot be copied, or the test fails.
+/// A project cannot be generated, has a warning, or its test fails.
 pub fn run(root: &Path) -> Result<(), String> {
-    let copy = env::temp_dir().join(format!("bellerophon-user-crate-{}", std::process::id()));
-    let result = copy_crate(root, &copy).and_then(|()| test(root, &copy));
-    if let Err(error) = fs::remove_dir_all(&copy) {
-        eprintln!("xtask: cannot remove {}: {error}", copy.display());
+    let directory = env::temp_dir().join(format!("bellerophon-new-{}", std::process::id()));
+    fs::create_dir_all(&directory)
+        .map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
+    let result = PROJECTS.iter().try_for_each(|(name, options)| {
+        generate(root, &directory, name, options)?;
+        test(root, &directory.join(name))
+    });
+    if let Err(error) = fs::remove_dir_all(&directory) {
+        eprintln!("xtask: cannot remove {}: {error}", directory.display());
     }
     result
 }
 
-fn copy_crate(root: &Path, copy: &Path) -> Result<(), String> {
-    for file in FILES {
-        let text = read(&root.join(SOURCE).join(file))?;
-        let crates = root.join("crates").display().to_string();
-        write(&copy.join(file), &text.replace("../../crates", &crates))?;
-    }
-    // The versions that the repository is tested with.
-    write(&copy.join("Cargo.lock"), &read(&root.join("Cargo.lock"))?)
+fn generate(root: &Path, directory: &Path, name: &str, options: &[&str]) -> Result<(), String> {
+    let manifest = root.join("Cargo.toml");
+    let mut command = Command::new(env!("CARGO"));
+    command
+        .args([
+            "run",
+            "--quiet",
+            "--package",
+            "bellerophon-cli",
+            "--manifest-path",
+        ])
+        .arg(manifest)
+        .args(["--", "new", name, "--toolkit"])
+        .arg(root)
+        .args(options)
+        .current_dir(directory);
+    succeed(&mut command, &format!("bellerophon new {name}")).map(drop)
 }
 
-fn test(root: &Path, copy: &Path) -> Result<(), String> {
-    let status = Command::new(env!("CARGO"))
+fn test(root: &Path, project: &Path) -> Result<(), String> {
+    let mut command = Command::new(env!("CARGO"));
+    command
         .args(["test", "--quiet"])
-        .current_dir(copy)
-        .env("CARGO_TARGET_DIR", target(root))
-        // Cargo sets these for the build of this program; the crate is another one.
-        .env_remove("CARGO_MANIFEST_DIR")
-        .status()
+        .current_dir(project)
+        // Not the one that projects of a user share.
+        .env("CARGO_BUILD_BUILD_DIR", target(root))
+        // Cargo sets these for the build of this program; the project is another one.
+        .env_remove("CARGO_MANIFEST_DIR");
+    let name = project.file_name().unwrap_or_default().display();
+    let stderr = succeed(&mut command, &format!("cargo test of the project {name}"))?;
+    match stderr.contains("warning") {
+        true => Err(format!("the project {name} has warnings:\n{stderr}")),
+        false => Ok(()),
+    }
+}
+
+/// Runs a command, and returns what it wrote to stderr.
+fn succeed(command: &mut Command, what: &str) -> Result<String, String> {
+    let output = command
+        .output()
         .map_err(|error| format!("cannot start cargo: {error}"))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!(
-            "the test of {SOURCE} fails outside of the repository"
-        )),
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    match output.status.success() {
+        true => Ok(stderr),
+        false => Err(format!("{what} fails:\n{stdout}{stderr}")),
     }
 }
 
 fn target(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    let directory = path.parent().expect("a file of a crate has a directory");
-    let written = fs::create_dir_all(directory).and_then(|()| fs::write(path, text));
-    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

@@ -29,9 +29,13 @@ pub(super) struct Workspace {
 const KINDS: &str = "bellerophon-kinds";
 const KINDS_DERIVE: &str = "bellerophon-kinds-derive";
 const TOOLKIT: &str = "bellerophon";
+const APIMACHINERY: &str = "bellerophon-apimachinery";
+const CODEC: &str = "bellerophon-codec";
+const STORAGE: &str = "bellerophon-storage";
+const CRD: &str = "bellerophon-crd";
+const RESOURCES: &str = "bellerophon-resources";
 const APISERVER: &str = "bellerophon-apiserver";
 const CEL: &str = "bellerophon-cel";
-const CRON: &str = "bellerophon-cron";
 const STREAMING: &str = "bellerophon-streaming";
 const CLUSTER: &str = "bellerophon-cluster";
 const PROCESS_RUNTIME: &str = "bellerophon-process-runtime";
@@ -73,7 +77,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (OPERATOR, &[TOOLKIT]),
     (PAGE, &[TOOLKIT]),
     (TESTKIT, &[OPERATOR, CLUSTER, APISERVER, TOOLKIT]),
-    (CLUSTER, &[TOOLKIT, PROCESS_RUNTIME, STREAMING, CRON]),
+    (
+        CLUSTER,
+        &[TOOLKIT, PROCESS_RUNTIME, STREAMING, RESOURCES, APIMACHINERY],
+    ),
     (PROCESS_RUNTIME, &[]),
     (STORE, &[STORE_CLIENT]),
     (STORE_CLIENT, &[]),
@@ -84,9 +91,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (TOOLKIT, &[KINDS, KINDS_DERIVE]),
     (KINDS, &[]),
     (KINDS_DERIVE, &[]),
-    (APISERVER, &[CEL]),
+    (
+        APISERVER,
+        &[RESOURCES, CRD, STORAGE, CODEC, CEL, APIMACHINERY],
+    ),
+    (RESOURCES, &[CODEC, CEL, APIMACHINERY]),
+    (CRD, &[CODEC, CEL, APIMACHINERY]),
+    (STORAGE, &[CODEC, APIMACHINERY]),
+    (CODEC, &[APIMACHINERY]),
     (CEL, &[]),
-    (CRON, &[]),
+    (APIMACHINERY, &[]),
     ("hero-kube-runtime", &[TOOLKIT, OPERATOR]),
     ("xtask", &[]),
 ];
@@ -110,7 +124,7 @@ fn is_allowed(edge: &Edge) -> bool {
     if is_operator(from) {
         return [TOOLKIT, OPERATOR].contains(&to.as_str())
             || (from == HERO
-                && ([STORE_CLIENT, CRON].contains(&to.as_str()) || (*dev && to == STORE)));
+                && ([STORE_CLIENT, APIMACHINERY].contains(&to.as_str()) || (*dev && to == STORE)));
     }
     if is_operator(to) {
         return [CLI, FUZZ].contains(&from.as_str()) || (to == HERO && from == "hero-kube-runtime");
@@ -213,6 +227,11 @@ mod tests {
             (APISERVER, TOOLKIT, false, false),
             (APISERVER, TOOLKIT, true, false),
             (APISERVER, CONFORMANCE, true, true),
+            (APISERVER, RESOURCES, false, true),
+            (RESOURCES, CRD, false, false),
+            (CRD, RESOURCES, false, false),
+            (STORAGE, APISERVER, false, false),
+            (APIMACHINERY, CODEC, false, false),
             (CLUSTER, PROCESS_RUNTIME, false, true),
             (PROCESS_RUNTIME, TOOLKIT, false, false),
             (TOOLKIT, APISERVER, false, false),
