@@ -7,8 +7,8 @@
 //! - A message has one event of a watch, or bytes of a log as they arrive. One message is in memory
 //!   at a time, and a client that does not read it within 30 seconds is disconnected.
 //! - Messages of the client are dropped; pings are answered.
-//! - A body that ends is followed by a close frame: 1000, or 1001 when the server stops, unless the
-//!   connection ends first. A body that fails is not, so that no part of a log is taken for the whole.
+//! - A body that ends is followed by a close frame: 1000, or 1001 when the server stops. A body that
+//!   fails before that is not, so that no part of a log is taken for the whole.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
@@ -274,7 +274,9 @@ where
         }
     };
     let code = tokio::select! {
-        code = sending => code,
+        // A stop ends the watch and cuts the connection to the kubelet too, which must not look
+        // like the end or the failure of a body.
+        code = sending => if stop.is_cancelled() { Some(CloseCode::Away) } else { code },
         () = &mut client_end => None,
         () = stop.cancelled() => Some(CloseCode::Away),
     };

@@ -305,7 +305,6 @@ async fn log_that_breaks_has_no_close_frame() {
 }
 
 #[tokio::test]
-#[ignore = "the connection may end before the close frame is sent"]
 async fn stop_of_the_server_closes_watches_and_logs() {
     let (backend, _goes_on) = following(Ok(()));
     let cluster = Cluster::start(backend).await;
