@@ -216,7 +216,8 @@ fn succeed(command: &mut Command, what: &str) -> Result<String, String> {
 /// The files of the project and their lines, without hidden files, Cargo.lock and build results.
 fn count(directory: &Path) -> Result<(usize, usize), String> {
     let failed = |error| format!("cannot read {}: {error}", directory.display());
-    let (mut files, mut lines) = (0, 0);
+    let mut files = 0;
+    let mut lines = 0;
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let name = path

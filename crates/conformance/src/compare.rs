@@ -58,10 +58,8 @@ fn differences(want: &Json, got: &Json, path: &str, found: &mut Vec<String>) {
         (Json::Map(a), Json::Map(b)) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
             for key in keys {
-                let (a, b) = (
-                    a.get(key).cloned().unwrap_or_else(absent),
-                    b.get(key).cloned().unwrap_or_else(absent),
-                );
+                let a = a.get(key).cloned().unwrap_or_else(absent);
+                let b = b.get(key).cloned().unwrap_or_else(absent);
                 differences(&a, &b, &format!("{path}.{key}"), found);
             }
         }

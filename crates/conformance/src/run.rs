@@ -86,7 +86,8 @@ pub(crate) async fn run<T: Transport>(
     options: &Options,
 ) -> Result<Vec<Json>, TransportError> {
     let namespace = format!("v{id}");
-    let (values, names) = (Values::new(&namespace, id), Names::new(&namespace, id));
+    let values = Values::new(&namespace, id);
+    let names = Names::new(&namespace, id);
     let mut run = Run {
         transport,
         options,
@@ -201,7 +202,8 @@ impl<T: Transport> Run<'_, T> {
             let (status, raw, bytes) =
                 whole(self.send(&ask.method, &path, &headers, body.clone())).await?;
             // Every attempt is named, so that a name does not depend on how many there were.
-            let (kept, got) = (headers_of(&raw, &mut self.names), body_of(&bytes));
+            let kept = headers_of(&raw, &mut self.names);
+            let got = body_of(&bytes);
             if ask
                 .repeat_until
                 .as_ref()

@@ -78,7 +78,8 @@ mod tests {
         recorder.finish(first, Outcome::Refused);
         let operations = recorder.operations();
         assert_eq!(operations[0].outcome, Outcome::Refused);
-        assert_eq!((operations[0].invoked, operations[0].finished), (0, 2));
+        assert_eq!(operations[0].invoked, 0);
+        assert_eq!(operations[0].finished, 2);
         assert_eq!(operations[1].outcome, Outcome::Unknown);
     }
 }

@@ -192,10 +192,8 @@ impl Names {
 
 /// The name that a server made from `generateName`.
 fn generated_name(metadata: &Json) -> Option<String> {
-    let (base, name) = (
-        metadata.get("generateName")?.as_text()?,
-        metadata.get("name")?.as_text()?,
-    );
+    let base = metadata.get("generateName")?.as_text()?;
+    let name = metadata.get("name")?.as_text()?;
     let suffix = name.strip_prefix(base)?;
     (suffix.chars().count() == GENERATED_CHARS).then(|| name.to_owned())
 }

@@ -35,10 +35,8 @@ fn answer(store: &Mutex<Store>, request: &Request<Full<Bytes>>, body: &[u8]) -> 
             .body(body)
             .expect("the answer is sound")
     };
-    let (path, query) = (
-        request.uri().path().to_owned(),
-        request.uri().query().unwrap_or_default(),
-    );
+    let path = request.uri().path().to_owned();
+    let query = request.uri().query().unwrap_or_default();
     assert!(!path.ends_with("/panic"), "asked for");
     if query.contains("watch") {
         let events = [

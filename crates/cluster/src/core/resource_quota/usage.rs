@@ -391,7 +391,8 @@ fn has_cross_namespace_affinity(spec: &PodSpec) -> bool {
     let Some(affinity) = &spec.affinity else {
         return false;
     };
-    let (pod, anti) = (&affinity.pod_affinity, &affinity.pod_anti_affinity);
+    let pod = &affinity.pod_affinity;
+    let anti = &affinity.pod_anti_affinity;
     let required = pod
         .iter()
         .flat_map(|it| {
