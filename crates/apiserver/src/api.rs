@@ -199,7 +199,7 @@ impl Api {
     /// Allocates what an object needs, such as a Service address.
     ///
     /// # Errors
-    /// What is asked for is taken or does not exist.
+    /// The requested value is in use or out of range.
     pub(crate) fn claim(
         &self,
         resource: &Resource,

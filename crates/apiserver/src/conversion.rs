@@ -225,7 +225,7 @@ fn verify(review: &Value, webhook: &ConversionWebhook, uid: &str) -> Result<Vec<
     Ok(response.list("convertedObjects").to_vec())
 }
 
-/// Where an object stands in a response, as errors say it.
+/// The position of an object in a response, as in error messages.
 #[derive(Clone, Copy)]
 enum Place {
     Single,

@@ -1,6 +1,6 @@
-//! The settings of a server that kube-apiserver takes as flags: certificates and keys that others
-//! made, authorization, admission plugins.
-//! Guarantee: the default of each is what a server does without it.
+//! The settings of a server that kube-apiserver takes as flags: external certificates and keys,
+//! authorization, admission plugins.
+//! Guarantee: the default of each is the behaviour without it.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ impl fmt::Debug for ServiceAccountKeys {
     }
 }
 
-/// A bearer token that stands for a user until the server stops.
+/// A bearer token that authenticates a user until the server stops.
 #[derive(Clone)]
 pub struct StaticToken {
     /// The token.

@@ -1,4 +1,4 @@
-//! Starting, reaching and stopping a server.
+//! Starts and stops a server, and gives access to it.
 
 use std::{
     collections::HashMap,
@@ -43,9 +43,9 @@ pub enum StartError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}; choose another address or port")]
     Listen {
-        /// The address asked for.
+        /// The configured address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// Certificates or keys could not be made.

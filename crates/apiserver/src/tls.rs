@@ -1,7 +1,7 @@
-//! The certificates of one server, made when it starts.
+//! The certificates of one server, issued when it starts.
 //! In: the addresses it listens on and the date. Out: a CA, a TLS configuration, the
 //! administrator's credentials.
-//! Guarantees: private keys stay in memory; only the administrator's leaves, and only into a
+//! Guarantees: private keys stay in memory; only the administrator's is written, and only to a
 //! kubeconfig.
 
 use std::{fmt, net::IpAddr, sync::Arc};
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn admin_certificate_stands_for_admin() {
+    fn admin_certificate_authenticates_admin() {
         let pem = certificates().admin.certificate_pem;
         let (_, parsed) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
         let peer = format!(

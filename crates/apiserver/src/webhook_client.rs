@@ -1,4 +1,4 @@
-//! Requests to webhooks: where they are sent, without how.
+//! Requests to webhooks: their address and body, without the transport.
 //! In: the `clientConfig` of a webhook configuration or of a conversion. Out: requests that a
 //! [`WebhookTransport`] sends. Mirrors `hookClientConfig` of `apiserver/pkg/util/webhook`.
 
@@ -179,7 +179,7 @@ pub(crate) trait WebhookTransport: Send + Sync + 'static {
     /// Sends a request, follows redirects and reads the whole response.
     ///
     /// # Errors
-    /// Why there is no response, in the words of Go's HTTP client: `Post "URL": …`.
+    /// Why there is no response, with the message of Go's HTTP client: `Post "URL": …`.
     fn post(&self, request: WebhookRequest) -> BoxFuture<'_, Result<Response<Bytes>, String>>;
 }
 

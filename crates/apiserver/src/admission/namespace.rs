@@ -1,5 +1,5 @@
-//! Objects live in namespaces that exist and are not on their way out; some namespaces stay for
-//! ever.
+//! Rejects objects of namespaces that do not exist or are terminating, and the deletion of the
+//! reserved namespaces.
 //! Mirrors the plugin NamespaceLifecycle.
 
 use bellerophon_apimachinery::error::{ApiError, Cause, GroupResource};

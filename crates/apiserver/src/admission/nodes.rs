@@ -1,5 +1,5 @@
-//! Nodes: a new one is not ready, a pod made on one takes its topology, and a pod grows only as far
-//! as its node allows.
+//! Nodes: taints a new node as not ready, copies topology labels of the node to its pods, and
+//! rejects a pod resize that the node does not allow.
 //! Mirrors the plugins TaintNodesByCondition and PodTopologyLabels.
 
 use bellerophon_apimachinery::{

@@ -1,4 +1,4 @@
-//! Which requests a webhook, a policy or a binding is about.
+//! Matches requests with the rules and selectors of webhooks, policies and bindings.
 //! In: rules, selectors and the match policy of a configuration. Out: whether a request matches.
 //! Mirrors the packages `predicates/rules` and `policy/matching` of `apiserver/pkg/admission`.
 

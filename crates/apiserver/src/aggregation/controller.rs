@@ -1,4 +1,4 @@
-//! Checks the registered servers again and again.
+//! Checks the availability of aggregated API servers.
 //!
 //! Guarantees: a server is checked when its APIService, Service or EndpointSlices change, every 30
 //! seconds, and more often while its check fails (5 ms, doubled up to 30 s). Its documents are read

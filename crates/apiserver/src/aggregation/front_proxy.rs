@@ -1,4 +1,5 @@
-//! The front proxy: how other API servers recognize this one, and the users it speaks for.
+//! The front proxy: the client certificate and headers by which aggregated API servers authenticate
+//! this server and the users of its requests.
 //!
 //! Guarantees: the key stays in memory; the authority signs nothing else, so that its certificate
 //! can be trusted to state any user. It is in the ConfigMap

@@ -30,7 +30,7 @@ pub(crate) struct Record {
     pub(super) source_ip: Option<String>,
     pub(super) user_agent: String,
     pub(super) received: Timestamp,
-    /// What the body says of the object; empty for patches and deletes.
+    /// Metadata of the object in the request body; empty for patches and deletes.
     pub(super) sent: SentMetadata,
     pub(super) request_object: Option<Value>,
     pub(super) response_object: Option<Value>,

@@ -138,7 +138,7 @@ impl AuditLog {
     }
 }
 
-/// What a policy says of a request that is recorded.
+/// The audit policy decision of a request that is recorded.
 struct RecordStart(PolicyDecision);
 
 impl RecordStart {

@@ -70,7 +70,7 @@ struct GroupResources {
     resource_names: Vec<String>,
 }
 
-/// What a policy says of one request.
+/// The decision of a policy for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyDecision {
     pub(crate) level: Level,

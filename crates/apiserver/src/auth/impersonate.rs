@@ -1,5 +1,6 @@
 //! Impersonation.
-//! In: the `Impersonate-*` headers and who sends them. Out: the user to act as, or the refusal.
+//! In: the `Impersonate-*` headers and the requesting user. Out: the impersonated user, or an
+//! error.
 //! Guarantees: a constrained mode allows one verb while acting as one kind of user; failing those,
 //! plain `impersonate` allows all.
 
@@ -29,7 +30,7 @@ const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
 const MANY: usize = 4;
 const EXTRA_PATH_PATTERN: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
 
-/// Whom the headers ask to act as; nobody when there are none of them.
+/// The user that the headers name; `None` without such headers.
 ///
 /// # Errors
 /// `BadRequest` when they name groups, a uid or extras without a user.
@@ -64,26 +65,26 @@ pub(crate) fn wanted_user(headers: &HeaderMap) -> Result<Option<User>, ApiError>
     )))
 }
 
-/// The user to act as, if the requester of `asked` may act as `wanted` for this request.
+/// The impersonated user, if the user of `attributes` may impersonate `wanted` for this request.
 ///
 /// # Errors
 /// The refusal of the first mode that could have applied.
 pub(crate) fn impersonate(
     wanted: &User,
-    asked: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     stored: &dyn Lookup,
 ) -> Result<User, ApiError> {
     let mut first_refusal = None;
     for mode in Mode::ALL
         .into_iter()
-        .filter(|mode| mode.applies(wanted, asked.user))
+        .filter(|mode| mode.applies(wanted, attributes.user))
     {
         match (Attempt {
             mode,
-            requester: asked.user,
+            requester: attributes.user,
             stored,
         })
-        .act_as(wanted, asked)
+        .act_as(wanted, attributes)
         {
             Ok(user) => return Ok(user),
             Err(refusal) => first_refusal = first_refusal.or(Some(refusal)),
@@ -161,13 +162,13 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    fn act_as(&self, wanted: &User, asked: &Attributes<'_>) -> Result<User, ApiError> {
+    fn act_as(&self, wanted: &User, attributes: &Attributes<'_>) -> Result<User, ApiError> {
         if self.mode != Mode::Legacy {
-            let verb = format!("impersonate-on:{}:{}", self.mode.name(), asked.verb);
+            let verb = format!("impersonate-on:{}:{}", self.mode.name(), attributes.verb);
             check(
                 &Attributes {
                     verb: &verb,
-                    ..*asked
+                    ..*attributes
                 },
                 self.stored,
             )?;
@@ -201,7 +202,7 @@ impl Attempt<'_> {
     /// Authorizes the name, and returns the groups of the impersonated user.
     fn authorize_name(&self, wanted: &User) -> Result<Vec<String>, ApiError> {
         if let Some((namespace, name)) = as_service_account(&wanted.name) {
-            self.ask(self.group(), "serviceaccounts", "", namespace, name)?;
+            self.authorize_namespaced(self.group(), "serviceaccounts", "", namespace, name)?;
             return Ok(if wanted.groups.is_empty() {
                 service_account_groups(namespace)
             } else {
@@ -280,10 +281,10 @@ impl Attempt<'_> {
         subresource: &str,
         name: &str,
     ) -> Result<(), ApiError> {
-        self.ask(group, resource, subresource, "", name)
+        self.authorize_namespaced(group, resource, subresource, "", name)
     }
 
-    fn ask(
+    fn authorize_namespaced(
         &self,
         group: &str,
         resource: &str,
@@ -447,12 +448,12 @@ mod tests {
             namespace: "ns",
             name: "",
         };
-        let asked = Attributes {
+        let attributes = Attributes {
             user: requester,
             verb: "list",
             target,
         };
-        impersonate(&wanted, &asked, stored)
+        impersonate(&wanted, &attributes, stored)
             .map_err(|e| e.to_status()["message"].as_str().expect("text").to_owned())
     }
 
@@ -530,7 +531,7 @@ mod tests {
     #[test]
     fn refusal_names_the_constrained_mode_that_was_tried() {
         let account = User::service_account("ns", "default", "");
-        let said = |wanted| {
+        let message = |wanted| {
             try_as(&account, &[(USER, wanted)], &FakeLookup::default()).expect_err("no permissions")
         };
         for (wanted, mode) in [
@@ -540,7 +541,7 @@ mod tests {
         ] {
             let verb = format!("impersonate-on:{mode}:list");
             assert_eq!(
-                said(wanted),
+                message(wanted),
                 format!(
                     r#"configmaps is forbidden: User "system:serviceaccount:ns:default" cannot {verb} resource "configmaps" in API group "" in the namespace "ns""#
                 )

@@ -1,7 +1,7 @@
 //! Service-account tokens: JSON web tokens signed with the server's own key.
-//! In: claims. Out: a compact token; or, from a token, the user it stands for.
-//! Guarantees: a token is good only while its service account, and the object it is bound to, exist
-//! with the uid it names.
+//! In: claims. Out: a compact token; or, from a token, its user.
+//! Guarantees: a token is valid only while its service account, and the object it is bound to,
+//! exist with the uid that it names.
 
 use std::{
     collections::HashMap,
@@ -31,7 +31,7 @@ struct Header {
     kid: String,
 }
 
-/// A good token: whom it stands for, and for which of the audiences asked about.
+/// A valid token: its user, and which of the requested audiences it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verified {
     pub(crate) user: User,
@@ -41,7 +41,7 @@ pub(crate) struct Verified {
 /// Why a token is not good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TokenFault {
-    /// It is no token of this issuer, so nothing more can be said about it.
+    /// It is no token of this issuer.
     Foreign,
     /// It is, and this is wrong with it.
     Bad(String),
@@ -141,11 +141,11 @@ impl Tokens {
         format!("{signed}.{}", BASE64.encode(signature))
     }
 
-    /// The user a token stands for. `audiences` are those the user accepts.
+    /// The user of a token. `audiences` are those that the caller accepts.
     ///
     /// # Errors
-    /// A foreign token, or one that is wrong, out of date, for another audience, or bound to what
-    /// is gone.
+    /// A token of another issuer, or one that is malformed, expired, for another audience, or bound
+    /// to an object that is deleted.
     pub(crate) fn verify(
         &self,
         token: &str,
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn token_stands_for_its_service_account_until_it_expires() {
+    fn token_authenticates_its_service_account_until_it_expires() {
         let good = "system:serviceaccount:ns:default for https://kubernetes.default.svc";
         for (now, want) in [
             (NOW, good),

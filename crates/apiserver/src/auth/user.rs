@@ -1,4 +1,4 @@
-//! A user: what authentication found out, what authorization decides on.
+//! The user of a request: set by authentication, read by authorization.
 
 use std::collections::BTreeMap;
 

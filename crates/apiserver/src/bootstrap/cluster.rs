@@ -1,4 +1,4 @@
-//! Namespaces, priority classes, API services, and the server as a service of its own cluster.
+//! Namespaces, priority classes, APIServices, and the Service `default/kubernetes`.
 
 use bellerophon_apimachinery::time::Time;
 use bellerophon_codec::object::Object;

@@ -1,4 +1,4 @@
-//! What a fresh cluster holds before any client has written.
+//! The objects of a new cluster.
 //! In: the server's address and CA, the time. Out: complete objects, in the order in which they are
 //! to be stored.
 //! Guarantees: the objects are those of Kubernetes 1.36 with its default settings; each has a uid

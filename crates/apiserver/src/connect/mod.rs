@@ -128,7 +128,7 @@ impl Connector {
     /// Passes on a request.
     ///
     /// # Errors
-    /// What is asked for does not exist or does not answer.
+    /// The object does not exist, or its backend does not respond.
     pub(crate) async fn connect(
         &self,
         request: &ConnectRequest<'_>,

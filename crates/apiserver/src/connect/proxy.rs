@@ -223,7 +223,7 @@ fn redirect_to_slash(path: &str, query: &str) -> Response<Body> {
     response
 }
 
-/// The path that the client has asked for.
+/// The path that the client has requested.
 fn forwarded_uri(prefix: &str, path: &str) -> String {
     let mut uri = url::clean_path(&format!("{prefix}/{}", url::encode_path(path)));
     if path.ends_with('/') && !uri.ends_with('/') {

@@ -282,13 +282,13 @@ impl WebhookConnections {
         let Some(handler) = self.handlers.get(&request.location) else {
             return self.send(request).await;
         };
-        let mut asked = Request::new(request.body.clone());
-        *asked.method_mut() = request.method.clone();
-        *asked.uri_mut() = request
+        let mut forwarded = Request::new(request.body.clone());
+        *forwarded.method_mut() = request.method.clone();
+        *forwarded.uri_mut() = request
             .url
             .parse()
             .map_err(|error: http::uri::InvalidUri| error.to_string())?;
-        let response = handler(asked).await;
+        let response = handler(forwarded).await;
         if response.body().len() > RESPONSE_MAX_BYTES {
             return Err(too_large());
         }

@@ -96,7 +96,7 @@ struct Upgrade {
     framing: Framing,
 }
 
-/// Whether a request asks for WebSocket on a connection that can be upgraded. Mirrors
+/// Whether a request is a WebSocket handshake on a connection that can be upgraded. Mirrors
 /// `IsWebSocketRequest`.
 pub(crate) fn is_websocket(head: &Parts) -> bool {
     let extensions = &head.extensions;

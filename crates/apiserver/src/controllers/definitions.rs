@@ -2,8 +2,8 @@
 //! naming, establishing and finalizing controllers.
 //! In: writes of CustomResourceDefinitions and of their objects. Out: the catalog, and the status
 //! of definitions.
-//! Guarantees: when a write of a definition is answered, what it defines is served and discovered;
-//! a definition that goes takes its objects along, and stays until the last of them is gone.
+//! Guarantees: before the response to a write of a definition is sent, its resource is served and
+//! in discovery; a definition is deleted after all of its objects.
 
 use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc};
 
@@ -69,8 +69,8 @@ fn terminating_definition(api: &Api, resource: &Resource) -> Option<String> {
     Some(custom.definition.clone())
 }
 
-/// Does work on definitions, and the work that follows from it, until there is none. The writes
-/// made here have no effects of their own: what they lead to is queued, so the stack does not
+/// Processes work items of definitions, and those that follow from them, until none is left. The
+/// writes made here trigger no further effects; what they lead to is queued, so the stack does not
 /// grow with the number of definitions or objects.
 fn settle(api: &Api, first: Work) -> Running<'_> {
     Box::pin(async move {

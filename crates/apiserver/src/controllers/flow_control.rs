@@ -1,12 +1,12 @@
 //! FlowSchemas and PriorityLevelConfigurations as stored objects.
 //! In: writes of these kinds. Out: the configuration in use, the condition `Dangling` of
 //! FlowSchemas, and the objects of a new cluster, restored.
-//! Guarantees: when a write is answered, it has taken effect; conditions are written by one task at
-//! a time.
+//! Guarantees: a write takes effect before its response is sent; conditions are written by one task
+//! at a time.
 //!
-//! kube-apiserver restores its objects every minute. Here, a write after which there is something
-//! to restore schedules that for the next full minute since the start, which has the same result:
-//! nothing but writes changes these objects.
+//! kube-apiserver restores its objects every minute. Here, a write after which an object must be
+//! restored schedules that for the next full minute since the start, which has the same result:
+//! only writes change these objects.
 
 use std::{
     future::Future,

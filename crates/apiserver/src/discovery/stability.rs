@@ -1,6 +1,6 @@
 //! Which version of a group is preferred.
-//! Guarantees: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, and then all other names in the order
-//! of the alphabet.
+//! Guarantees: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, and then all other names in
+//! alphabetical order.
 
 use std::cmp::{Ordering, Reverse};
 

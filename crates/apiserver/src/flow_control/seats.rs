@@ -18,7 +18,7 @@ const TARGET_MIN: f64 = 0.001;
 /// How far sums may differ and count as equal.
 const EPSILON: f64 = 1e-7;
 
-/// What a PriorityLevelConfiguration says about seats.
+/// The concurrency settings of a PriorityLevelConfiguration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shares {
     pub(super) nominal: u32,

@@ -31,7 +31,7 @@ enum Inner {
     },
 }
 
-/// A body that is encoded while it is sent: what is not sent yet takes no memory of its own.
+/// A body that is encoded while it is sent: what is not sent yet has no buffer.
 pub(crate) trait Chunks: Send {
     /// The next chunk, not empty. It is larger than `max_bytes` only if its memory is shared with
     /// stored objects.

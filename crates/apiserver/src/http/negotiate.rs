@@ -1,4 +1,4 @@
-//! Media types: what a client sends and what it wants back.
+//! Content negotiation of requests and responses.
 //! In: `Accept` and `Content-Type`. Out: one format and one form.
 //! Guarantees: the error for a client that cannot be served lists the supported media types, with
 //! the message of Kubernetes.
@@ -217,7 +217,7 @@ pub(crate) fn status_format(accept: Option<&str>) -> Format {
         .unwrap_or(Format::Json)
 }
 
-/// The form an entry asks for; `None` when there is no such form.
+/// The form that an entry requests; `None` when there is no such form.
 fn form(range: &MediaRange) -> Option<Form> {
     let as_ = range.parameter("as");
     if as_.is_empty() {

@@ -1,5 +1,5 @@
 //! Query parameters, read once into options.
-//! In: the query of a request. Out: one options struct per verb, already checked.
+//! In: the query of a request. Out: one options struct per verb, already validated.
 //! Guarantees: unknown parameters are ignored, as Kubernetes does; bad ones are refused before
 //! anything else happens; none is left out.
 
@@ -24,8 +24,8 @@ impl Query {
     ///
     /// # Errors
     /// 400 for a parameter that cannot be decoded. A selector or `dryRun` that is left out would
-    /// make a request do more than was asked for. kube-apiserver keeps bytes that are not UTF-8,
-    /// which no parameter takes, and drops a parameter with a malformed escape.
+    /// make a request do more than requested. kube-apiserver keeps bytes that are not UTF-8, which
+    /// no parameter takes, and drops a parameter with a malformed escape.
     pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let decode = |s: &str| percent_decode(&s.replace('+', " "));
         let pairs = text.split('&').filter(|p| !p.is_empty()).map(|pair| {
@@ -171,7 +171,7 @@ fn dry_run(query: &Query, errors: &mut Vec<FieldError>) -> bool {
     check_dry_run(&given, errors)
 }
 
-/// Whether a list of dry-run stages asks for a dry run.
+/// Whether a list of dry-run stages requests a dry run.
 pub(crate) fn check_dry_run(given: &[&str], errors: &mut Vec<FieldError>) -> bool {
     if given.iter().any(|v| *v != "All") {
         let list = format!(

@@ -1,7 +1,7 @@
-//! Paths: what a request is about.
-//! In: the path of a request. Out: typed parts, each decoded once and free of slashes.
-//! Guarantees: nothing behind this point splits or joins path text; storage keys are built from
-//! these parts only.
+//! Parses the path of a request.
+//! In: the path of a request. Out: typed segments, each decoded once and free of slashes.
+//! Guarantees: no later stage splits or joins path text; storage keys are built from these segments
+//! only.
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]

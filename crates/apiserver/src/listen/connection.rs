@@ -1,8 +1,8 @@
-//! One peer, from handshake to close.
+//! One connection, from handshake to close.
 //! In: an accepted TCP stream. Out: its requests, each with the peer's certificate and the
 //! connection as extensions.
-//! Guarantees: a connection ends by its peer, by idleness, by a stop, by unread responses or for
-//! lack of room; when idle or stopped, running requests may finish.
+//! Guarantees: a connection is closed by its peer, by idleness, by a stop, by unread responses or
+//! at the connection limit; when idle or stopped, running requests may finish.
 
 use std::{future::pending, pin::pin, sync::Arc, time::Duration};
 
@@ -125,8 +125,8 @@ impl Connections {
     }
 
     async fn handshake(&self, mut stream: TcpStream) -> Result<TlsStream<TcpStream>, Ended> {
-        // A peer takes its turn only once it has said something, so that silent ones keep nobody
-        // waiting.
+        // A connection waits for the handshake semaphore only after it has sent its first byte, so
+        // that silent peers hold no permit.
         let mut first = [0];
         stream.peek(&mut first).await?;
         if first[0].is_ascii_uppercase() {

@@ -1,11 +1,11 @@
-//! The open connections, and what they hold.
+//! The open connections, and the memory that they hold.
 //!
 //! Guarantees:
 //! - At the limit of connections, one that carries no request is closed for a new one: first those
-//!   that never authenticated, oldest first. Peers that only connect keep nobody out.
+//!   that never authenticated, oldest first. Idle peers do not exclude new connections.
 //! - Bytes of responses that are encoded and not sent have a limit per connection, beyond which
-//!   further chunks wait, and a limit in all, beyond which the connections of the user who holds
-//!   most are closed.
+//!   further chunks wait, and a total limit, beyond which the connections of the user with the most
+//!   bytes are closed.
 //! - The connections of a user share the worker threads with those of other users as one flow.
 
 use std::{

@@ -1,8 +1,9 @@
-//! Server-side apply: a configuration is laid over the object, and what its manager gave up goes.
-//! In: the object as it is and a configuration. Out: the object as it will be, with its owners, or
-//! the conflicts.
-//! Guarantees: a field that another manager owns changes only by force; a field goes only if its
-//! manager applied it last time and no other manager owns it.
+//! Server-side apply: merges an applied configuration and removes the fields that its manager no
+//! longer applies.
+//! In: the current object and a configuration. Out: the new object with its managed fields, or the
+//! conflicts.
+//! Guarantees: a field of another manager changes only by force; a field is removed only if its
+//! manager applied it last time and no other manager has it.
 
 use std::{
     borrow::Cow,
@@ -36,7 +37,7 @@ const KUBECTL: &str = "kubectl";
 /// Where `kubectl apply` without a server's help keeps what it applied last.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What an object is called and what the server writes: nobody owns it.
+/// Fields that no manager owns: identity, and metadata that the server sets.
 static STRIP_SET: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of_paths(&[
         &["apiVersion"],

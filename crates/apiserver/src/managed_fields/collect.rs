@@ -46,7 +46,7 @@ fn fields(node: Node<'_>, value: &Value) -> (bool, FieldSet) {
                         .or_insert(Some(item));
                 }
             }
-            // Of an item that stands twice nothing inside can be owned.
+            // No field inside a duplicate item can be owned.
             let inside = |item: Option<&Value>| {
                 item.map(|item| collect(list.items, item))
                     .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a write added, changed and removed, as sets of fields.
+//! Compares an object before and after a write: added, changed and removed fields as field sets.
 //! Guarantees: one walk over both values; an atomic value is one field, whatever changed inside.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The entries of `metadata.managedFields`.
-//! In: entries as JSON. Out: who owns which fields, and the same as JSON again.
-//! Guarantees: no two owners are the same; entries are written in the order of kube-apiserver; of
-//! writers that did not apply, only the last ten are distinguished.
+//! In: entries as JSON. Out: the managers with their field sets, and the same as JSON again.
+//! Guarantees: no two managers are equal; entries are written in the order of kube-apiserver; of
+//! managers with the operation Update, only the last ten are kept apart.
 
 use std::collections::{HashMap, HashSet};
 

@@ -30,7 +30,7 @@ impl FieldSet {
                 entry.write_below(json);
             }
         }
-        // Fields are sorted by their names. Other elements have an order of their own.
+        // Fields are sorted by their names; other elements are sorted among themselves.
         let mut others: Vec<(String, &Entry)> = others
             .iter()
             .map(|entry| (entry.element.spelling(), entry))

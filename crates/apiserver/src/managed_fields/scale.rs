@@ -1,6 +1,6 @@
-//! Who owns the number of replicas when it is written through `scale`.
+//! Managed fields of the number of replicas when it is written through `scale`.
 //! In: an object before and after a scale write. Out: its `managedFields`.
-//! Guarantees: only the replicas change hands; entries that lose them keep the rest.
+//! Guarantees: only the ownership of the replicas changes; entries that lose them keep the rest.
 
 use bellerophon_apimachinery::error::ApiError;
 use bellerophon_codec::object::Object;

@@ -96,7 +96,7 @@ impl FieldSet {
         &self.entries
     }
 
-    /// What the set says of a step.
+    /// The entry of a path element.
     pub(super) fn get(&self, element: &PathElement) -> Option<&Entry> {
         self.entries
             .binary_search_by(|entry| entry.element.cmp(element))
@@ -104,7 +104,7 @@ impl FieldSet {
             .map(|i| &self.entries[i])
     }
 
-    /// What the set says of a field.
+    /// The entry of a field.
     pub(super) fn get_field(&self, name: &str) -> Option<&Entry> {
         let by_name = |entry: &Entry| match &entry.element {
             PathElement::Field(field) => (**field).cmp(name),

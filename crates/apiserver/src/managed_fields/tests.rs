@@ -1,4 +1,4 @@
-//! What field ownership holds.
+//! Tests of managed fields and server-side apply.
 
 use bellerophon_apimachinery::time::Time;
 use bellerophon_codec::{object::FieldsV1, types};

@@ -289,7 +289,7 @@ pub(super) fn root(resource: &Resource) -> Node<'_> {
     }
 }
 
-/// An object of the resource that says nothing.
+/// An empty object of the resource.
 pub(super) fn empty(resource: &Resource) -> Object {
     let mut body = Map::new();
     if let Node::Struct(ty, _) = root(resource) {
@@ -303,7 +303,7 @@ pub(super) fn empty(resource: &Resource) -> Object {
     }
 }
 
-/// What differs between two objects, besides metadata that nobody owns.
+/// Compares two objects without the metadata that no manager owns.
 pub(super) fn compare_objects(root: Node<'_>, old: &Object, new: &Object) -> Comparison {
     let mut comparison = ComparisonBuilder::default();
     let Atom::Map(map) = root.atom(&Value::Null) else {

@@ -1,4 +1,4 @@
-//! Whether an applied configuration fits the type it is for.
+//! Validates an applied configuration against its type.
 //! Out: the errors, with the messages of kube-apiserver.
 
 use std::collections::BTreeSet;

@@ -111,10 +111,10 @@ impl Default for Metrics {
 
 impl Metrics {
     /// A request begins.
-    pub(crate) fn begin(self: &Arc<Self>, asked: &MeasuredRequest<'_>) -> Running {
+    pub(crate) fn begin(self: &Arc<Self>, request: &MeasuredRequest<'_>) -> Running {
         Running {
             metrics: self.clone(),
-            labels: asked.labels(),
+            labels: request.labels(),
             started: Instant::now(),
         }
     }
@@ -150,10 +150,10 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The request has its answer, which is handed on. A stream goes on to count until it ends.
+    /// Records the outcome of a request and returns it. A stream is in flight until it ends.
     ///
     /// # Errors
-    /// The error that the answer is.
+    /// The error of the outcome.
     pub(crate) fn answered(
         self,
         outcome: Result<Response<Body>, ApiError>,

@@ -1,6 +1,6 @@
-//! Guests: pages of the program that runs the server.
-//! In: the query of a request. Out: text that comes piece by piece.
-//! Guarantees: a page ends when the server stops.
+//! Non-resource endpoints of the program that embeds the server.
+//! In: the query of a request. Out: a streamed text body.
+//! Guarantees: a body ends when the server stops.
 
 use std::pin::Pin;
 

@@ -1,5 +1,5 @@
-//! Paths that lead to no resource but are documented with them: what there is, which release this
-//! is, how tokens are verified.
+//! Non-resource paths that are documented: API versions and groups, `/version`, and OpenID
+//! discovery.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use super::{
 /// A path that answers GET.
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    /// Where it is; a document of its own has the same name without the slashes around it.
+    /// Its path; a separate document has the same name without the slashes around it.
     pub(super) path: String,
     tag: String,
     id: String,

@@ -1,4 +1,4 @@
-//! What one method does at one path.
+//! An operation: one method of one path.
 //! In: names, parameters, schemas. Out: the operation in the form of either document.
 
 use serde_json::{Map, Value, json};
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_all_operations_take_stands_at_the_path() {
+    fn parameters_of_all_operations_are_at_the_path() {
         let operation = |id: &str, more: &[&str]| Operation {
             parameters: [Parameter::in_query(&["pretty"]), Parameter::in_query(more)].concat(),
             ..Operation::new(id.to_owned(), String::new(), json!({"type": "string"}))

@@ -1,4 +1,4 @@
-//! What can be done at the paths of a resource.
+//! The paths of a resource and their operations.
 //! In: a resource and references to its schemas. Out: paths with their operations, named as
 //! kube-apiserver names them.
 
@@ -256,7 +256,7 @@ impl Paths<'_> {
         [vec![Parameter::name_of(kind)], self.scope()].concat()
     }
 
-    /// An operation of the resource, before anything is said of its body.
+    /// An operation of the resource, without its request and response bodies.
     fn operation(
         &self,
         id: String,

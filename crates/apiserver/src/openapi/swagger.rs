@@ -24,7 +24,7 @@ use crate::{
     registry::{Catalog, RemoteSwagger, Resource},
 };
 
-/// The document in one encoding, of the catalog that was last asked about.
+/// The document in one encoding, of the most recently requested catalog.
 #[derive(Debug)]
 pub(super) struct Swagger {
     encoding: Encoding,
@@ -121,7 +121,7 @@ impl Swagger {
         let definitions: Vec<&[u8]> = parts()
             .map(|fragment| fragment.definitions.as_slice())
             .collect();
-        // The part of a remote server may have no definitions of its own.
+        // A remote server may serve no definitions.
         let join = |stretches: Vec<&[u8]>| {
             let stretches = stretches.into_iter().filter(|it| !it.is_empty());
             self.encoding.joined(&stretches.collect::<Vec<_>>())

@@ -33,8 +33,8 @@ const VERBS: &[&str] = &[
 ];
 const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
-/// Stands for the schema of a stored object that a webhook has converted to the version that it is
-/// read in. Such objects are never stored.
+/// Marks the schema of a stored object that a webhook has converted to the version that it is read
+/// in. Such objects are never stored.
 pub(crate) const CONVERTED: u64 = u64::MAX;
 
 /// The webhook that converts the objects of a definition.
@@ -232,8 +232,8 @@ impl Resource {
     }
 }
 
-/// The warning of a deprecated version that has none of its own: it names the best version that is
-/// not deprecated.
+/// The warning of a deprecated version that declares none: it names the best version that is not
+/// deprecated.
 fn deprecation(definition: &Definition, version: &Version, kind: &str) -> String {
     let group = &definition.group;
     let head = format!("{group}/{} {kind} is deprecated", version.name);

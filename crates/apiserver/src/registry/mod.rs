@@ -1,7 +1,8 @@
-//! What is served right now: the built-in rows, and whatever custom resources are defined.
-//! In: the table of kinds, and definitions as they come and go. Out: the resource behind a path.
-//! Guarantees: a look-up sees one whole catalog; a new definition is served from the moment its
-//! write is answered.
+//! The catalog of served resources: the built-in rows and the defined custom resources.
+//! In: the table of kinds, and definitions as they are written and deleted. Out: the resource of a
+//! path.
+//! Guarantees: a lookup sees one consistent catalog; a new definition is served before the response
+//! to its write is sent.
 
 mod custom; // a version of a custom resource
 mod decode; // bodies, decoded as a resource

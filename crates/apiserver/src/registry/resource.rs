@@ -1,6 +1,6 @@
 //! One served resource in one version, built-in or custom.
-//! Guarantees: everything the verbs need to know of a kind is asked here; no verb knows a kind by
-//! name.
+//! Guarantees: all properties of a kind that the verbs need are read here; no verb depends on the
+//! name of a kind.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -367,8 +367,8 @@ impl Resource {
         }
     }
 
-    /// What the schema says of an object; returns warnings about what is forgiven. Built-in kinds
-    /// were checked when they were decoded.
+    /// Validates an object against the schema; returns warnings about tolerated errors. Objects of
+    /// built-in kinds are validated when they are decoded.
     pub(crate) fn validate_schema(
         &self,
         new: &Object,
@@ -380,7 +380,7 @@ impl Resource {
             .unwrap_or_default()
     }
 
-    /// What the schema says of a new status; returns warnings about what is forgiven.
+    /// Validates a new status against the schema; returns warnings about tolerated errors.
     pub(crate) fn validate_status_schema(
         &self,
         new: &Object,

@@ -1,5 +1,5 @@
 //! The kinds of Kubernetes 1.36, one row each.
-//! Guarantees: groups stand in the order of `/apis`, versions with the preferred one first, rows in
+//! Guarantees: groups are in the order of `/apis`, versions with the preferred one first, rows in
 //! the order of discovery.
 
 use bellerophon_resources::kinds::{
@@ -551,7 +551,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_stands_twice() {
+    fn names_are_unique() {
         let mut seen = HashSet::new();
         for row in ROWS {
             assert!(

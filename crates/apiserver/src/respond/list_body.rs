@@ -2,8 +2,8 @@
 //!
 //! Inputs: stored objects and the metadata of the list. Output: chunks.
 //!
-//! Guarantee: a list that is not sent yet shares the bytes of the stored objects; it has no buffer
-//! of its own beyond the chunk that is sent.
+//! Guarantee: a list that is not sent yet shares the bytes of the stored objects; its only buffer
+//! is the chunk that is sent.
 
 use std::{io::Write as _, sync::Arc, vec};
 

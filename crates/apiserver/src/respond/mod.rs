@@ -1,7 +1,7 @@
 //! The last stage of a request: from the reply of a verb to the bytes of a response.
-//! In: a reply and the form the client asked for. Out: an HTTP response.
-//! Guarantees: plain JSON of stored objects is never written again: gets, lists and watches send
-//! the stored bytes.
+//! In: a reply and the form that the client requested. Out: an HTTP response.
+//! Guarantees: JSON of stored objects is not encoded again: gets, lists and watches send the stored
+//! bytes.
 
 use std::{borrow::Cow, sync::Arc, vec};
 
@@ -139,7 +139,7 @@ pub(crate) fn compress(response: &mut Response<Body>) {
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// One object in the form asked for. `first` marks the first table of a watch.
+/// One object in the requested form. `first` marks the first table of a watch.
 fn shaped(
     api: &Api,
     resource: &Resource,

@@ -156,8 +156,8 @@ impl Patch {
                     &mut patch,
                     ty,
                 )?;
-                // The struct that such a patch is read into decides what the object is, whatever
-                // the patch says.
+                // The struct that such a patch is decoded into determines the kind, whatever the
+                // patch contains.
                 name_as(&mut value, old);
                 return Ok((value, Some(patch)));
             }
@@ -235,7 +235,7 @@ fn misnamed(value: &Value, old: &Object) -> Option<String> {
     }
 }
 
-/// Says of a value that it is of the kind of an object.
+/// Sets `apiVersion` and `kind` of a value to those of an object.
 fn name_as(value: &mut Value, object: &Object) {
     if let Some(map) = value.as_object_mut() {
         map.insert("apiVersion".into(), object.api_version.clone().into());
@@ -311,8 +311,8 @@ pub(super) fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> 
     }
 }
 
-/// The type of what a patch of a built-in kind changes: the object, or a subresource that has a
-/// kind of its own.
+/// The type that a patch of a built-in kind changes: the object, or a subresource with another
+/// kind.
 fn patched_type(call: &Call) -> &'static Type {
     let resource = &call.target.resource;
     let (group, version, kind) = match &call.subresource {

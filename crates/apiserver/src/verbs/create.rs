@@ -22,7 +22,7 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
         object.meta.name.clone_from(&call.target.name);
     }
     settle_namespace(call, &mut object)?;
-    // Nobody owns what a new object cannot have.
+    // Fields that a new object cannot have are not in its managed fields.
     object.meta.deletion_timestamp = None;
     object.meta.deletion_grace_period_seconds = None;
     call.tracker(api, &options).update(None, &mut object);

@@ -17,7 +17,7 @@ use crate::{
 /// Reads a collection or a page of it.
 ///
 /// # Errors
-/// Selectors of fields the kind does not have, revisions that are gone or not there yet, bad
+/// Selectors of fields the kind does not have, revisions that are compacted or in the future, bad
 /// tokens.
 pub(crate) async fn list(api: &Api, call: &Call, options: &ListOptions) -> Result<Reply, ApiError> {
     validate_selectable(call, options)?;
@@ -192,8 +192,8 @@ fn page_of(
     }
 }
 
-/// 410 for a revision that is no longer kept; a continued list also gets a token to go on with the
-/// newest state.
+/// 410 for a compacted revision; a continued list also gets a token to continue with the newest
+/// state.
 fn expired(api: &Api, options: &ListOptions, gone: Compacted) -> ApiError {
     let page = options
         .next

@@ -1,6 +1,6 @@
 //! The verbs: one function each, for every kind.
-//! In: a target and a typed request. Out: a reply that is not yet bytes.
-//! Guarantees: a verb knows no kind; what differs is asked of the resource.
+//! In: a target and a typed request. Out: a reply that is not encoded yet.
+//! Guarantees: a verb depends on no kind; differences are properties of the resource.
 
 mod change;
 mod computed;
@@ -181,7 +181,7 @@ pub(crate) struct Reply {
     pub(crate) content: Content,
 }
 
-/// What a reply holds, not yet in the form the client asked for.
+/// The content of a reply, not yet in the form that the client requested.
 #[derive(Debug)]
 pub(crate) enum Content {
     /// A stored object.

@@ -1,5 +1,5 @@
-//! What a client is warned of while its request runs.
-//! Guarantees: refusals carry the warnings too; nothing is said twice; what is kept and sent is
+//! The warnings of a response.
+//! Guarantees: error responses carry them too; each is sent once; their number and size are
 //! bounded, as in the recorder of kube-apiserver's `WithWarningRecorder`.
 
 use std::{

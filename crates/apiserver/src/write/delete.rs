@@ -207,12 +207,12 @@ fn plan(api: &Api, resource: &Resource, old: &Object, options: &DeleteOptions) -
                 options.grace_period_seconds,
             ) {
                 // Only a shorter period than the one under way counts.
-                (Some(under_way), Some(asked)) if asked.max(0) < under_way => {
-                    let shorter = asked.max(0) - under_way;
+                (Some(under_way), Some(requested)) if requested.max(0) < under_way => {
+                    let shorter = requested.max(0) - under_way;
                     new.meta.deletion_timestamp =
                         old.meta.deletion_timestamp.map(|t| t.plus_seconds(shorter));
-                    new.meta.deletion_grace_period_seconds = Some(asked.max(0));
-                    Some(asked.max(0))
+                    new.meta.deletion_grace_period_seconds = Some(requested.max(0));
+                    Some(requested.max(0))
                 }
                 _ => return Plan::Nothing,
             }

@@ -1,6 +1,6 @@
-//! The rules of metadata, the same for every kind.
-//! In: metadata on its way into storage. Out: its errors.
-//! Guarantees: paths, reasons and wording are Kubernetes' own.
+//! Validation of metadata, the same for every kind.
+//! In: metadata that is written. Out: its errors.
+//! Guarantees: paths, reasons and messages are those of Kubernetes.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -1,8 +1,8 @@
 //! The write path: the only code that changes storage.
-//! In: decoded objects, and the attributes of the request. Out: objects stored, or the reason why
-//! not. Calls admission: mutating before, validating after validation.
-//! Guarantees: every write is prepared, checked and compared before it is committed; a write that
-//! changes nothing is not one.
+//! In: decoded objects, and the attributes of the request. Out: stored objects, or an error. Calls
+//! mutating admission before validation and validating admission after it.
+//! Guarantees: every write is prepared, validated and compared before it is committed; a write that
+//! changes nothing is not stored.
 
 mod admit;
 mod create;

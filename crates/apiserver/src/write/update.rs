@@ -94,13 +94,12 @@ pub(crate) struct Updated {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Changes an object. `edit` makes the new object from the current one (`None` when there is
-/// none) and runs again when another client was faster and the new object names no version.
-/// What a client asks for goes through admission; what the server does by itself has no
-/// `attributes`.
+/// Changes an object. `edit` makes the new object from the current one (`None` when there is none)
+/// and runs again after a conflict when the new object names no version. Requests of clients go
+/// through admission; writes of the server itself have no `attributes`.
 ///
 /// # Errors
-/// What `edit` says, a stale version, an object that is not valid.
+/// The error of `edit`, a stale version, an object that is not valid.
 pub(crate) async fn update(
     api: &Api,
     resource: &Resource,
@@ -265,7 +264,7 @@ async fn create_by_update(
     create_admitted(api, resource, object, dry_run, attributes).await
 }
 
-/// The version a client says its object was made from.
+/// The resource version that a client sent with its object.
 fn sent_version(object: &Object) -> Result<Option<u64>, ApiError> {
     let text = &object.meta.resource_version;
     parse_revision(text).map_err(|_| {
@@ -295,7 +294,7 @@ pub(crate) fn uid_conflict(resource: &Resource, wanted: &ObjectMeta, found: &str
     }
 }
 
-/// Whether the new object was made from the current one, as far as it says.
+/// Whether the resource version of the new object, if it has one, is that of the current one.
 fn check_version(resource: &Resource, new: &Object, old: &Object) -> Result<(), ApiError> {
     let name = &old.meta.name;
     match sent_version(new)? {

@@ -52,7 +52,7 @@ pub(super) struct Request<'a> {
     /// Version and kind of the object that the request has.
     api_version: String,
     kind: String,
-    /// Other versions of the resource, found when they are asked for.
+    /// Other versions of the resource, found on first use.
     equivalents: OnceLock<Vec<Arc<Resource>>>,
     /// Objects that a conversion webhook has converted.
     converted: Mutex<Vec<Converted>>,
@@ -188,7 +188,7 @@ impl<'a> Request<'a> {
             && matches!(self.target.operation, Operation::Create | Operation::Update)
     }
 
-    /// Whether selectors of namespaces say nothing about the request.
+    /// Whether namespace selectors do not apply to the request.
     pub(super) fn is_cluster_scoped(&self) -> bool {
         self.attributes.namespace.is_empty() && !self.is_namespace()
     }
@@ -314,8 +314,8 @@ impl<'a> Request<'a> {
         Ok(object)
     }
 
-    /// The resource that an object of the request is decoded as; `None` for a kind of its own that a
-    /// subresource has.
+    /// The resource that an object of the request is decoded as; `None` for a subresource whose
+    /// kind differs from that of the resource.
     pub(super) fn resource_of(&self, object: &Object, at: usize) -> Option<&Resource> {
         let resource = self.resources().nth(at)?;
         (resource.kind == object.kind).then_some(resource)

@@ -78,7 +78,7 @@ impl<'a> Subject<'a> {
             .collect()
     }
 
-    /// Whether root in the pod is nobody on its node.
+    /// Whether the pod has a user namespace: root in the pod is an unprivileged user on the node.
     pub(super) fn has_own_users(&self) -> bool {
         self.spec.get_set("hostUsers") == Some(&Value::Bool(false))
     }

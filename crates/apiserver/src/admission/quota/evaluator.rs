@@ -8,8 +8,8 @@ use bellerophon_apimachinery::quantity::Quantity;
 use bellerophon_apimachinery::time::Time;
 use bellerophon_codec::object::Object;
 
-/// Virtual resources, which are not stored and not counted. Mirrors `DefaultIgnoredResources`;
-/// those that are not namespaced are not asked about.
+/// Virtual resources, which are not stored and not counted. Mirrors `DefaultIgnoredResources`,
+/// without those that are not namespaced: no quota counts them.
 const IGNORED: &[(&str, &str)] = &[
     ("", "bindings"),
     ("authorization.k8s.io", "localsubjectaccessreviews"),

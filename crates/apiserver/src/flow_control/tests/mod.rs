@@ -89,7 +89,7 @@ fn flow_control(seats: u64, processor_seats: u64) -> Arc<FlowControl> {
     flow_control
 }
 
-/// Executes a request for this long, in a task of its own; the outcome is whether it was executed.
+/// Executes a request for this long, in its own task; the outcome is whether it was executed.
 fn send(
     flow_control: &Arc<FlowControl>,
     user: &User,

@@ -2,10 +2,10 @@
 //! Guarantees: subresources that are read and written as the whole object differ only in their
 //! [`Change`]; the others have a file each.
 
-mod binding; // a pod gets its node
+mod binding; // binds a pod to a node
 mod body; // bodies of another kind than the resource's
-mod eviction; // a pod goes if its budget allows
-mod scale; // how many replicas
+mod eviction; // deletes a pod if its budgets allow it
+mod scale; // spec.replicas and status.replicas
 
 pub(super) use binding::create_by_body as bind_by_body;
 pub(super) use body::read_as;

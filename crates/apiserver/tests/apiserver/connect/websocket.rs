@@ -49,7 +49,7 @@ async fn open(
     ];
     let is_set = |name: &str| headers.iter().any(|(set, _)| *set == name);
     let defaults = defaults.iter().filter(|(name, _)| !is_set(name));
-    // An empty value stands for a header that is left out.
+    // An empty value is a header that is left out.
     for (name, value) in defaults
         .chain(headers)
         .filter(|(_, value)| !value.is_empty())
@@ -119,7 +119,7 @@ async fn close_code(socket: &mut Socket) -> u16 {
     }
 }
 
-/// A client of nobody.
+/// A client without credentials.
 async fn anonymous(cluster: &Cluster) -> Client {
     let kubeconfig = cluster.server.kubeconfig().expect("it listens");
     let kubeconfig = Kubeconfig::from_yaml(&kubeconfig).expect("a kubeconfig");

@@ -1,4 +1,4 @@
-//! Paths, queries and headers no honest client sends.
+//! Malformed paths, queries and headers.
 
 use super::peer::Target;
 

@@ -167,7 +167,7 @@ fn pages_cross_namespaces_in_key_order() {
         let mut token = String::new();
         loop {
             let page = cluster
-                .ask(&format!("GET /api/v1/secrets?limit=1{token}"), &Value::Null)
+                .request(&format!("GET /api/v1/secrets?limit=1{token}"), &Value::Null)
                 .await;
             seen.push(
                 page.body["items"][0]["metadata"]["namespace"]

@@ -127,7 +127,8 @@ impl<'a> Denied<'a> {
     }
 }
 
-/// Evaluates a policy with one binding and one parameter, and does what the binding says.
+/// Evaluates a policy with one binding and one parameter, and applies the binding's validation
+/// actions.
 fn check<'a>(
     request: &Request<'_>,
     invocation: &Invocation<'a>,
