@@ -1,4 +1,5 @@
-//! How many rules are compiled and evaluated in a second, on one core: `cargo bench -p bellerophon-cel --bench rules`.
+//! Rules compiled and evaluated per second on one core: `cargo bench -p bellerophon-cel --bench
+//! rules`.
 
 use std::{
     collections::BTreeMap,

@@ -1,7 +1,6 @@
-//! The tree of an expression after macros are gone.
-//! In: nothing. Out: the node types that the parser makes and that the checker, the cost estimator
-//! and the planner walk.
-//! Guarantees: every node has an id of its own; the tree is at most a few times
+//! The abstract syntax tree of an expression, with macros expanded.
+//! The parser creates the nodes; the type checker, the cost estimator and the planner read them.
+//! Guarantees: every node has a unique id; the tree is at most a few times
 //! [`crate::parser::DEPTH_MAX`] deep.
 
 use std::sync::Arc;
@@ -48,7 +47,7 @@ pub(crate) enum Literal {
 pub(crate) struct Select {
     pub(crate) operand: Box<Expr>,
     pub(crate) field: String,
-    /// Whether only the presence of the field is asked for.
+    /// Whether this is a presence test (`has`).
     pub(crate) test: bool,
 }
 
@@ -99,7 +98,7 @@ pub(crate) struct Comprehension {
     pub(crate) range: Expr,
     /// The item of a list or key of a map; its index when there is a second variable.
     pub(crate) var: String,
-    /// The item of a list or value of a map, where both are asked for.
+    /// The variable of the list item or map value in a comprehension of two variables.
     pub(crate) var2: Option<String>,
     pub(crate) accumulator: String,
     pub(crate) init: Expr,

@@ -1,8 +1,7 @@
-//! What calls cost, before and while they run.
-//! In: the sizes of arguments, as they may be or as they are. Out: a range of costs and sizes, or
-//! the cost.
-//! Guarantees: the rules are kube-apiserver's, so an expression is refused here when and only when
-//! it is refused there.
+//! The cost of calls, estimated and actual.
+//! In: the sizes of arguments, possible or actual. Out: a range of costs and sizes, or the cost.
+//! Guarantees: the rules are kube-apiserver's, so an expression is rejected here if and only if it
+//! is rejected there.
 
 use crate::{types::Type, value::Value};
 

@@ -1,4 +1,4 @@
-//! What an expression may refer to.
+//! The environment of an expression: functions, variables and types.
 //! In: functions, variables and the shapes of data. Out: types, fields and cost models by name.
 //! Guarantees: an environment is a value; the functions are shared by all.
 
@@ -118,9 +118,9 @@ impl Environment {
         self
     }
 
-    /// Makes the objects of a shape known, which [`Shape::named`] has named. The cost of
+    /// Declares the object types of a shape, which [`Shape::named`] has named. The cost of
     /// expressions is estimated by the sizes of the first shape: Kubernetes estimates every
-    /// variable of a rule by the one shape of the value the rule stands at.
+    /// variable of a rule by the one schema of the rule.
     #[must_use]
     pub fn with_data(mut self, shape: Arc<Shape>) -> Self {
         self.data.push(shape);

@@ -1,7 +1,7 @@
-//! What an expression may cost at most, before it ever runs.
-//! In: a checked expression and how large its variables may be. Out: the least and the most it may
+//! Estimates the cost of an expression before it is evaluated.
+//! In: a checked expression and the maximum sizes of its variables. Out: the minimum and maximum
 //! cost.
-//! Guarantees: the rules are kube-apiserver's; nothing overflows, the most is at most all.
+//! Guarantees: the rules are kube-apiserver's; arithmetic saturates.
 
 use std::collections::HashMap;
 

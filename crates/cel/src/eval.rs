@@ -1,7 +1,7 @@
-//! How an evaluation ends, and what it has used.
-//! In: charges for every step. Out: failures, among them the one that ends everything.
-//! Guarantees: an evaluation never costs more than its limit and never holds more than
-//! [`BYTES_MAX`] of its own.
+//! Failures of an evaluation, and the meter of its cost and memory.
+//! In: charges for every step. Out: failures, among them the one that ends the evaluation.
+//! Guarantees: an evaluation never costs more than its limit and never allocates more than
+//! [`BYTES_MAX`].
 
 use std::borrow::Cow;
 

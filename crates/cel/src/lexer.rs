@@ -1,6 +1,6 @@
-//! From text to tokens.
+//! The lexer: from text to tokens.
 //! In: the text of an expression. Out: its tokens, and the characters that belong to none.
-//! Guarantees: every token knows where it begins; the last one is the end of the text.
+//! Guarantees: every token has its offset; the last one is the end of the text.
 
 use crate::source::{Issues, Offset};
 
@@ -226,7 +226,7 @@ impl Lexer<'_> {
         } else {
             match end_of_single(self.chars, open + 1, quote, raw) {
                 Ok(end) => self.at = end,
-                // With a prefix in front, the prefix is read as a name of its own.
+                // With a prefix in front, the prefix is read as an identifier.
                 Err(_) if prefix > 0 => return Ok(None),
                 Err(end) => return Err(end),
             }

@@ -1,8 +1,7 @@
-//! Mistakes in literals that types do not show.
-//! In: a checked expression. Out: durations, timestamps and patterns that cannot be read, and lists
-//! of mixed types.
-//! Guarantees: what passes here never fails at run time for a reason that stood in the text all
-//! along.
+//! Errors in literals that type checking does not find.
+//! In: a checked expression. Out: durations, timestamps and patterns that cannot be parsed, and
+//! lists of mixed types.
+//! Guarantees: a literal that passes here does not fail at run time.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! Which overload of a function fits its arguments.
-//! In: parameter types and values. Out: yes or no, and what is said when none fits.
+//! Selects the overload of a function by its arguments.
+//! In: parameter types and values. Out: whether they match, and the error if no overload does.
 
 use crate::{ast::operator, eval::Failure, types::Type, value::Value};
 
@@ -34,8 +34,8 @@ pub(crate) fn accepts(param: &Type, value: &Value<'_>) -> bool {
     }
 }
 
-/// What fits no overload. Most functions say what they were given; operators do not, and those that
-/// the first operand knows say nothing.
+/// The error for arguments that match no overload. Most functions name the argument types;
+/// operators, and methods that the type of the first operand implements, do not.
 pub(crate) fn no_such_overload(name: &str, args: &[Value<'_>]) -> Failure {
     let first = args.first().map(Value::type_of);
     let knows = match name {

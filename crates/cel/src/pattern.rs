@@ -1,9 +1,9 @@
-//! Regular expressions as Go writes them, matched by Rust's engine in linear time.
-//! In: the pattern of a schema or an expression. Out: whether a string matches, or Go's words for
-//! the errors of the pattern.
+//! Regular expressions in Go's syntax, matched by Rust's engine in linear time.
+//! In: the pattern of a schema or an expression. Out: whether a string matches, or the errors of
+//! the pattern with Go's messages.
 //! Guarantees: a compiled pattern takes at most [`PROGRAM_BYTES_MAX`], all patterns of a
-//! [`PatternSet`] at most [`SET_BYTES_MAX`]; the two dialects differ only where [`Translation`]
-//! says.
+//! [`PatternSet`] at most [`SET_BYTES_MAX`]; the differences between the dialects are listed at
+//! [`Translation`].
 
 use std::collections::HashMap;
 

@@ -1,8 +1,7 @@
-//! From a checked expression to something that runs fast.
-//! In: the tree, its types and the functions each call may mean. Out: nodes with variables as
-//! numbers and constants computed.
-//! Guarantees: a plan does what the expression says and is charged what kube-apiserver charges for
-//! it.
+//! The planner: from a checked expression to a plan for evaluation.
+//! In: the tree, its types and the candidate overloads of each call. Out: nodes with variables as
+//! indexes and constants folded.
+//! Guarantees: a plan has the semantics of the expression and the cost of kube-apiserver.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -386,8 +385,7 @@ impl Planner<'_> {
                 args,
                 is_map,
             }) => {
-                // The accumulator cannot be named by what the expression says, so it needs no
-                // place.
+                // No identifier of the expression can name the accumulator, so it needs no slot.
                 self.locals.push(fold.var.clone());
                 self.locals.extend(fold.var2.clone());
                 let filter = filter.map(|filter| self.node(filter)).transpose()?;

@@ -1,4 +1,4 @@
-//! From the text of an expression to a program, and its evaluation.
+//! Compiles an expression to a program, and evaluates it.
 //! In: an environment and a text. Out: a program, or the errors of the text.
 
 use crate::{
@@ -126,8 +126,7 @@ impl Program {
         run::evaluate(&self.plan, self.depth, variables, None, limit)
     }
 
-    /// Evaluates the expression. The fields of [`Value::Lazy`] are computed when they are asked
-    /// for.
+    /// Evaluates the expression. The fields of [`Value::Lazy`] are computed on first use.
     #[must_use]
     pub fn evaluate_with<'a>(
         &self,

@@ -1,8 +1,8 @@
-//! What is known of data before it is there.
-//! In: what a schema says. Out: the types that expressions see, sizes for the cost estimate, and
-//! how JSON is read.
-//! Guarantees: fields are kept under their real names and found by the escaped ones that
-//! expressions write.
+//! Shapes: the static type information of data.
+//! In: a schema. Out: the types that expressions see, sizes for the cost estimate, and how JSON is
+//! read.
+//! Guarantees: fields are kept under their real names and found by the escaped names of
+//! expressions.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::types::Type;
 /// What one place of an object looks like.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// What stands there.
+    /// The kind of the value.
     pub kind: ShapeKind,
     /// Whether `null` may stand there.
     pub nullable: bool,
@@ -67,7 +67,7 @@ pub enum ShapeKind {
 pub struct Field {
     /// Under which name expressions find it; none when no name can be written for it.
     pub escaped: Option<String>,
-    /// What stands there.
+    /// The shape of the value.
     pub shape: Shape,
 }
 
@@ -93,7 +93,7 @@ impl Shape {
         }
     }
 
-    /// Whether expressions can name what stands here.
+    /// Whether expressions can refer to the value.
     #[must_use]
     pub fn is_visible(&self) -> bool {
         match &self.kind {
@@ -241,8 +241,7 @@ pub fn unescape(escaped: &str) -> Option<String> {
     let mut rest = escaped;
     while let Some(open) = rest.find("__") {
         let after = &rest[open + 2..];
-        // The next pair of underscores closes the escape, if something without underscores stands
-        // between.
+        // The next pair of underscores closes the escape, if the text between contains none.
         let Some(close) = after
             .find('_')
             .filter(|at| *at > 0 && after[*at..].starts_with("__"))

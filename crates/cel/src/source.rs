@@ -1,7 +1,7 @@
 //! The text of an expression, and its errors.
-//! In: the text and places in it. Out: messages that show the line and point at the place, as
+//! In: the text and offsets in it. Out: messages that show the line and mark the column, as
 //! kube-apiserver prints them.
-//! Guarantees: places count code points; messages come out in the order of their places.
+//! Guarantees: offsets count code points; messages are sorted by offset.
 
 use std::fmt;
 

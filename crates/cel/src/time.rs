@@ -1,6 +1,6 @@
-//! Moments and spans of time as text.
-//! In: texts as Go and RFC 3339 write them. Out: nanoseconds, and back.
-//! Guarantees: moments lie in the years 1 to 9999.
+//! Timestamps and durations as text.
+//! In: texts in the formats of Go and RFC 3339. Out: nanoseconds, and back.
+//! Guarantees: timestamps are in the years 1 to 9999.
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 

@@ -1,5 +1,5 @@
 //! Types of expressions.
-//! In: names and parts. Out: types that print as kube-apiserver prints them in messages.
+//! In: names and type parameters. Out: types that print as kube-apiserver prints them in messages.
 //! Guarantees: a type is a value; two types are the same when they are equal.
 
 use std::{fmt, sync::Arc};

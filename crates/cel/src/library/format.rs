@@ -1,7 +1,8 @@
-//! `format`: texts with holes.
-//! In: a text with clauses such as `%s` and `%.2f`, and what goes into them. Out: the filled text.
-//! Guarantees: a literal text is checked against its arguments before it ever runs, in the same
-//! words.
+//! `format`: string formatting.
+//! In: a format string with verbs such as `%s` and `%.2f`, and arguments. Out: the formatted
+//! string.
+//! Guarantees: a literal format string is validated against its arguments at compile time, with the
+//! same messages.
 
 use crate::{
     ast::Id,
@@ -12,7 +13,7 @@ use crate::{
 
 use super::convert::{go_double, written};
 
-/// Digits behind the point where none are asked for.
+/// The default precision.
 const PRECISION: usize = 6;
 
 /// A hole in a text.

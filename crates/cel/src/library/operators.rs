@@ -1,6 +1,6 @@
 //! Arithmetic, order, membership and size.
-//! In: numbers, texts, lists and times. Out: what the operators of the language make of them.
-//! Guarantees: whole numbers never wrap around; what does not fit is an error.
+//! In: numbers, strings, lists and times. Out: the results of the operators.
+//! Guarantees: integers never wrap around; overflow is an error.
 
 use std::cmp::Ordering;
 

@@ -1,7 +1,7 @@
 //! Regular expressions.
-//! In: a text and a pattern as Go writes it. Out: whether and where it matches.
-//! Guarantees: matching takes time linear in the text; patterns that are not constants cost memory,
-//! so that not too many are compiled.
+//! In: a string and a pattern in Go's syntax. Out: whether and where it matches.
+//! Guarantees: matching takes time linear in the string; compiled patterns that are not constants
+//! are charged to the memory limit, which limits their number.
 
 use ::regex::Regex;
 

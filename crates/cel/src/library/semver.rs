@@ -1,6 +1,6 @@
 //! Semantic versions.
-//! In: texts. Out: versions that can be compared, and their numbers.
-//! Guarantees: build metadata does not count when versions are compared.
+//! In: strings. Out: versions that can be compared, and their numbers.
+//! Guarantees: build metadata is ignored when versions are compared.
 
 use std::{any::Any, cmp::Ordering};
 

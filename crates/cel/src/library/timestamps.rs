@@ -1,5 +1,5 @@
-//! Functions of moments and spans of time.
-//! In: nanoseconds. Out: the parts of a date in any time zone.
+//! Functions of timestamps and durations.
+//! In: nanoseconds. Out: the fields of a date in any time zone.
 //! Guarantees: nothing reads a clock.
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};

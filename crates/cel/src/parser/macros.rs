@@ -1,6 +1,6 @@
-//! Macros: calls that become loops and tests before anything is checked.
-//! In: the target and arguments of a call. Out: the tree that stands for it.
-//! Guarantees: a macro never evaluates anything; what it makes is ordinary syntax, checked and
+//! Macros: calls that are expanded to comprehensions and presence tests before type checking.
+//! In: the target and arguments of a call. Out: the expanded tree.
+//! Guarantees: a macro never evaluates anything; its expansion is ordinary syntax, checked and
 //! estimated as such.
 
 use super::{AstBuilder, Stop};
@@ -217,7 +217,7 @@ fn quantifier(
     fold(builder, range, names, parts)
 }
 
-/// `accumulator + [value]`, or the accumulator as it is where the filter says no.
+/// `accumulator + [value]`, or the unchanged accumulator where the filter is false.
 fn append(
     builder: &mut AstBuilder<'_, '_>,
     value: Expr,

@@ -1,5 +1,5 @@
 //! Operands: names, literals, calls, lists, maps, and what follows them.
-//! In: tokens. Out: nodes, or what could have stood where something else does.
+//! In: tokens. Out: nodes, or an error with the expected tokens.
 
 use crate::{
     ast::{Entry, Expr, Item, Kind, Literal, Message, MessageField, Select, operator},

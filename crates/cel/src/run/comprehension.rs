@@ -55,8 +55,12 @@ impl<'a> Run<'_, 'a> {
                 self.locals.push(init);
                 for iteration in 0..range.len() {
                     range.bind(iteration, fold.two, &mut self.locals);
-                    let go_on = matches!(self.eval(condition)?, Value::Bool(true));
-                    let value = if go_on { Some(self.eval(step)) } else { None };
+                    let is_continued = matches!(self.eval(condition)?, Value::Bool(true));
+                    let value = if is_continued {
+                        Some(self.eval(step))
+                    } else {
+                        None
+                    };
                     self.locals.truncate(at + 1);
                     match value {
                         None => break,
@@ -121,7 +125,7 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    /// One iteration of a list or map that grows: the value to add, unless the filter says no.
+    /// One iteration of a list or map that grows: the value to add, unless the filter is false.
     fn iteration(
         &mut self,
         two: bool,
@@ -151,8 +155,8 @@ impl<'a> Run<'_, 'a> {
     }
 }
 
-/// Lets a list or map grow. After a failure the iterations go on, as they do in Kubernetes, but
-/// nothing comes of them.
+/// Appends to a list or map. After a failure the iterations continue, as in Kubernetes, without
+/// results.
 fn grow<'a, T>(
     made: &mut Result<T, Failure>,
     value: Result<Option<Value<'a>>, Failure>,

@@ -1,11 +1,10 @@
-//! Running a plan.
-//! In: a plan and the values of its variables. Out: its value or why it has none, and what that
-//! cost.
+//! Evaluates a plan.
+//! In: a plan and the values of its variables. Out: its value or a failure, and the cost.
 //! Guarantees: the depth of the stack is that of the plan; every iteration of a comprehension is
 //! charged before the next begins.
 
-mod comprehension; // loops
-mod select; // parts of values
+mod comprehension; // comprehensions
+mod select; // fields, keys, indexes
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,8 +29,8 @@ pub struct Evaluation<'a> {
     pub cost: u64,
 }
 
-/// Runs a plan of a depth. `variables` are in the order in which the environment declared them; the
-/// fields of [`Value::Lazy`] are computed by `lazy` when they are asked for.
+/// Evaluates a plan of a depth. `variables` are in the order in which the environment declared
+/// them; the fields of [`Value::Lazy`] are computed by `lazy` on first use.
 pub(crate) fn evaluate<'a>(
     plan: &Plan,
     depth: usize,

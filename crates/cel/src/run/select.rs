@@ -1,5 +1,5 @@
-//! Parts of values: fields, keys, indexes.
-//! In: a value and a key. Out: the part, or that there is none.
+//! Selects from values: fields, keys, indexes.
+//! In: a value and a key. Out: the selected value, or that there is none.
 
 use super::Outcome;
 use crate::{

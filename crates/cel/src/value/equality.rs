@@ -1,5 +1,5 @@
-//! When two values are the same, and which one is less.
-//! In: two values. Out: yes, no, or that they cannot be compared.
+//! Equality and order of values.
+//! In: two values. Out: the result, or that they cannot be compared.
 //! Guarantees: numbers compare by value across their types; sets and keyed lists of the data
 //! compare without order.
 

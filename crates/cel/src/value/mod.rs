@@ -1,10 +1,9 @@
 //! Values of expressions.
-//! In: literals, results of functions, and data that is only looked at. Out: what the next function
-//! gets.
+//! In: literals, results of functions, and borrowed data. Out: arguments of the next function.
 //! Guarantees: cloning a value is cheap; data is borrowed and never copied as a whole.
 
 pub(crate) mod data; // JSON as expressions see it
-pub(crate) mod equality; // same and less
+pub(crate) mod equality; // equality and order
 
 use std::{any::Any, collections::BTreeMap, fmt, ops::Deref, sync::Arc};
 
@@ -96,7 +95,7 @@ pub enum Map<'a> {
     Made(Arc<BTreeMap<Key<'a>, Value<'a>>>),
 }
 
-/// Fields that are computed when an expression asks for them.
+/// Fields that are computed on first use.
 pub trait LazyFields<'a>: Sync {
     /// The value of a field; none if there is no such field.
     ///
@@ -160,7 +159,7 @@ impl Ord for Key<'_> {
     }
 }
 
-/// A value of a type of its own.
+/// A value of an opaque type.
 pub trait Opaque: fmt::Debug + Send + Sync {
     /// The type.
     fn type_of(&self) -> Type;
@@ -197,7 +196,7 @@ impl<'a> Value<'a> {
         Self::Optional(Some(Arc::new(value)))
     }
 
-    /// A value of a type of its own.
+    /// A value of an opaque type.
     #[must_use]
     pub fn of(value: impl Opaque + 'static) -> Self {
         Self::Opaque(Arc::new(value))

@@ -1,4 +1,4 @@
-//! What no expression can do: take more text, depth, nodes, time or memory than its share.
+//! The limits of expressions: text, depth, nodes, time and memory.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Expressions with what kube-apiserver 1.36 makes of them: the words of its compiler, estimates,
+//! Expressions with the results of kube-apiserver 1.36: messages of its compiler, estimates,
 //! values, failures and costs. The data in `corpus.json` were recorded from the compiler and
 //! evaluator of Kubernetes 1.36.4 on the schema that [`thing`] describes and the object of
 //! [`object`].

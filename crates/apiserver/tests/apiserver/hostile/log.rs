@@ -11,7 +11,7 @@ use tracing::{
 
 static ERRORS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Starts to install; once is enough for all tests of the program.
+/// Installs the subscriber; once is enough for all tests of the program.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
