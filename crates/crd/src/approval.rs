@@ -1,4 +1,4 @@
-//! Groups that belong to the Kubernetes community need an approval to be defined.
+//! Protected API groups: `k8s.io` and `kubernetes.io` need an approval annotation.
 //! In: a group and the annotations of its definition. Out: whether it is approved, with the message
 //! of Kubernetes.
 
@@ -11,7 +11,7 @@ use super::formats;
 /// The annotation that carries the approval.
 const ANNOTATION: &str = "api-approved.kubernetes.io";
 
-/// What the annotation of a protected group says.
+/// The approval annotation of a protected group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Approval {
     Missing,

@@ -1,7 +1,7 @@
-//! Filling in what a schema gives by default, and what null means.
+//! Defaulting of custom resources, and handling of null.
 //! In: a pruned custom resource. Out: the resource as clients see it.
-//! Guarantees: filling is idempotent; a null that the schema does not allow is dropped, or takes
-//! the default.
+//! Guarantees: defaulting is idempotent; a null that the schema does not allow is dropped, or
+//! replaced by the default.
 
 use bellerophon_codec::decode::BODY_MAX_BYTES;
 use serde_json::{Map, Value};

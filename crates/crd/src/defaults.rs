@@ -1,4 +1,4 @@
-//! Defaults that a schema gives must be values it would accept.
+//! Validates the defaults of a schema against the schema.
 //! In: a structural schema. Out: the errors of its defaults.
 //! Guarantees: a default inside the metadata of a resource is validated as part of a whole
 //! resource.

@@ -1,8 +1,7 @@
 //! A CustomResourceDefinition, typed.
-//! In: the object as stored or sent. Out: what the registry serves and what the checks of a
-//! definition read.
-//! Guarantees: schemas are parsed once; what all versions say alike is known as shared, because
-//! errors name it differently.
+//! In: the object as stored or sent. Out: the definition for the registry and for validation.
+//! Guarantees: schemas are parsed once; what is equal in all versions is marked as shared, because
+//! errors name it by another path.
 
 use bellerophon_apimachinery::time::Time;
 use bellerophon_codec::object::Object;
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 use super::schema::Schema;
 
-/// Everything a definition says and everything the server said about it.
+/// A definition with its status.
 #[derive(Clone, Debug, Default)]
 pub struct Definition {
     /// The group of the custom resource.
@@ -149,7 +148,7 @@ pub(crate) struct ClientConfig {
     pub(crate) service: Option<Value>,
 }
 
-/// What the server says about a definition.
+/// The status of a definition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {

@@ -1,7 +1,7 @@
 //! Resources inside a custom resource: their `apiVersion`, `kind` and `metadata`.
 //! In: a custom resource. Out: embedded metadata without unknown fields, and its errors.
-//! Guarantees: only schemas with `x-kubernetes-embedded-resource` are looked at; the root's own
-//! metadata is the caller's.
+//! Guarantees: only schemas with `x-kubernetes-embedded-resource` are read; the metadata of the
+//! root is handled by the caller.
 
 use bellerophon_apimachinery::{
     field::{FieldError, Path},

@@ -1,4 +1,4 @@
-//! The string formats that schemas may ask for.
+//! The string formats of schemas.
 //! In: a format's name and a string. Out: whether the string has the format.
 //! Guarantees: the list is that of Kubernetes 1.36; names are compared without dashes; formats not
 //! listed are ignored.
@@ -224,8 +224,8 @@ fn is_atom_char(c: char) -> bool {
     !c.is_ascii() || c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c)
 }
 
-/// One label with at most a dash in second place, or several ending in a name of letters:
-/// Kubernetes' pattern says no more.
+/// One label with at most a dash in second place, or several ending in a name of letters, as in the
+/// pattern of Kubernetes.
 fn is_hostname(s: &str) -> bool {
     let parts: Vec<&str> = s.split('.').collect();
     if s.len() > 255 || parts.iter().any(|p| p.len() > 63) {

@@ -1,4 +1,4 @@
-//! Metadata inside custom resources, decoded with Go's words for the errors.
+//! Metadata inside custom resources, decoded with the error messages of Go.
 //! In: JSON under `metadata`. Out: [`ObjectMeta`], the fields it does not know, or the text of a
 //! decoding error.
 

@@ -1,4 +1,4 @@
-//! A custom resource on its way in and out: pruned, defaulted, validated.
+//! A custom resource that is written or read: pruned, defaulted, validated.
 //! In: the resource as a JSON object. Out: the resource as it is stored or shown, or its errors.
 //! Guarantees: prune, default and validate are run in this order; each is idempotent.
 

@@ -1,6 +1,5 @@
-//! A validation rule as it is written.
-//! In: an entry of `x-kubernetes-validations`. Out: its parts, and the form in which errors show
-//! it.
+//! A validation rule as in the definition.
+//! In: an entry of `x-kubernetes-validations`. Out: its fields, and its form in error messages.
 
 use serde_json::{Value, json};
 

@@ -40,7 +40,7 @@ pub struct Schema {
     pub(crate) required: Vec<String>,
     /// Schemas of named fields.
     pub properties: BTreeMap<String, Schema>,
-    /// What fields without a name of their own hold.
+    /// The schema of fields that `properties` does not name.
     pub additional_properties: Option<Additional>,
     pub(crate) items: Option<Items>,
     pub(crate) all_of: Vec<Schema>,
@@ -64,7 +64,7 @@ pub struct Schema {
     pub(crate) marks: Marks,
 }
 
-/// Keywords whose content nobody reads, but whose presence may be forbidden.
+/// Keywords whose content is ignored, but whose presence may be forbidden.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks {
     pub(crate) title: bool,

@@ -1,13 +1,13 @@
-//! What makes a schema structural: types everywhere, and junctors that only add constraints.
+//! Structural schemas: types everywhere, and junctors that only add constraints.
 //! In: a parsed schema. Out: its errors, sorted by message.
-//! Guarantees: a structural schema says of every field whether it is known and of which type,
-//! without looking at values.
+//! Guarantees: a structural schema determines for every field whether it is known and its type,
+//! without the values.
 
 use bellerophon_apimachinery::field::{FieldError, Path};
 
 use super::schema::{Additional, Items, Marks, Schema};
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -199,7 +199,7 @@ fn validate_type(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Ve
     }
 }
 
-/// The root and embedded resources have metadata whether a schema says so or not; it may only
+/// The root and embedded resources have metadata whether a schema declares it or not; it may only
 /// restrict their names.
 fn validate_meta_fields(
     schema: &Schema,
@@ -405,8 +405,8 @@ fn validate_nested(
     }
 }
 
-/// What a junctor of the root speaks of must be declared outside of it. Kubernetes asks that of the
-/// root only.
+/// What a junctor of the root constrains must be declared outside of it. Kubernetes requires that
+/// of the root only.
 fn validate_complete(
     nested: &Schema,
     declared: Option<&Schema>,

@@ -1,6 +1,6 @@
-//! The parts of a definition around its schemas: names, columns, scale, selectable fields,
-//! deprecation, conversion.
-//! In: one part and its path. Out: its errors.
+//! Validates the fields of a definition around its schemas: names, columns, scale, selectable
+//! fields, deprecation, conversion.
+//! In: one field and its path. Out: its errors.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! Judging a value by its schema.
-//! In: a value, its schema, and on update the value it replaces. Out: every problem, in the order
-//! and the words of Kubernetes.
-//! Guarantees: a value that did not change keeps its problems (ratcheting); siblings are visited in
+//! Validates a value against its schema.
+//! In: a value, its schema, and on update the old value. Out: every problem, in the order and with
+//! the messages of Kubernetes.
+//! Guarantees: problems of an unchanged value are tolerated (ratcheting); siblings are visited in
 //! alphabetical order.
 
 use std::collections::HashMap;
@@ -16,8 +16,8 @@ use super::{
     schema::{Additional, Schema},
 };
 
-/// The errors with `value`, which stands at `prefix` of the object. Problems that `old` already had
-/// are forgiven.
+/// The errors of `value`, which is at `prefix` of the object. Problems that `old` already had are
+/// tolerated (ratcheting).
 pub(crate) fn validate(
     value: &Value,
     old: Option<&Value>,

@@ -1,6 +1,6 @@
-//! What a CustomResourceDefinition may say.
-//! In: a definition, and on update the one it replaces. Out: its errors, in Kubernetes' order and
-//! words.
+//! Validates a CustomResourceDefinition.
+//! In: a definition, and on update the old one. Out: its errors, in the order and with the messages
+//! of Kubernetes.
 //! Guarantees: what all versions share is validated once, under the path Kubernetes keeps it at
 //! (`spec.validation`, `spec.subresources`, …).
 
@@ -161,7 +161,7 @@ fn group_and_scope(definition: &Definition, errors: &mut Vec<FieldError>) {
     );
 }
 
-/// What one version says that others do not.
+/// Validates one version.
 fn one_version(
     version: &Version,
     definition: &Definition,
@@ -272,7 +272,7 @@ fn in_go(definition: &Definition) -> String {
     format!("[{}]", versions.join(","))
 }
 
-/// What all versions say alike.
+/// Validates what is equal in all versions.
 fn shared_parts(
     definition: &Definition,
     before: Option<&Definition>,

@@ -1,6 +1,6 @@
 //! Field selectors: `metadata.name=a,status.phase!=Running`.
-//! Guarantees: a kind's selectable fields are taken out when it is written; any other is refused
-//! before this point.
+//! Guarantees: selectable fields of a kind are extracted when it is written; other fields are
+//! rejected before this stage.
 
 use std::borrow::Cow;
 
@@ -56,7 +56,7 @@ impl FieldSelector {
         self.terms.iter().map(|t| t.field.as_str())
     }
 
-    /// The value a field must have, when the selector says so.
+    /// The value that the selector requires of a field.
     pub fn required(&self, field: &str) -> Option<&str> {
         self.terms
             .iter()

@@ -1,8 +1,8 @@
-//! Storage: every object ever written, in the order it was written.
+//! Storage: every object, and the history of writes.
 //! In: compare-and-swap writes. Out: reads at any kept revision, and the one stream of events that
 //! all watchers of a resource share.
-//! Guarantees: one growing revision for the whole server; a reader sees a write completely or not
-//! at all; events come in revision order.
+//! Guarantees: one increasing revision for the whole server; a reader sees a write completely or
+//! not at all; events are in revision order.
 
 mod field_selector; // field selectors
 mod key; // keys and scopes
@@ -132,11 +132,11 @@ pub struct Conflict {
     pub current: Option<Arc<Stored>>,
 }
 
-/// The revision asked for is no longer kept.
+/// The requested revision is no longer kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compacted {
-    /// What was asked for.
-    pub asked: Revision,
+    /// The requested revision.
+    pub requested: Revision,
     /// The oldest revision that can still be read.
     pub oldest: Revision,
 }

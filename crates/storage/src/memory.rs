@@ -201,7 +201,7 @@ impl Store for MemoryStore {
                 (Some(collection), Some(at)) => collection.list_at(range, at)?,
                 (None, Some(at)) if at < state.compacted => {
                     return Err(Compacted {
-                        asked: at,
+                        requested: at,
                         oldest: state.compacted,
                     });
                 }

@@ -1,6 +1,6 @@
-//! The store against a model: random histories of writes, reads, watches and compactions, and a
-//! plain list of all events beside them.
-//! Guarantees: whatever was done, the store shows what the list shows.
+//! Compares the store with a model: random histories of writes, reads, watches and compactions, and
+//! a plain list of all events.
+//! Guarantees: the store shows what the list shows after every operation.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -299,7 +299,7 @@ impl Model {
             assert_eq!(
                 whole.expect_err("it is forgotten"),
                 Compacted {
-                    asked: at,
+                    requested: at,
                     oldest: self.oldest[collection]
                 }
             );
@@ -369,7 +369,7 @@ impl Model {
                 });
             }
             Err(gone) => assert_eq!(
-                (gone.asked, gone.oldest, since < self.oldest[collection]),
+                (gone.requested, gone.oldest, since < self.oldest[collection]),
                 (since, self.oldest[collection], true)
             ),
         }
@@ -477,7 +477,7 @@ fn store_shows_what_was_done_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_watcher_is_cut_and_slows_nobody() {
+async fn slow_watcher_is_ended_and_delays_no_other() {
     const EVENTS: u64 = 100_300;
     let store = MemoryStore::new();
     let collection: CollectionName = COLLECTIONS[0].into();
@@ -508,7 +508,7 @@ async fn slow_watcher_is_cut_and_slows_nobody() {
                 put,
             })
             .await
-            .expect("nobody else writes");
+            .expect("there is no other writer");
         if revision % 1000 == 0 || revision == EVENTS {
             while let (events, _) = quick.ready().expect("it keeps up")
                 && !events.is_empty()
@@ -529,7 +529,7 @@ async fn slow_watcher_is_cut_and_slows_nobody() {
     assert_eq!(
         store.watch(&collection, &Scope::All, 0).err(),
         Some(Compacted {
-            asked: 0,
+            requested: 0,
             oldest: EVENTS - 100_000
         }),
         "history has a length"
@@ -559,7 +559,7 @@ async fn history_of_large_objects_is_shorter() {
                 put,
             })
             .await
-            .expect("nobody else writes");
+            .expect("there is no other writer");
     }
     let Err(Compacted { oldest, .. }) = store.watch(&collection, &Scope::All, 1) else {
         panic!("it keeps 160 MB")

@@ -1,4 +1,4 @@
-//! One resource in memory: its objects now, and the events that led here.
+//! One resource in memory: its current objects, and the events since `compacted`.
 //! Guarantees: undoing the kept events in reverse gives the objects at any revision since
 //! `compacted`.
 
@@ -238,7 +238,7 @@ impl ResourceStore {
     pub(super) fn replayable(&self, since: Revision) -> Result<(), Compacted> {
         if since < self.compacted {
             Err(Compacted {
-                asked: since,
+                requested: since,
                 oldest: self.compacted,
             })
         } else {
@@ -299,7 +299,7 @@ impl ResourceStore {
         (next, self.changed.listen(scope, pending, last))
     }
 
-    /// Says that one listener to a scope is gone.
+    /// Removes one listener of a scope.
     pub(super) fn unlisten(&mut self, scope: &Scope) {
         self.changed.clear(scope);
     }

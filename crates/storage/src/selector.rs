@@ -1,4 +1,4 @@
-//! Which objects a list, watch or collection delete is about.
+//! Selects objects for a list, watch or collection delete.
 //! In: `labelSelector` and `fieldSelector` of a request. Out: a decision per object, without
 //! reading its bytes where possible.
 

@@ -1,4 +1,4 @@
-//! A reader's place in the events of a part of one collection.
+//! The position of a watcher in the events of a scope of one collection.
 //! Guarantees: events come in order, each once; a watcher that is slower than the kept history gets
 //! [`Lagged`] and never delays others; events of other scopes neither notify a watcher nor cost it
 //! anything while it keeps up.

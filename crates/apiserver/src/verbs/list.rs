@@ -205,7 +205,7 @@ fn expired(api: &Api, options: &ListOptions, gone: Compacted) -> ApiError {
             next: Some(Page { revision: None, ..page }.token()),
         },
         None => ApiError::Expired {
-            message: format!("The resourceVersion for the provided list is too old: {} ({})", gone.asked, api.store.revision()),
+            message: format!("The resourceVersion for the provided list is too old: {} ({})", gone.requested, api.store.revision()),
             next: None,
         },
     }

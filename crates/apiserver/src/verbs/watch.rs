@@ -156,7 +156,10 @@ pub(crate) async fn watch(
         None => None,
         Some(Ok(source)) => Some(source),
         Some(Err(gone)) => {
-            let message = format!("too old resource version: {} ({})", gone.asked, gone.oldest);
+            let message = format!(
+                "too old resource version: {} ({})",
+                gone.requested, gone.oldest
+            );
             queue.push_back(WatchItem::Error(ApiError::Expired {
                 message,
                 next: None,

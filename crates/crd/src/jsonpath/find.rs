@@ -1,4 +1,4 @@
-//! From values to values, step by step.
+//! Evaluates a parsed path.
 
 use std::{borrow::Cow, cmp::Ordering};
 

@@ -1,7 +1,6 @@
-//! JSON paths as Kubernetes writes them in columns, selectable fields and scale:
-//! `.spec.ports[?(@.name=='http')].port`.
-//! In: a path and a value. Out: the values the path leads to.
-//! Guarantees: a missing field leads nowhere without being an error; paths are parsed once.
+//! JSONPath of columns, selectable fields and scale: `.spec.ports[?(@.name=='http')].port`.
+//! In: a path and a value. Out: the values at the path.
+//! Guarantees: a missing field has no values and is no error; paths are parsed once.
 
 mod find;
 mod parse;
@@ -31,7 +30,7 @@ enum Step {
     Union(Vec<Vec<Step>>),
     /// `[?(…)]`.
     Filter(Filter),
-    /// A text, number or boolean that stands for itself.
+    /// A literal string, number or boolean.
     Literal(Value),
     /// A bare word, which only templates know.
     Word(String),
@@ -51,7 +50,7 @@ struct Slice {
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     left: Vec<Step>,
-    /// The comparison, or none to ask whether `left` leads anywhere.
+    /// The comparison, or `None` for an existence test of `left`.
     compare: Option<(String, Vec<Step>)>,
 }
 

@@ -1,5 +1,5 @@
-//! The field a rule blames: `.spec.ports['http'].name`.
-//! In: `fieldPath` of a rule, and the schema it stands at. Out: the path as errors print it, if the
+//! `fieldPath` of a rule: `.spec.ports['http'].name`.
+//! In: `fieldPath` of a rule, and the schema of the rule. Out: the path as errors print it, if the
 //! schema has it.
 
 use bellerophon_apimachinery::field::Path;

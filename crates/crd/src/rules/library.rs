@@ -1,6 +1,6 @@
-//! Functions that only the server can offer: amounts of resources, and the formats of names.
-//! In: texts. Out: the result of the code that validates objects.
-//! Guarantees: an amount or name is sound in an expression exactly if it is sound in an object.
+//! CEL functions that share code with validation: quantities, and the formats of names.
+//! In: strings. Out: the result of the code that validates objects.
+//! Guarantees: a quantity or name is valid in an expression exactly if it is valid in an object.
 
 use std::{
     any::Any,

@@ -1,8 +1,8 @@
-//! Rules at work.
-//! In: an object, and on update the one it replaces. Out: what breaks a rule; warnings about what
-//! broke it before as well.
-//! Guarantees: a rule about what changed runs only where the old value is known; the cost of all
-//! rules together is bounded.
+//! Evaluates validation rules.
+//! In: an object, and on update the old one. Out: violations; warnings about violations of the old
+//! object.
+//! Guarantees: a transition rule runs only where the old value is known; the cost of all rules
+//! together is limited.
 
 use std::{collections::BTreeMap, sync::Arc};
 

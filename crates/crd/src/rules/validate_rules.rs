@@ -1,6 +1,6 @@
-//! What a definition may say in its rules.
-//! In: a schema. Out: the errors of its rules, in the order and the words of Kubernetes.
-//! Guarantees: rules are compiled only where the schema below them is sound; children are validated
+//! Validates the rules of a definition.
+//! In: a schema. Out: the errors of its rules, in the order and with the messages of Kubernetes.
+//! Guarantees: rules are compiled only where the schema below them is valid; children are validated
 //! before their parents.
 
 use bellerophon_apimachinery::field::{FieldError, Path, Verbatim};
