@@ -27,7 +27,7 @@ pub(super) async fn answer(
     api: &Api,
     authenticator: &Authenticator,
     call: &Call,
-    review: Review,
+    kind: Review,
 ) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
     let mut review = read_object(call, &options)?;
@@ -36,7 +36,7 @@ pub(super) async fn answer(
     admit(api, call, &options, &mut review).await?;
     let user = &call.user;
     let now = api.clock.now();
-    let answered = match review {
+    let answered = match kind {
         Review::Token => auth::review_token(review, authenticator, api, now)?,
         Review::Own => auth::review_self(user, review, now),
         Review::Access => auth::review_access(AccessReview::Subject, review, api)?,

@@ -1,4 +1,4 @@
-//! Conditions in a status: one of each type, with a reason in one word.
+//! Conditions in a status: one of each type, with a CamelCase reason.
 //! Mirrors `ValidateConditions` in `apimachinery/pkg/apis/meta/v1/validation`.
 
 use std::{collections::BTreeSet, sync::LazyLock};

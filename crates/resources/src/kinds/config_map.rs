@@ -1,4 +1,4 @@
-//! ConfigMaps: keys, size, and the freeze that `immutable` is.
+//! ConfigMaps: keys, size, and `immutable`.
 //! Mirrors `ValidateConfigMap` and `ValidateConfigMapUpdate` in `pkg/apis/core/validation`.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};

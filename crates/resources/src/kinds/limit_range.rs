@@ -1,4 +1,4 @@
-//! LimitRanges: bounds that do not contradict each other, filled in from one another.
+//! LimitRanges: consistent minimums, maximums and defaults, each defaulted from the others.
 //! Mirrors `ValidateLimitRange` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;

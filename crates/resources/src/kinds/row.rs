@@ -142,8 +142,8 @@ impl Row {
         }
     }
 
-    /// Whether `metadata.namespace` may be selected: cluster-wide kinds with fields of their own do
-    /// not take it.
+    /// Whether `metadata.namespace` may be selected: cluster-scoped kinds with selectable fields do
+    /// not support it.
     fn selects_namespace(&self) -> bool {
         self.selectable.is_empty() || self.namespaced
     }

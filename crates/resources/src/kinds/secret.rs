@@ -1,4 +1,4 @@
-//! Secrets: the keys each type needs, and `stringData` folded into `data`.
+//! Secrets: the keys that each type requires, and `stringData` merged into `data`.
 //! Guarantees: no message shows the value of a secret.
 //! Mirrors `ValidateSecret` and `ValidateSecretUpdate` in `pkg/apis/core/validation`.
 

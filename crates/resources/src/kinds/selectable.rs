@@ -1,4 +1,4 @@
-//! The fields that selectors may name, kind by kind.
+//! The fields that field selectors support, by kind.
 //! Guarantees: paths point into the stored version of the object.
 //! Mirrors `AddFieldLabelConversionsFor…` of each API group.
 

@@ -1,6 +1,6 @@
 //! Label selectors inside objects: `matchLabels` and `matchExpressions`.
 //! In: the selector's JSON. Out: whether labels match, and its text form.
-//! Guarantees: a selector that is not there matches nothing; an empty one matches everything.
+//! Guarantees: an absent selector matches nothing; an empty one matches everything.
 
 use std::fmt;
 

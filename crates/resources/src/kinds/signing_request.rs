@@ -1,4 +1,4 @@
-//! Certificate signing requests: who asked, who approved, what was issued.
+//! CertificateSigningRequests: the requesting user, approval and the issued certificate.
 //! Guarantees: the spec never changes; approvals come only through `approval`, certificates only
 //! through `status`. Mirrors `ValidateCertificateSigningRequestCreate` and its updates in
 //! `pkg/apis/certificates/validation`.
@@ -80,7 +80,7 @@ enum Allowed {
     Certificate,
 }
 
-/// Records who asked, whatever the request says.
+/// Records the requesting user, whatever the request contains.
 pub fn record_requester(request: &mut Object, user_info: &Value) {
     let spec = request.section("spec");
     for field in ["username", "uid", "groups", "extra"] {
@@ -317,7 +317,7 @@ fn validate_change(new: &Object, old: &Object, allowed: Allowed, out: &mut Vec<F
                 ));
             } else if now.len() == before.len() && !now.iter().zip(&before).all(|(a, b)| same(a, b))
             {
-                // Kubernetes adds a diff of its own structs here.
+                // Kubernetes adds a diff of its Go structs here.
                 out.push(FieldError::forbidden(
                     "status.conditions",
                     &format!("updates may not modify a condition of type {kind:?}"),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn request_records_who_asked() {
+    fn request_records_the_requesting_user() {
         let (mut stored, errors) = create(&SIGNING_REQUEST, request());
         assert_eq!(errors.len(), 0);
         assert_eq!(stored.str_at("spec.username"), "forged");

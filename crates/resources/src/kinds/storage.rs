@@ -1,4 +1,4 @@
-//! The kinds of storage.k8s.io: classes, drivers, and what nodes and volumes say of them. Mirrors
+//! The kinds of storage.k8s.io: classes, CSI drivers, CSI nodes and volume attachments. Mirrors
 //! `ValidateStorageClass`, `ValidateCSIDriver`, `ValidateCSINode` and `ValidateVolumeAttachment` in
 //! `pkg/apis/storage/validation`.
 

@@ -1,5 +1,5 @@
-//! What one kind does differently from all others.
-//! In: objects on their way into storage. Out: the same objects completed, or their errors.
+//! The strategy of a kind: preparation, defaults and validation.
+//! In: objects that are written. Out: prepared objects, or their errors.
 //! Guarantees: a strategy never reads storage or the clock; given the same objects it does the
 //! same.
 
@@ -121,10 +121,10 @@ pub struct Strategy {
     pub create_on_update: bool,
     /// What DELETE answers.
     pub delete_answer: DeleteAnswer,
-    /// How long a deletion takes: the seconds asked for by the client and the object, or `None` for
-    /// kinds that are removed immediately.
+    /// The grace period of a deletion: from the seconds that the client requests and the object;
+    /// `None` for kinds that are removed immediately.
     pub grace_period: fn(&Object, Option<i64>) -> Option<i64>,
-    /// Whether dependents are orphaned when the client does not say.
+    /// Whether dependents are orphaned by default.
     pub orphans: bool,
     /// Marks an object whose deletion begins (`true` when it changed) and returns whether it may be
     /// removed once nothing in its metadata blocks it.

@@ -1,5 +1,5 @@
-//! Little checks that many kinds share: ports, addresses, selectors, references, amounts.
-//! In: a value and where it stands. Out: the errors, with the message of Kubernetes, added to the
+//! Validation that many kinds share: ports, addresses, selectors, references, quantities.
+//! In: a value and its path. Out: the errors, with the messages of Kubernetes, added to the
 //! caller's list.
 
 use std::net::IpAddr;
@@ -402,7 +402,7 @@ pub(crate) fn endpoint_ip(at: &Path, text: &str, out: &mut Vec<FieldError>) {
     }
 }
 
-/// A duplicate, with a sentence that says of what.
+/// A duplicate, with a message that names what is duplicated.
 pub(crate) fn duplicate_because(at: &Path, value: impl Shown, why: &str) -> FieldError {
     let plain = FieldError::duplicate(at, value);
     FieldError {

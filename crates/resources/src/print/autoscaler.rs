@@ -1,5 +1,5 @@
-//! Autoscalers of both versions, and the `Scale` of everything that can be scaled.
-//! Guarantees: an autoscaling/v1 object is read as the autoscaling/v2 object it stands for.
+//! Autoscalers of both versions, and the `Scale` subresource.
+//! Guarantees: an autoscaling/v1 object is converted to autoscaling/v2 before it is printed.
 //! Mirrors `printHorizontalPodAutoscaler` in `pkg/printers/internalversion`.
 
 use bellerophon_apimachinery::table_column::Column;

@@ -1,4 +1,4 @@
-//! What a cluster is made of: nodes, namespaces, classes, flow control, aggregated APIs. Mirrors
+//! Nodes, namespaces, classes, flow control, aggregated APIs. Mirrors
 //! `printNode`, `printNamespace`, `printFlowSchema` and others in `pkg/printers/internalversion`.
 
 use std::{cmp::Ordering, collections::BTreeSet};
@@ -63,8 +63,13 @@ pub(super) static COMPONENT_STATUS: Printer = Printer {
             Some("True") => "Healthy",
             Some(_) => "Unhealthy",
         };
-        let said = |field| Value::from(health.map_or("", |health| health.text(field)));
-        vec![name(object), status.into(), said("message"), said("error")]
+        let condition = |field| Value::from(health.map_or("", |health| health.text(field)));
+        vec![
+            name(object),
+            status.into(),
+            condition("message"),
+            condition("error"),
+        ]
     },
     ..Printer::PLAIN
 };
@@ -374,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn api_services_say_who_answers_and_whether() {
+    fn api_services_show_service_and_availability() {
         for (spec, conditions, service, available) in [
             (
                 json!({}),

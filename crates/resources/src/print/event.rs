@@ -1,4 +1,4 @@
-//! Events, with the messages of both groups that serve them.
+//! Events of both groups.
 //! Mirrors `printEvent` in `pkg/printers/internalversion`.
 
 use bellerophon_apimachinery::{duration::since, table_column::Column, time::Time};
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn series_tell_the_last_time_and_the_count() {
+    fn series_show_the_last_time_and_the_count() {
         let event = json!({
             "regarding": { "kind": "Node" }, "reportingController": "ctl", "reportingInstance": "ctl-0", "eventTime": "2026-01-02T03:12:05.123456Z",
             "series": { "count": 7, "lastObservedTime": "2026-01-02T03:14:00.000001Z" },

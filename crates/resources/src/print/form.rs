@@ -34,7 +34,7 @@ pub enum MetaVersion {
     /// `meta.k8s.io/v1`.
     #[default]
     V1,
-    /// `meta.k8s.io/v1beta1`, which clients before Kubernetes 1.15 ask for.
+    /// `meta.k8s.io/v1beta1`, which clients before Kubernetes 1.15 request.
     V1Beta1,
 }
 

@@ -1,4 +1,4 @@
-//! Objects without their bodies, for clients that only want metadata.
+//! Objects without their bodies, for clients that request only metadata.
 
 use std::borrow::Borrow;
 

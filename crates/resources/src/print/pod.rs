@@ -1,6 +1,5 @@
-//! Pods: the many words for what a pod is doing.
-//! Guarantees: the word comes from the containers where they have one, from the phase where they
-//! have not.
+//! Pods, with the status column of `kubectl get pods`.
+//! Guarantees: the status is the reason of a container where it has one, otherwise the phase.
 //! Mirrors `printPod` in `pkg/printers/internalversion`.
 
 use bellerophon_apimachinery::{duration::since, table_column::Column, time::Time};
@@ -393,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_say_when_the_last_one_was() {
+    fn restarts_show_the_time_of_the_last_one() {
         let crashed = |at: &str| json!({ "restartCount": 3, "lastState": { "terminated": { "finishedAt": at } }, "state": { "waiting": { "reason": "CrashLoopBackOff" } } });
         let status = json!({ "phase": "Running", "containerStatuses": [crashed("2026-01-02T03:09:05Z"), crashed("2026-01-02T03:04:05Z")] });
         check_status(2, status, "0/2", "CrashLoopBackOff", "6 (5m ago)");

@@ -14,7 +14,7 @@ pub struct Printer {
     pub(crate) columns: &'static [Column],
     /// The cells of an object as of a moment.
     pub(crate) cells: fn(&Object, Time) -> Vec<Value>,
-    /// What is to be said about the row as a whole.
+    /// Conditions of the row as a whole.
     pub(crate) conditions: fn(&Object) -> Vec<RowCondition>,
     /// The order of rows, for kinds that are not printed in the order of the list.
     pub(crate) order: Option<fn(&Object, &Object) -> Ordering>,
@@ -22,7 +22,7 @@ pub struct Printer {
     pub(crate) no_rows: NoRows,
 }
 
-/// The two ways in which Kubernetes says that a table has no rows.
+/// The two messages of Kubernetes for a table without rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRows {
     /// `[]`
@@ -31,7 +31,7 @@ pub(crate) enum NoRows {
     Null,
 }
 
-/// The cells of one object and what is to be said about them.
+/// The cells of one object and the conditions of its row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// One for each column.
@@ -92,7 +92,7 @@ pub(super) fn name(object: &Object) -> Value {
     object.meta.name.as_str().into()
 }
 
-/// The cell that says how old the object is.
+/// The cell with the age of the object.
 pub(super) fn age(object: &Object, now: Time) -> Value {
     since(object.meta.creation_timestamp, now).into()
 }

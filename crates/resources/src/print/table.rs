@@ -1,4 +1,4 @@
-//! Rows to a `Table`, the form `kubectl get` asks for.
+//! Builds a `Table`, the form that `kubectl get` requests.
 //! In: columns, and a row for each object. Out: a `Table` of group `meta.k8s.io`.
 
 use std::borrow::Borrow;
@@ -118,7 +118,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Adds the row of an object, which is in the version the client asked for.
+    /// Adds the row of an object, which is in the version that the client requested.
     pub fn push(&mut self, row: impl Into<Row>, object: &Object) {
         let row = row.into();
         let mut value = json!({ "cells": row.cells, "object": self.carried(object) });
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_carry_what_the_client_asked_for() {
+    fn rows_include_the_requested_object() {
         for (include, carried) in [
             ("None", json!(null)),
             ("Metadata", json!("PartialObjectMetadata")),

@@ -1,4 +1,4 @@
-//! `authorizer` in admission expressions: checks what a user may do.
+//! `authorizer` in admission expressions: authorizes further requests of a user.
 //! In: a user and an authorizer. Out: decisions. Mirrors `k8s.io/apiserver/pkg/cel/library/authz.go`.
 
 use std::{any::Any, fmt, sync::Arc};

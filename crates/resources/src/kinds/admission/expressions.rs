@@ -1,5 +1,5 @@
 //! The environment of admission expressions: variables, types and functions.
-//! In: the text of an expression. Out: a program, or why there is none, as kube-apiserver says it.
+//! In: the text of an expression. Out: a program, or errors with the messages of kube-apiserver.
 //! Mirrors `k8s.io/apiserver/pkg/admission/plugin/cel`: `compile.go` and `composition.go`.
 
 use std::sync::LazyLock;

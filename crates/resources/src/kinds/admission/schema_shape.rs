@@ -17,7 +17,7 @@ const SCHEMAS: &str = "#/components/schemas/";
 /// Published as a text or a number. kube-controller-manager knows it as a text.
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// At the root of an object or of an embedded one: kind, version and names are always there.

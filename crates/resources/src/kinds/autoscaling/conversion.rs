@@ -1,7 +1,6 @@
-//! autoscaling/v1 and back: what version 1 has no field for travels in annotations.
-//! In: an autoscaler of version 1. Out: the stored version 2, and the reverse.
-//! Guarantees: an object written in one version and read in the other loses nothing; the
-//! annotations are never stored.
+//! Conversion between autoscaling/v1 and v2: fields that v1 does not have are annotations there.
+//! In: an autoscaler of v1. Out: the stored v2 object, and the reverse.
+//! Guarantees: conversion in both directions is lossless; the annotations are never stored.
 //! Mirrors the conversion of annotations in `pkg/apis/autoscaling/v1/conversion.go`.
 
 use bellerophon_apimachinery::json_ext::{JsonDefaults, JsonExt};
@@ -299,7 +298,7 @@ fn drop_annotations(autoscaler: &mut Object) {
         });
 }
 
-/// Whether version 1 has a field of its own for the metric.
+/// Whether v1 has a field for the metric.
 fn is_cpu_utilization(metric: &Value, side: &str) -> bool {
     let resource = metric.field("resource");
     let cpu = metric.text("type") == "Resource" && resource.text("name") == "cpu";

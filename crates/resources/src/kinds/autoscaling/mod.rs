@@ -1,4 +1,4 @@
-//! Autoscalers: bounds, metrics and behaviour, kept in the form of autoscaling/v2. Mirrors the
+//! HorizontalPodAutoscalers: bounds, metrics and behaviour, stored as autoscaling/v2. Mirrors the
 //! strategy in `pkg/registry/autoscaling/horizontalpodautoscaler` and
 //! `SetDefaults_HorizontalPodAutoscaler`.
 

@@ -1,4 +1,4 @@
-//! Annotations that mean something to a pod.
+//! Annotations that Kubernetes interprets on pods.
 //! In: annotations of a pod or template and its spec. Out: their errors.
 //! Mirrors `ValidatePodSpecificAnnotations` in `pkg/apis/core/validation`.
 

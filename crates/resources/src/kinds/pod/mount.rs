@@ -1,5 +1,5 @@
-//! Where a container sees its volumes: mounts and block devices, and the paths they may have.
-//! In: a container and the sound volumes of its pod. Out: the errors of its mounts and devices.
+//! Volume mounts and block devices of a container, and their paths.
+//! In: a container and the valid volumes of its pod. Out: the errors of its mounts and devices.
 //! Mirrors `ValidateVolumeMounts` and `ValidateVolumeDevices` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,6 @@
-//! Requests and limits of containers and pods, and the quality of service they buy.
-//! In: a pod spec. Out: the errors of its amounts, its class, and what the pod as a whole gets.
+//! Requests and limits of containers and pods, and their QoS class.
+//! In: a pod spec. Out: the errors of its resources, its QoS class, and the resources of the whole
+//! pod.
 //! Mirrors `validateContainerResourceRequirements` and `validatePodResources` in
 //! `pkg/apis/core/validation`.
 
@@ -268,7 +269,7 @@ fn may_overcommit(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
 
-/// Whether a pod as a whole may ask for it.
+/// Whether the resource is allowed in the resources of the pod.
 fn fits_pod(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_page(name)
 }

@@ -1,5 +1,5 @@
-//! Security contexts of pods and containers, and what an operating system rules out.
-//! In: parts of a pod spec. Out: their errors. Mirrors `ValidatePodSecurityContext` and
+//! Security contexts of pods and containers, and fields that an operating system does not allow.
+//! In: fields of a pod spec. Out: their errors. Mirrors `ValidatePodSecurityContext` and
 //! `ValidateSecurityContext` in `pkg/apis/core/validation`.
 
 use std::{collections::BTreeSet, sync::LazyLock};

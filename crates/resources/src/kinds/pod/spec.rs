@@ -1,6 +1,5 @@
-//! The errors of a pod spec, in a pod or in a template.
-//! In: the defaulted spec. Out: everything wrong with it, in the order in which Kubernetes finds
-//! it.
+//! Validation of a pod spec, in a pod or in a template.
+//! In: the defaulted spec. Out: its errors, in the order of Kubernetes.
 //! Mirrors `ValidatePodSpec` in `pkg/apis/core/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -331,7 +330,7 @@ fn validate_host_name(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     validation::named(&at, name, names::dns_subdomain(name), out);
 }
 
-/// Names of other objects, the host name and what stands between them.
+/// Validates the names of other objects, the host name and the fields between them.
 fn validate_names(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let name = |field: &str, validate: fn(&str) -> Vec<String>, out: &mut Vec<FieldError>| {
         let value = spec.text(field);

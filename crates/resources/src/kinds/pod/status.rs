@@ -1,6 +1,6 @@
-//! What a write to the status of a pod may do.
-//! In: the new and the old Pod. Out: the new one with everything else put back, and the errors of
-//! its status.
+//! Updates of the status of a pod.
+//! In: the new and the old Pod. Out: the new one with all fields but the status restored, and the
+//! errors of its status.
 //! Mirrors `ValidatePodStatusUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeMap;
@@ -129,7 +129,7 @@ fn validate_nomination(
     }
 }
 
-/// A container that ended and will not be started again may not be said to run.
+/// A terminated container that is not restarted may not be reported as running.
 fn validate_transitions(
     list: &str,
     status: &Value,

@@ -1,4 +1,4 @@
-//! Promises of the Pod strategy, with the answers of a real server as data.
+//! Tests of the Pod strategy, with recorded responses of kube-apiserver.
 
 use bellerophon_apimachinery::time::Time;
 use serde_json::{Value, json};
@@ -522,7 +522,7 @@ fn status_write_keeps_spec_owners_and_class() {
 }
 
 #[test]
-fn ended_container_is_not_said_to_run_again() {
+fn terminated_container_is_not_reported_as_running() {
     let ended = |policy: &str, code: i64| {
         let mut old = created(&POD, &pod(with(json!({ "restartPolicy": policy }))));
         old.section("status").insert(
@@ -688,10 +688,10 @@ fn odd_but_accepted_pods_are_warned_about() {
 
 #[test]
 fn only_running_pods_get_time_to_end() {
-    let grace = |node: &str, phase: &str, asked: Option<i64>| {
+    let grace = |node: &str, phase: &str, requested: Option<i64>| {
         let mut pod = created(&POD, &pod(with(json!({ "nodeName": node }))));
         pod.section("status").insert("phase".into(), json!(phase));
-        (POD.grace_period)(&pod, asked)
+        (POD.grace_period)(&pod, requested)
     };
     assert_eq!(grace("n1", "Running", None), Some(30));
     assert_eq!(grace("n1", "Running", Some(5)), Some(5));

@@ -1,4 +1,4 @@
-//! What may change in a pod after it was made: almost nothing.
+//! Validates updates of a pod: only few fields are mutable.
 //! In: the new and the old Pod. Out: the errors of the change.
 //! Mirrors `ValidatePodUpdate` in `pkg/apis/core/validation`.
 

@@ -1,5 +1,5 @@
-//! Volumes of a pod: their names and the one source each has.
-//! In: the volumes of a spec. Out: their errors, and the sound ones by name.
+//! Volumes of a pod: their names and the one source of each.
+//! In: the volumes of a spec. Out: their errors, and the valid ones by name.
 //! Mirrors `ValidateVolumes` and `validateVolumeSource` in `pkg/apis/core/validation`.
 
 use std::{

@@ -1,6 +1,6 @@
-//! What is odd about a pod but accepted.
-//! In: a defaulted pod or template. Out: sentences for the `Warning` headers, in the order in which
-//! Kubernetes finds them.
+//! Warnings about pods.
+//! In: a defaulted pod or template. Out: messages for the `Warning` headers, in the order of
+//! Kubernetes.
 //! Mirrors `GetWarningsForPod` and `GetWarningsForPodTemplate` in `pkg/api/pod`.
 
 use std::collections::{BTreeMap, BTreeSet};

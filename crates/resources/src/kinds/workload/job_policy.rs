@@ -1,5 +1,5 @@
-//! Policies of a job: when a pod's failure counts, when the job is done early, when a pod is
-//! replaced; and lists of indexes.
+//! Policies of a job: pod failure policy, success policy, pod replacement policy; and lists of
+//! indexes.
 //! In: the spec of a job. Out: the errors of its policies.
 //! Mirrors `validatePodFailurePolicy` and `validateSuccessPolicy` in `pkg/apis/batch/validation`.
 

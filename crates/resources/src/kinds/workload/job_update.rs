@@ -1,4 +1,4 @@
-//! What may change in a job once it is made.
+//! Validates updates of a job.
 //! In: the new and the old Job. Out: the errors of the change.
 //! Mirrors `ValidateJobUpdate` in `pkg/apis/batch/validation`.
 

@@ -1,6 +1,5 @@
-//! How replicas are replaced: counts, percentages and strategies that several workloads share; and
-//! counts in a status.
-//! In: parts of a workload's spec or status. Out: their errors.
+//! Update strategies: counts and percentages that several workloads share; and counts in a status.
+//! In: fields of a workload's spec or status. Out: their errors.
 //! Mirrors `ValidateRollingUpdateDeployment` and the status checks of `pkg/apis/apps/validation`.
 
 use bellerophon_apimachinery::{
@@ -57,8 +56,8 @@ pub(super) struct Counts {
     pub(super) all: &'static [&'static str],
     /// None of these may be more than `replicas`.
     pub(super) parts: &'static [&'static str],
-    /// How the count of ready replicas is called when available ones exceed it; empty where nobody
-    /// looks.
+    /// The name of the count of ready replicas when available ones exceed it; empty where this is
+    /// not validated.
     pub(super) ready: &'static str,
 }
 

@@ -1,5 +1,5 @@
-//! Pod templates: inside workloads, and as objects of their own.
-//! In: a template and the selector that must fit it. Out: its errors.
+//! Pod templates: of workloads, and PodTemplate objects.
+//! In: a template and the selector that must match it. Out: its errors.
 //! Mirrors `ValidatePodTemplateSpec` in `pkg/apis/core/validation`.
 
 use bellerophon_apimachinery::{

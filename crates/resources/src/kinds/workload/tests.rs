@@ -1,4 +1,4 @@
-//! Promises of the workloads' strategies, with the answers of a real server as data.
+//! Tests of the workload strategies, with recorded responses of kube-apiserver.
 
 use bellerophon_codec::object::Object;
 use serde_json::{Value, json};
