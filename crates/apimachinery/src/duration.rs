@@ -1,4 +1,4 @@
-//! Time spans: in two or three figures, as people like to read them, and as Go reads them.
+//! Durations: as in the columns of tables, and in Go's format.
 
 use std::time::Duration;
 
@@ -57,11 +57,11 @@ fn two_units(
     }
 }
 
-/// A span as Go writes it, such as `1m30s` or `300ms`; zero for a negative one. Mirrors
+/// A duration in Go's format, such as `1m30s` or `300ms`; zero for a negative one. Mirrors
 /// `time.ParseDuration`.
 ///
 /// # Errors
-/// A text that is no span, in the words of Go.
+/// A text that is no duration, with Go's message.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let (is_negative, mut rest) = match text.strip_prefix('-') {

@@ -1,5 +1,5 @@
-//! Everything a request can fail with, and the one place that turns it into a `Status`.
-//! Guarantees: codes, reasons and wording are Kubernetes' own, because clients match on them.
+//! The errors of requests, and their conversion to a `Status`.
+//! Guarantees: codes, reasons and messages are those of Kubernetes, because clients match on them.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -142,7 +142,7 @@ pub enum ApiError {
         /// One per conflicting field.
         causes: Vec<Cause>,
     },
-    /// 410: history is gone. `message` says which.
+    /// 410: the revision is compacted. `message` names it.
     Expired {
         /// The message of the Status.
         message: String,
@@ -171,7 +171,7 @@ pub enum ApiError {
         /// The header `Retry-After`.
         retry_after_seconds: u32,
     },
-    /// 429: a disruption budget stands in the way.
+    /// 429: a disruption budget does not allow the eviction.
     TooManyRequests {
         /// The message of the Status.
         message: String,
@@ -195,12 +195,12 @@ pub enum ApiError {
         /// The name of the object.
         name: String,
     },
-    /// 503: what is asked for is not there to answer.
+    /// 503: the backend of the request is not available.
     Unavailable(String),
-    /// 504: the revision asked for lies in the future.
+    /// 504: the requested revision is in the future.
     TooLargeRevision {
         /// The revision of the request.
-        asked: u64,
+        requested: u64,
         /// The newest revision.
         current: u64,
     },
@@ -297,7 +297,7 @@ impl ApiError {
         }
     }
 
-    /// How long a client should wait before it tries again, where the answer says so.
+    /// How long a client should wait before it retries, if the response specifies it.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         match self {
             Self::TooManyRequests {
@@ -516,7 +516,7 @@ impl ApiError {
                 Shape::new(*code, reason, message).with(named(resource, name))
             }
             Self::Unavailable(message) => Shape::new(503, "ServiceUnavailable", message),
-            Self::TooLargeRevision { asked, current } => {
+            Self::TooLargeRevision { requested, current } => {
                 let cause = Cause {
                     reason: "ResourceVersionTooLarge".into(),
                     message: "Too large resource version".into(),
@@ -527,7 +527,7 @@ impl ApiError {
                 Shape::new(
                     504,
                     "Timeout",
-                    format!("Timeout: Too large resource version: {asked}, current: {current}"),
+                    format!("Timeout: Too large resource version: {requested}, current: {current}"),
                 )
                 .with(Some(details))
             }

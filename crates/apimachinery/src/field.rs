@@ -1,6 +1,6 @@
-//! The errors of an object, field by field.
-//! In: checks of metadata, schemas and kinds. Out: the causes of a 422 `Status`.
-//! Guarantees: wording follows Kubernetes, because clients and people match on it.
+//! Field errors of an object.
+//! In: validation of metadata, schemas and kinds. Out: the causes of a 422 `Status`.
+//! Guarantees: messages are those of Kubernetes, because clients match on them.
 
 use std::fmt;
 
@@ -314,7 +314,7 @@ impl Shown for &Value {
     }
 }
 
-/// Text shown as it is, for the values that Kubernetes prints in a form of their own.
+/// Text shown verbatim, for values that Kubernetes prints in another form.
 pub struct Verbatim<'a>(pub &'a str);
 
 impl Shown for Verbatim<'_> {

@@ -1,5 +1,5 @@
-//! Reading JSON the way Kubernetes reads its structs: what is absent is empty.
-//! Guarantees: nothing here fails; a value of the wrong type, which decoding has refused before,
+//! Reads JSON as Go decodes structs: what is absent is the zero value.
+//! Guarantees: nothing here fails; a value of another type, which decoding has rejected before,
 //! reads as absent.
 
 use serde_json::{Map, Value};

@@ -1,5 +1,5 @@
 //! Label selectors: `app=web,tier in (front,back),!legacy`.
-//! Guarantees: grammar, quirks and error texts are those of Kubernetes.
+//! Guarantees: grammar and error messages are those of Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

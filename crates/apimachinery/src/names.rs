@@ -1,5 +1,5 @@
-//! What names, label keys and label values may look like.
-//! Guarantees: the wording of each refusal is Kubernetes' own.
+//! Validation of names, label keys and label values.
+//! Guarantees: messages are those of Kubernetes.
 
 use std::sync::LazyLock;
 
@@ -123,7 +123,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     errors
 }
 
-/// Kubernetes counts bytes everywhere; it says so for labels and calls them characters for names.
+/// Kubernetes counts bytes everywhere; messages name bytes for labels and characters for names.
 fn too_long(text: &str, max: usize, unit: &str) -> Vec<String> {
     if text.len() > max {
         vec![format!("must be no more than {max} {unit}")]

@@ -1,4 +1,4 @@
-//! Quantities: amounts of resources such as `500m`, `1.5Gi`, `2e3`.
+//! Quantities of resources, such as `500m`, `1.5Gi`, `2e3`.
 //! In: the text of a `resource.Quantity`. Out: a number to compare and add, and its canonical form.
 //! Guarantees: a quantity is a whole number of billionths; what is finer is rounded away from zero,
 //! what is larger than the type saturates; equal quantities are equal however they are written.
@@ -402,7 +402,7 @@ impl<'t> Parts<'t> {
     /// without making sure.
     fn is_canonical(&self, suffix: Suffix) -> bool {
         if suffix.format == Format::Binary {
-            // A rough measure of the digits that the suffix stands for.
+            // An estimate of the digits that the suffix adds.
             let room = 14 - suffix.exponent * 3 / 10;
             let short = self.fraction.is_empty()
                 && i32::try_from(self.whole.len()).is_ok_and(|digits| digits <= room);

@@ -1,4 +1,4 @@
-//! A column of a table: its name, what its cells hold and when it is shown.
+//! A column of a table: its name, type and priority.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ impl Column {
     pub const NAME_WITHOUT_FORMAT: Self = Self::text("Name", NAME_DESCRIPTION);
     /// How long ago the object was created, in words.
     pub const AGE: Self = Self::text("Age", AGE_DESCRIPTION);
-    /// When the object was created, for kinds without columns of their own.
+    /// The creation time, for kinds without columns.
     pub const CREATED_AT: Self = Self::new("Created At", "date", "", AGE_DESCRIPTION);
 
     /// A column of words.

@@ -1,6 +1,6 @@
-//! A request body read by the kind that its path expects.
-//! In: bytes. Out: an [`Object`] with what strict decoding objects to, or a refusal with the
-//! messages of the server.
+//! Decodes a request body as the kind that its path expects.
+//! In: bytes. Out: an [`Object`] with its strict decoding errors, or an error with the message of
+//! the server.
 
 use serde_json::{Map, Value};
 
@@ -189,7 +189,7 @@ pub fn misnamed(value: &Value, expected: &Expected) -> Option<String> {
 /// Reads options, which have the same form in every group and version.
 ///
 /// # Errors
-/// The errors with them, without saying of what.
+/// The errors of the options, without the name of the options.
 pub fn read_options(
     bytes: &[u8],
     encoding: Encoding,
@@ -247,7 +247,7 @@ fn open<'a>(
     }
 }
 
-/// What a body says it is, completed by what is expected.
+/// The kind and version that a body names, completed by the expected ones.
 struct Named {
     group: String,
     version: String,
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_taken_where_the_path_says_so() {
+    fn another_version_is_decoded_where_the_path_allows_it() {
         let expected = Expected {
             also: &["v1beta1"],
             ..Expected::of("policy", "v1", "Eviction").expect("a built-in kind")

@@ -1,4 +1,4 @@
-//! Codecs of every sort of kind.
+//! Tests of codecs of all kinds of types.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,7 +1,7 @@
-//! JSON to a tree, in one pass over the bytes.
+//! Decodes JSON to a tree, in one pass over the bytes.
 //! In: a body. Out: a [`Node`] that borrows from it, or the error Go's decoder would give.
-//! Guarantees: nesting and the number of objects are bounded; text that is no UTF-8 is repaired as
-//! Go repairs it; nothing is read twice but broken text.
+//! Guarantees: nesting and the number of objects are limited; invalid UTF-8 is replaced as Go does;
+//! only text with errors is read twice.
 
 use std::borrow::Cow;
 

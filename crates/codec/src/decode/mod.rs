@@ -1,12 +1,12 @@
-//! Reading request bodies: bytes to a tree that forgets nothing a check could ask for.
+//! Decodes request bodies to a tree that keeps order, repeated keys and the text of numbers.
 //! In: JSON or YAML bytes. Out: a [`Node`], or a plain [`Read`] for kinds without a built-in type.
-//! Guarantees: depth and size are bounded; broken bodies are refused with the messages of the
-//! decoder clients know.
+//! Guarantees: depth and size are limited; malformed bodies are rejected with the messages of Go's
+//! decoders.
 
 mod json; // JSON, with the errors of Go's decoder
 mod json_in_yaml; // YAML bodies that are JSON
 mod node; // the tree: order and repeated keys kept
-mod scalar; // what YAML takes for text
+mod scalar; // types of plain scalars
 mod yaml; // YAML, with the scalars of YAML 1.1
 
 pub use node::{Members, Node, whole_number};
@@ -86,7 +86,7 @@ pub fn parse(bytes: &[u8], media: Media) -> Result<Tree<'_>, String> {
     }
 }
 
-/// Reads JSON that has no kind, a patch say.
+/// Decodes JSON that has no kind, such as a patch.
 ///
 /// # Errors
 /// Broken JSON, with the messages of Go's decoder.
@@ -98,7 +98,7 @@ pub fn parse_json(bytes: &[u8]) -> Result<Node<'_>, String> {
 ///
 /// # Errors
 /// A body that is no JSON or YAML, no object, or names no kind. The text is the reason alone; the
-/// caller says of what.
+/// caller adds the subject.
 pub fn read(bytes: &[u8], media: Media) -> Result<Read, String> {
     let tree = parse(bytes, media)?;
     type_meta(&tree.root)?;
@@ -171,8 +171,7 @@ pub fn type_meta<'n>(root: &'n Node<'_>) -> Result<(&'n str, &'n str), String> {
     Ok((api_version, kind))
 }
 
-/// What strict decoding says as a whole: `strict decoding error: unknown field "a", duplicate field
-/// "b"`.
+/// The message of strict decoding: `strict decoding error: unknown field "a", duplicate field "b"`.
 pub fn strict_error(errors: &[String]) -> String {
     format!("strict decoding error: {}", errors.join(", "))
 }

@@ -1,5 +1,5 @@
-//! The tree of a body before anything is known of its type.
-//! Guarantees: members stand in the order of the body, repeated keys included; numbers keep their
+//! The tree of a body before its type is known.
+//! Guarantees: members are in the order of the body, repeated keys included; numbers keep their
 //! text.
 
 use std::borrow::Cow;
@@ -129,7 +129,7 @@ impl<'a> Node<'a> {
 /// A number as Go prints it again: an integer when it is whole, whether written `1`, `1.0` or
 /// `1e0`. `None` when out of range.
 pub fn whole_number(text: &str) -> Option<Number> {
-    // From here on not every whole number is a float of its own.
+    // From here on, not every integer has an exact float.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match raw_number(text)? {
         number if number.is_f64() => {

@@ -1,6 +1,5 @@
-//! What a scalar without quotes is in YAML 1.1: text, or a number, boolean or null that looks like
-//! text.
-//! Guarantees: bodies are read, and answers quoted, by the same rules.
+//! The type of a plain scalar in YAML 1.1: string, number, boolean or null.
+//! Guarantees: bodies are decoded and responses quoted by the same rules.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,7 @@
-//! YAML to a tree, as clients of Kubernetes expect it read.
-//! In: a body. Out: the tree of the JSON that the YAML stands for, with sorted keys.
-//! Guarantees: scalars follow YAML 1.1 (`y`, `on`, `0o7`, `1_000`); depth, and the size that
-//! aliases may blow a body up to, are bounded.
+//! Decodes YAML to a tree.
+//! In: a body. Out: the tree of the equivalent JSON, with sorted keys.
+//! Guarantees: scalars follow YAML 1.1 (`y`, `on`, `0o7`, `1_000`); depth, and the expansion of
+//! aliases, are limited.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -19,7 +19,7 @@ const COPIED_BYTES_MAX: usize = 4 * BODY_MAX_BYTES;
 const TOO_DEEP: &str = "yaml: exceeded max depth of 10000";
 const TOO_MANY_ALIASES: &str = "yaml: document contains excessive aliasing";
 
-/// What stands before the keys that are repeated, and between two of them.
+/// The text before the repeated keys, and between two of them.
 pub(super) const REPEATED: &str = "yaml: unmarshal errors:\n  ";
 pub(super) const NEXT: &str = "\n  ";
 
@@ -427,7 +427,7 @@ fn syntax_error(error: &ScanError, text: &str) -> String {
         ErrorKind::ExpectedBlockSequenceEntry => {
             (index, "did not find expected '-' indicator".to_owned())
         }
-        // What the scanner finds is counted from one, unless it stands in the first line.
+        // Lines of the scanner are counted from one, except for the first line.
         kind => {
             let why = match kind {
                 ErrorKind::MappingValueNotAllowed => {
@@ -598,7 +598,7 @@ mod tests {
         assert_eq!(value(&nested(200)), refused);
     }
 
-    /// An alias of a list in which an alias of a list stands is deeper than the brackets around it.
+    /// An alias of a list that contains an alias of a list is deeper than the brackets around it.
     #[test]
     fn aliases_do_not_nest_deeper_than_brackets() {
         let nested = |depth: usize| {

@@ -1,7 +1,8 @@
-//! Objects as bytes: made once per version of an object, then shared by every get, list and watch.
-//! Guarantees: the type head comes first and `metadata.resourceVersion` right behind it, so that a
-//! list item is a slice of the bytes and a new revision is a splice. The protobuf form is made when
-//! the first client wants it.
+//! Encoded objects: encoded once per version of an object, then shared by every get, list and
+//! watch.
+//! Guarantees: `apiVersion` and `kind` come first and `metadata.resourceVersion` right behind them,
+//! so that a list item is a slice of the bytes and a new revision is a splice. The protobuf form is
+//! encoded for the first client that requests it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -30,7 +31,7 @@ pub struct Encoded {
     revision_at: u32,
     /// How many digits there are.
     revision_len: u32,
-    /// The same object as a protobuf message, once a client asked for it.
+    /// The same object as a protobuf message, after the first request for it.
     message: Arc<OnceLock<Bytes>>,
 }
 

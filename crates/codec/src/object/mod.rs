@@ -1,7 +1,7 @@
 //! An API object: typed metadata, opaque body.
 //! In: decoded bodies. Out: the bytes that get, list and watch share.
-//! Guarantees: metadata is read and written only through [`ObjectMeta`]; the body is never looked
-//! into here.
+//! Guarantees: metadata is read and written only through [`ObjectMeta`]; the body is not
+//! interpreted here.
 
 mod build; // objects that the server itself creates
 mod encode;

@@ -1,6 +1,6 @@
-//! JSON patch (RFC 6902) with the habits of the library Kubernetes uses.
+//! JSON patch (RFC 6902) with the behaviour of the library of Kubernetes.
 //! Guarantees: at most 10,000 operations, and copies that together stay below the size of a
-//! request; items of lists are moved up a bounded number of times.
+//! request; the number of moved list items is limited.
 
 use serde_json::{Map, Value};
 

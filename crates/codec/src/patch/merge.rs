@@ -1,6 +1,6 @@
 //! JSON merge patch (RFC 7386).
-//! Guarantees: what takes the place of something that is no map loses the nulls inside its maps,
-//! also of maps in lists, as on kube-apiserver.
+//! Guarantees: a value that replaces something other than a map loses the nulls inside its maps,
+//! also of maps in lists, as in kube-apiserver.
 
 use serde_json::Value;
 

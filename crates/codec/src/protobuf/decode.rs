@@ -1,9 +1,9 @@
-//! A message read by its type into the tree of the same object.
-//! In: bytes and a type. Out: a tree with the fields that were sent, to be read by its type like
-//! any other body; texts are those of the bytes.
-//! Guarantees: of a field that stands twice the last one counts, messages grow together and lists
-//! go on, as in Go's generated decoders. Of a key that stands twice in a map both stand in the
-//! tree, whose reader takes the last.
+//! Decodes a message by its type to the tree of the same object.
+//! In: bytes and a type. Out: a tree with the fields that were sent, to be decoded by its type like
+//! any other body; strings borrow from the bytes.
+//! Guarantees: of a repeated field the last one counts, messages are merged and lists appended, as
+//! in Go's generated decoders. Repeated keys of a map are all in the tree, whose reader takes the
+//! last.
 
 use std::borrow::Cow;
 
@@ -334,7 +334,7 @@ fn schema_or(bytes: &[u8], depth: usize, form: SchemaOr) -> Result<Node<'_>, Str
     })
 }
 
-/// Where the value of a field stands, which may have been sent before.
+/// The value of a field, which may have been sent before.
 fn slot_of<'o, 'a>(name: &'static str, object: &'o mut Members<'a>) -> &'o mut Node<'a> {
     let at = object
         .iter()

@@ -1,4 +1,4 @@
-//! An object written as the message of its type.
+//! Encodes an object as the message of its type.
 //! In: the JSON of an object as the server keeps it. Out: bytes.
 //! Guarantees: the bytes are those of Go's generated encoders: fields by their numbers, keys
 //! sorted, zero values written unless Go has a pointer.

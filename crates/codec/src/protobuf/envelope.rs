@@ -1,5 +1,5 @@
-//! The envelope around a message: what it holds, of which kind.
-//! In: the bytes of a body. Out: apiVersion, kind and the message itself, and the way back.
+//! The envelope around a message: `runtime.Unknown`.
+//! In: the bytes of a body. Out: apiVersion, kind and the message, and the reverse.
 
 use super::{
     reader::Reader,

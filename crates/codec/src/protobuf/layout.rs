@@ -1,6 +1,6 @@
 //! The fields of a type by their protobuf numbers.
-//! Guarantees: members stand in the order of their numbers; a message that JSON writes inline has a
-//! layout of its own.
+//! Guarantees: members are in the order of their numbers; a message that JSON inlines has its own
+//! layout.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ pub(super) struct Layout {
     pub(super) members: Vec<Member>,
 }
 
-/// What a number stands for.
+/// The field of a number.
 #[derive(Debug)]
 pub(super) enum Member {
     Field(&'static Field),
@@ -45,7 +45,7 @@ impl Layout {
         }
     }
 
-    /// What a number stands for.
+    /// The field of a number.
     pub(super) fn member(&self, number: u32) -> Option<&Member> {
         let at = self
             .members

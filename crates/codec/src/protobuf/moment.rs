@@ -1,5 +1,5 @@
-//! Moments: seconds and nanoseconds in protobuf, text in JSON.
-//! Guarantees: JSON shows no more than whole seconds of a time and microseconds of a fine one.
+//! Timestamps: seconds and nanoseconds in protobuf, text in JSON.
+//! Guarantees: JSON has whole seconds of a Time and microseconds of a MicroTime.
 
 use jiff::{SignedDuration, Timestamp, fmt::strtime, tz::Offset};
 

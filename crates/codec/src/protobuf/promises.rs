@@ -1,4 +1,4 @@
-//! What holds over every kind: objects come back as they were sent, and no input does harm.
+//! Properties of every kind: objects round-trip, and no input panics.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,11 +1,11 @@
-//! The wire: tags, numbers and lengths.
+//! The wire format: tags, numbers and lengths.
 //! In: bytes. Out: one field after another.
-//! Guarantees: nothing is read behind the end, and what is broken is refused with the messages of
-//! Go's generated decoders.
+//! Guarantees: no read beyond the end; malformed input is rejected with the messages of Go's
+//! generated decoders.
 
 use std::borrow::Cow;
 
-/// Groups, which nobody writes any more, are skipped up to this depth.
+/// Groups, which are deprecated, are skipped up to this depth.
 const GROUPS_MAX: usize = 32;
 
 /// How a field is written.
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         Ok(String::from_utf8_lossy(self.bytes(tag, field)?))
     }
 
-    /// Passes over a field that nobody knows.
+    /// Skips an unknown field.
     pub(super) fn skip(&mut self, tag: Tag) -> Result<(), String> {
         let mut groups = 0_usize;
         let mut wire = tag.wire;

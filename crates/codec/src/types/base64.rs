@@ -1,4 +1,4 @@
-//! Bytes as JSON carries them.
+//! Bytes in JSON.
 //! In: base64 text. Out: the same bytes in canonical base64, or the error of Go's decoder.
 
 use ::base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -54,7 +54,7 @@ fn decode(text: &[u8]) -> Result<Vec<u8>, usize> {
     }
 }
 
-/// Checks what follows the first `=`, which stands before `at` and after `have` characters of its
+/// Validates what follows the first `=`, which is before `at` and after `have` characters of its
 /// group.
 fn end_of_padding(text: &[u8], at: usize, have: usize) -> Result<(), usize> {
     let skip_breaks = |from: usize| {

@@ -1,13 +1,12 @@
-//! A tree read by its type, as the server's Go structs would read it and write it back.
-//! In: a tree and a [`Type`]. Out: the object without what is unknown or empty, and what strict
-//! decoding objects to.
-//! Guarantees: of several wrong types the first is reported; decoding the outcome again changes
-//! nothing.
+//! Decodes a tree by its type, as Go decodes to structs and encodes them again.
+//! In: a tree and a [`Type`]. Out: the object without unknown or empty fields, and the strict
+//! decoding errors.
+//! Guarantees: of several type errors the first is reported; decoding is idempotent.
 //!
-//! What Go's structs do to an object, and so does this: `null` is absence; a field that is empty
-//! and `omitempty` goes, one that is neither comes back even when it was never sent (`status: {}`,
-//! `containers: null`); an empty list that is always written is written as null, since protobuf, in
-//! which the server stores most objects, knows no other.
+//! As with Go's structs, `null` is absence; an empty field with `omitempty` is dropped, one without
+//! is written even when it was not sent (`status: {}`, `containers: null`); an empty list that is
+//! always written is written as null, since protobuf, in which the server stores most objects, does
+//! not distinguish them.
 
 use std::borrow::Cow;
 
@@ -76,7 +75,7 @@ pub fn decode_node(ty: &'static Type, root: Node<'_>) -> Result<Decoded, String>
 
 struct Decoder {
     strict: Vec<String>,
-    /// The first value of a wrong type; reading goes on behind it.
+    /// The first type error; decoding continues behind it.
     first_error: Option<String>,
     /// The struct that errors name while a schema is read that decodes itself: nothing inside is
     /// strict.

@@ -1,4 +1,4 @@
-//! What the table says of a type and of each of its fields.
+//! The types and fields of the table.
 //! Guarantees: everything is constant data, made by const functions, so the table costs nothing at
 //! start-up.
 
@@ -30,7 +30,7 @@ impl Type {
             .map(|place| &fields[usize::from(*place)])
     }
 
-    /// Where in [`Self::fields`] the field `name` stands.
+    /// The index of the field `name` in [`Self::fields`].
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         let head = head(name);
         self.fields()
@@ -206,7 +206,7 @@ pub(super) const fn t(go: &'static str, first: u16, count: u16, atomic: bool) ->
     }
 }
 
-/// A row of the table of fields; what is not said otherwise is absent.
+/// A row of the table of fields; unset properties are absent.
 pub(super) const fn f(name: &'static str, shape: Shape, go: &'static str) -> Field {
     Field {
         name,

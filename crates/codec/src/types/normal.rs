@@ -1,13 +1,13 @@
-//! What of an object is written back.
-//! Guarantees: Go's structs decide: `omitempty`, pointers and zero values, and what protobuf can
-//! distinguish.
+//! Normalization: which empty fields of an object are written.
+//! Guarantees: the rules are those of Go's structs: `omitempty`, pointers and zero values, and what
+//! protobuf can distinguish.
 
 use serde_json::{Map, Value};
 
 use super::{Field, Item, Shape, Type, table::TYPES};
 
 impl Field {
-    /// Whether it can be nil, and null says so.
+    /// Whether it can be nil, which is written as null.
     pub(super) const fn is_nillable(&self) -> bool {
         self.pointer
             || !matches!(self.shape, Shape::One(_))

@@ -1,4 +1,4 @@
-//! What decoding promises, as tables and over every kind.
+//! Properties of decoding, as tables and for every kind.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -226,7 +226,7 @@ fn unknown_and_repeated_fields_are_named_in_their_order() {
         (
             "apiextensions.k8s.io/v1/CustomResourceDefinition",
             r#"{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"properties":{"a":{"b":1}},"flavour":1,"items":{"c":1}}}}]}}"#,
-            // What stands in place of a schema decodes itself, and is not strict about it.
+            // The type in place of a schema has its own decoder, which is not strict.
             vec![
                 r#"unknown field "spec.versions[0].schema.openAPIV3Schema.properties.a.b""#,
                 r#"unknown field "spec.versions[0].schema.openAPIV3Schema.flavour""#,

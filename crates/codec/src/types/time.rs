@@ -1,5 +1,5 @@
-//! Moments as objects carry them.
-//! In: RFC 3339 text. Out: the same moment in UTC, or the error of Go's parser.
+//! Times of objects.
+//! In: RFC 3339 text. Out: the same time in UTC, or the error of Go's parser.
 
 use bellerophon_apimachinery::field::go_quote;
 use jiff::{

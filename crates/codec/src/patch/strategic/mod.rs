@@ -1,8 +1,8 @@
-//! Strategic merge patch: a merge that knows the types of Kubernetes.
-//! In: the JSON of a built-in object, a patch and the object's type. Out: the JSON of the changed
+//! Strategic merge patch: a merge by the types of Kubernetes.
+//! In: the JSON of a built-in object, a patch and the object's type. Out: the JSON of the patched
 //! object.
 //! Guarantees: lists merge by the patch keys of the type table; a directive is never left in the
-//! object; an error leaves the object of no use.
+//! object; after an error the object is unspecified.
 //!
 //! `$patch: replace` and `$patch: delete` act on a map or on an item of a list, `$retainKeys` names
 //! the only keys that stay, `$setElementOrder/LIST` gives an order, `$deleteFromPrimitiveList/LIST`
@@ -10,7 +10,7 @@
 
 mod list; // merging lists, and their order
 mod print; // values as Go prints them
-mod schema; // what the type table says of a field
+mod schema; // patch strategy of a field
 
 pub use print::GoValue;
 
@@ -63,7 +63,7 @@ fn merge_map(
     Ok(())
 }
 
-/// A directive in a map says what becomes of the whole map.
+/// Applies the directive of a map to the whole map.
 fn follow_directive(
     object: &mut Map<String, Value>,
     directive: Value,

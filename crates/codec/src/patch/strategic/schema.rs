@@ -1,4 +1,4 @@
-//! What the type table says of the fields that a patch meets.
+//! Patch strategies of fields, from the type table.
 
 use bellerophon_apimachinery::error::ApiError;
 
@@ -18,7 +18,7 @@ pub(super) enum Schema {
 /// How a field is merged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strategy {
-    /// Nothing is said: maps merge, lists replace.
+    /// The default: maps merge, lists are replaced.
     Plain,
     Merge,
     Replace,

@@ -1,4 +1,4 @@
-//! What a strategic merge patch does, over the types of Kubernetes.
+//! Tests of strategic merge patches of built-in types.
 
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ fn lists_merge_by_the_keys_of_patches() {
 }
 
 #[test]
-fn maps_merge_unless_a_directive_says_otherwise() {
+fn maps_merge_without_a_directive() {
     let cases = [
         (
             json!({"nodeSelector": {"a": "1"}}),

@@ -1,8 +1,7 @@
-//! What changed between two texts, as Python's difflib prints it, whose Go version kube-apiserver
-//! uses.
+//! Unified diffs as Python's difflib prints them, whose Go port kube-apiserver uses.
 //! In: two texts. Out: a unified diff without a head.
-//! Guarantees: of all equal stretches the longest, then the first, is kept; in a long text a line
-//! that is everywhere starts no stretch.
+//! Guarantees: of all matching blocks the longest, then the first, is kept; in a long text a
+//! popular line starts no block.
 
 use std::{collections::HashMap, ops::Range};
 
