@@ -15,7 +15,7 @@ use crate::{
 /// Writes the answers of a server into a file, and returns how many scenarios it has.
 ///
 /// # Errors
-/// A file that has no scenarios, or a server that cannot be asked.
+/// A file that has no scenarios, or a server that cannot be reached.
 pub async fn record<T: Transport>(
     file: &Path,
     transport: &T,

@@ -94,7 +94,7 @@ impl Tally {
     }
 }
 
-/// The key under which an object says who owns its fields.
+/// The key of the managed fields of an object.
 const MANAGED_FIELDS: &str = "managedFields";
 
 /// Replays every scenario of the corpus.

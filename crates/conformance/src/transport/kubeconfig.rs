@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::TransportError;
 
-/// Where a server is and who asks.
+/// The server and user of a kubeconfig.
 pub(super) struct Access {
     pub(super) server: Uri,
     /// The certificates to trust, as PEM.
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_says_why() {
+    fn unusable_kubeconfig_is_rejected_with_a_reason() {
         let cases = [
             ("https://cluster.example.dev", "not on loopback"),
             ("http://127.0.0.1:80", "https"),

@@ -18,8 +18,8 @@ use super::writer::LogUpdates;
 
 const READ_LEN: usize = 64 << 10;
 
-/// Which part of a log to read; the fields of `v1.PodLogOptions`. The log of the previous instance
-/// of a container is that of its own path.
+/// The range of a log to read; the fields of `v1.PodLogOptions`. The log of the previous instance
+/// of a container has a separate path.
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
     /// Waits for more lines until the container ends. It needs [`LogUpdates`].

@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
-/// Which streams a client asks for, and the command of exec.
+/// The requested streams, and the command of exec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
     /// The client sends stdin.

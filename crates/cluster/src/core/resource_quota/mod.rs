@@ -149,7 +149,7 @@ impl Counted {
         Ok(counted)
     }
 
-    /// Counts the objects of `count/` resources that have no rules of their own.
+    /// Counts the objects of `count/` resources that have no evaluator.
     async fn count_objects(
         &mut self,
         req: &Request<ResourceQuota>,
