@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
         lease_namespace: config.default_namespace.clone(),
         ..LeaderElectionOptions::new(lease_name(&operators))
     });
-    // Without a page nobody reads the trace.
+    // Without a page the trace has no reader.
     let trace = match arguments.page {
         Some(_) => Trace::new(trace::RECORDS_MAX),
         None => Trace::off(),

@@ -92,7 +92,7 @@ impl ReconcileClient {
             Plan::Call(Event::Apply) => work(Event::Apply).await,
             Plan::Call(Event::Cleanup) => {
                 let action = work(Event::Cleanup).await?;
-                // The clean-up is not complete: it asked to be called again.
+                // The clean-up is not complete: it returned a requeue.
                 if action != Action::await_change() {
                     return Ok(action);
                 }

@@ -5,7 +5,7 @@
 //! HTTPS. Prints a Markdown table.
 
 #[path = "../common/mod.rs"]
-#[expect(dead_code, reason = "this benchmark needs no HTTP client of its own")]
+#[expect(dead_code, reason = "this benchmark needs no HTTP client")]
 mod common; // the server as a process
 
 use std::fs;

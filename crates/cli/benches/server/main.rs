@@ -94,7 +94,7 @@ fn main() -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Measures one row, most of them on a server of its own.
+/// Measures one row, most of them on a separate server.
 async fn measure(name: &str) -> Result<String, BenchError> {
     match name {
         START => return starts(),

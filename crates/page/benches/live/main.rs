@@ -268,7 +268,7 @@ impl Measured {
     }
 }
 
-/// A page on a thread of its own.
+/// A page on a separate thread.
 struct ServedPage {
     url: String,
     /// The id of the thread, for its statistics.

@@ -103,8 +103,8 @@ pub(crate) fn write_atomically(disk: &dyn Disk, name: &str, content: &[u8]) -> i
     disk.sync_directory()
 }
 
-/// A file of redb that fails for good after its first error, as redb ignores errors when it closes
-/// a database.
+/// A file of redb that fails permanently after its first error, as redb ignores errors when it
+/// closes a database.
 #[derive(Debug)]
 pub(crate) struct FailStop {
     inner: Box<dyn StorageBackend>,

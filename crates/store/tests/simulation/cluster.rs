@@ -221,7 +221,7 @@ impl Cluster {
         process.runtime.block_on(work(process.member.clone()))
     }
 
-    /// Makes a request of a member and lets the time of all members go on until its response.
+    /// Sends a request to a member and advances the time of all members until its response.
     ///
     /// # Panics
     ///

@@ -252,13 +252,13 @@ mod tests {
         assert!(gate.wrote(&owner(), pod("x"), Awaited::Version(7), now));
         assert!(gate.wrote(&owner(), pod("y"), Awaited::Gone, now));
         assert!(gate.held_until(&owner(), now).is_some());
-        let nobody: [ObjectKey; 0] = [];
+        let none: [ObjectKey; 0] = [];
         let freed = gate.saw(&pod("x"), Seen::Version(6));
-        assert_eq!(freed, nobody, "older than the write");
+        assert_eq!(freed, none, "older than the write");
         let freed = gate.saw(&pod("x"), Seen::Version(8));
-        assert_eq!(freed, nobody, "y still exists");
+        assert_eq!(freed, none, "y still exists");
         let freed = gate.saw(&pod("y"), Seen::Version(9));
-        assert_eq!(freed, nobody, "y still exists");
+        assert_eq!(freed, none, "y still exists");
         let freed = gate.saw(&pod("y"), Seen::Gone { at: None });
         assert_eq!(freed, [owner()]);
         assert_eq!(gate.held_until(&owner(), now), None);

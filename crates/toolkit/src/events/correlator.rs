@@ -50,7 +50,7 @@ pub(super) struct EventKey {
 }
 
 impl EventKey {
-    /// Whether it stands for events with different notes.
+    /// Whether it aggregates events with different notes.
     pub(super) fn is_aggregate(&self) -> bool {
         self.note == NoteKey::Any
     }

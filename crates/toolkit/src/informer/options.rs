@@ -106,7 +106,7 @@ impl CacheMode {
     }
 }
 
-/// Modifies each object before it is cached, so that fields nobody reads take no memory.
+/// Modifies each object before it is cached, so that unused fields take no memory.
 ///
 /// ```
 /// use bellerophon::informer::Transform;
@@ -138,8 +138,7 @@ impl TransformSettings {
 
 impl PartialEq for TransformSettings {
     fn eq(&self, other: &Self) -> bool {
-        // Closures cannot be compared, but each has a type of its own: equal types are the same
-        // code.
+        // Closures cannot be compared, but each has a distinct type: equal types are the same code.
         let kind = |settings: &Self| std::mem::discriminant(&settings.function);
         self.identity == other.identity && kind(self) == kind(other)
     }

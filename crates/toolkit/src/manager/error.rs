@@ -64,7 +64,7 @@ pub enum ManagerError {
         /// The limit.
         limit: Duration,
     },
-    /// A controller cannot go on.
+    /// A controller stopped with an error.
     #[error(transparent)]
     Controller(#[from] ControllerError),
     /// A runnable failed.

@@ -57,13 +57,14 @@ use crate::webhook::{Admission, AdmissionHandler, WebhookBuilder, WebhookService
 
 /// Runs the controllers of one process, and owns everything they need.
 ///
-/// Asking is registering: a controller, lister, index, informer or recorder that the Manager hands
-/// out runs with it, in its metrics registry and trace. Mistakes of the setup (two controllers of
-/// one name, contradicting options) are returned by [`run`](Self::run), with file and line, before
-/// anything starts.
+/// Every controller, lister, index, informer or recorder that is created by a Manager is registered
+/// with it: it runs with the Manager, in its metrics registry and trace. Setup errors (two
+/// controllers of one name, contradicting options) are returned by [`run`](Self::run), with file
+/// and line, before anything starts.
 ///
 /// Start: servers, caches, `Always` runnables, lease, controllers and `LeaderElection` runnables.
-/// Stop in reverse. If one part fails, the others are stopped in order and the error is returned.
+/// Stop in reverse. If one component fails, the others are stopped in order and the error is
+/// returned.
 ///
 /// ```no_run
 /// use bellerophon::prelude::*;

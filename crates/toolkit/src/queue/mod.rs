@@ -376,7 +376,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
     }
 
     fn item(&self, taken: Taken<T>) -> Item<'_, T> {
-        // Outside of the lock: a histogram takes a lock of its own.
+        // Outside of the lock: a histogram has its own lock.
         if let (Some(observer), Some(waited)) = (&self.0.observer, taken.waited) {
             observer.observe_queue_duration(waited);
         }

@@ -208,8 +208,8 @@ impl ReflectorState {
             (Phase::Watching { since }, Input::Event(event)) => {
                 Self::follow(since, event, &mut changes)
             }
-            // A server that accepts watches and closes them immediately would otherwise be asked
-            // without a pause.
+            // Without a pause, the requests to a server that accepts watches and closes them
+            // immediately would be a busy loop.
             (Phase::Watching { since }, Input::Ended { short_lived: true }) => {
                 self.back_off(None, Resume::Watch { since })
             }

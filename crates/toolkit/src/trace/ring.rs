@@ -76,7 +76,7 @@ struct Ring {
     newest: watch::Sender<u64>,
     /// The queues and caches of everything that records here.
     probes: Probes,
-    /// What links the records; read when it is asked for.
+    /// The links between records; read on demand.
     links: Mutex<Links>,
 }
 

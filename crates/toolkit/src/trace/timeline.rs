@@ -257,7 +257,7 @@ mod tests {
                 },
                 _ => panic!("no such step: {step}"),
             });
-            // The index reads each record once, whenever it is asked.
+            // The index reads each record once, however often it is called.
             trace.timeline(&ObjectKey::cluster(key));
         }
         let timeline = trace.timeline(&ObjectKey::cluster(key)).to_string();

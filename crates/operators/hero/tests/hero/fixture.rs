@@ -82,7 +82,7 @@ impl ModelMembers {
         change(&mut self.model.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The processes of running Pods. Virtual time stands still during an observation.
+    /// The processes of running Pods. Virtual time is paused during an observation.
     async fn processes(&self, namespace: &str) -> BTreeMap<String, Process> {
         let now = Instant::now();
         let latest = self
