@@ -1,4 +1,4 @@
-//! What `up --page-may-act` allows the page to do.
+//! The actions of the page with `up --page-may-act`.
 //!
 //! Inputs: an action of the page. Outputs: requests of the administrator, and a message.
 

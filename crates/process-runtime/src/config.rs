@@ -1,4 +1,4 @@
-//! What the node asks the runtime to run: sandboxes, containers and commands in containers.
+//! The configuration of sandboxes, containers and commands in containers.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -120,7 +120,7 @@ impl Connections {
                 }
                 Err(CLOSED.into())
             }
-            () = gated(Box::pin(self.abort.cancelled())) => Err("cut after the drain time-out".into()),
+            () = gated(Box::pin(self.abort.cancelled())) => Err("cut after the drain timeout".into()),
         }
     }
 

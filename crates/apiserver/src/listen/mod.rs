@@ -205,7 +205,7 @@ impl Listener {
         if timeout(drain_timeout, tasks.wait()).await.is_err() {
             warn!(
                 tasks = tasks.len(),
-                "requests still run after the drain time-out; cutting them"
+                "requests still run after the drain timeout; cutting them"
             );
             abort.cancel();
             tasks.wait().await;

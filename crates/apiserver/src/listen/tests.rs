@@ -216,7 +216,7 @@ async fn strangers_are_refused_on_either_side() {
     );
     assert!(
         served.get(served.client("h2"), "/").await.is_ok(),
-        "the loop goes on"
+        "the loop continues"
     );
     served.finish().await;
 }

@@ -10,7 +10,7 @@
 mod common; // the server as a process, and a client
 
 mod load; // the loads
-mod process; // what is measured without requests
+mod process; // measurements without requests
 mod watch; // watches
 
 use std::{fmt::Write as _, time::Duration};

@@ -10,10 +10,10 @@ mod etcd; // the process next to the API server
 mod etcd_client; // the etcd calls of the API server
 mod flags; // command lines of Go programs
 mod kube_apiserver; // the API server
-mod kubectl; // what environments run of kubectl
+mod kubectl; // the kubectl commands that environments run
 mod layout; // the directory
 mod parent; // the end of the process that started this one
-mod program; // what the programs share
+mod program; // shared by the programs
 mod server_flags; // the flags of kube-apiserver
 
 use std::{

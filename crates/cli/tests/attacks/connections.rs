@@ -1,4 +1,4 @@
-//! Peers that do not send what they announced, or do not read what they asked for.
+//! Peers that do not send what they announced, or do not read their responses.
 
 use std::{convert::Infallible, time::Duration};
 

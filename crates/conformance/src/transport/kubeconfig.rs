@@ -119,7 +119,7 @@ fn loopback(server: &str) -> Result<Uri, TransportError> {
         .parse()
         .map_err(|_| wrong("its server is not an address"))?;
     if uri.scheme() != Some(&Scheme::HTTPS) {
-        return Err(wrong("its server is not asked over https"));
+        return Err(wrong("the URL of its server is not https"));
     }
     match uri.host() {
         Some("127.0.0.1" | "localhost" | "[::1]") => Ok(uri),

@@ -6,8 +6,8 @@
 //! `-- --view NAME`, `-- --profile FILE` for a CPU profile of the page, and `-- --check`, which fails
 //! if a limit is exceeded.
 //!
-//! Needs chromium and chromedriver. Recording costs the same without a viewer, so it is a thread of
-//! its own and not part of the result.
+//! Needs chromium and chromedriver. Recording costs the same without a viewer, so it is a separate
+//! thread and not part of the result.
 
 mod generator; // records of chains
 

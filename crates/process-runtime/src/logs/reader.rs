@@ -1,7 +1,7 @@
 //! Reader of the log of one container, as `kubectl logs` needs it.
 //!
 //! Guarantees: a follower reads all lines over rotations, as long as it is not slower than
-//! `max_files` rotations: it opens rotated files as soon as it is asked for the next chunk. Without
+//! `max_files` rotations: it opens rotated files when the next chunk is requested. Without
 //! `follow`, only the current file is read, as by the kubelet.
 
 use std::collections::VecDeque;

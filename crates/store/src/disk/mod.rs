@@ -1,6 +1,6 @@
 //! Files of one data directory, as a trait with two implementations.
 //!
-//! In: names of files, bytes. Out: bytes, after [`Disk::sync`] for good.
+//! In: names of files, bytes. Out: bytes, durable after [`Disk::sync`].
 //!
 //! Guarantees of an implementation: after `sync` of a file, a crash keeps its content; after
 //! `sync_directory`, a crash keeps creations, renames and removals; without them a crash may keep

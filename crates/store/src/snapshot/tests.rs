@@ -85,7 +85,7 @@ fn snapshot_that_goes_on_is_refused() {
     bytes.push(0);
     let error = verify(&bytes[..]).unwrap_err();
     assert!(
-        error.to_string().contains("goes on after its footer"),
+        error.to_string().contains("has data after its footer"),
         "{error}"
     );
 }

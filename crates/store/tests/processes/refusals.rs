@@ -1,4 +1,5 @@
-//! What members refuse: tokens, certificates, foreign data directories, foreign members.
+//! Requests and data that members reject: tokens, certificates, foreign data directories, foreign
+//! members.
 
 use std::fs;
 

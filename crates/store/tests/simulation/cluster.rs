@@ -4,7 +4,7 @@
 //! In: a seed, steps of time, crashes and restarts. Out: members to call.
 //! Guarantees: deterministic. A crash drops the runtime of a process in the middle of whatever it
 //! did; its disk then loses what was not synced. A paused process makes no step, and its clock
-//! jumps when it goes on. Clocks run at different rates.
+//! jumps when it continues. Clocks run at different rates.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! The streams that an exec or attach request asks for.
+//! The streams that an exec or attach request specifies.
 
 use percent_encoding::percent_decode_str;
 

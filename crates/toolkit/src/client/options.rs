@@ -1,4 +1,4 @@
-//! How a write is made.
+//! Options of writes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};

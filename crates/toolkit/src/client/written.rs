@@ -1,4 +1,4 @@
-//! What the server stored.
+//! The object that the server stored.
 
 use std::fmt;
 use std::marker::PhantomData;

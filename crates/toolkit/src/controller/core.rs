@@ -1,4 +1,4 @@
-//! What the parts of one controller share: its name, queue, gate, trace and metrics.
+//! Shared state of one controller: its name, queue, gate, trace and metrics.
 //!
 //! In: changes from handlers, writes from reconciles. Out: keys in the queue.
 //! Guarantees: a key held back by the gate is enqueued as soon as the caches show its writes.

@@ -1,4 +1,4 @@
-//! What an informer caches, and how.
+//! Options of an informer: the cached objects, and the cache mode.
 //! In: the user's choice. Out: the settings of reflectors and the store.
 //! Guarantees: by default managedFields are dropped and objects are kept compact.
 

@@ -1,12 +1,12 @@
 //! Manager: owns client, informers, metrics, trace, clock, event recorders, controllers and
 //! runnables.
 //!
-//! In: what a program asks of it. Out: one call that returns when all of it has ended.
-//! Guarantees: what the Manager hands out runs, is measured and stays alive; nothing works before
-//! its caches are synced and the lease is held; nothing outlives [`Manager::run`].
+//! In: the setup of a program. Out: one call that returns when all components have ended.
+//! Guarantees: every component of the Manager runs, has metrics and stays alive; no controller runs
+//! before its caches are synced and the lease is held; no task outlives [`Manager::run`].
 
 mod endpoints; // health and metrics over HTTP
-mod error; // why a manager ended
+mod error; // errors of a manager
 mod health; // healthz and readyz
 mod http_server; // HTTP/1.1 for endpoints and runnables
 mod options; // settings

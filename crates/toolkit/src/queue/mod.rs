@@ -10,7 +10,7 @@
 //! add_after, add_rate_limited                  └→ ready list, if added while processing
 //! ```
 
-mod cause; // why a key is in the queue
+mod cause; // the cause of a queued key
 mod flow; // fairness between keys of one priority
 mod rate_limit; // the delay of a failed key
 mod ready; // ready keys by priority and flow

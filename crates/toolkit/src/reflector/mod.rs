@@ -5,7 +5,7 @@
 
 mod backoff; // delays after failures
 mod decode; // from JSON to what a cache keeps
-mod state; // what to do next
+mod state; // the state machine
 
 use std::{sync::Arc, time::Duration};
 

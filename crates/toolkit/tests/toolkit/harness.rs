@@ -1,4 +1,4 @@
-//! What the tests share: servers, clients with injected faults, Managers, and a log of what
+//! Shared by the tests: servers, clients with injected faults, Managers, and a log of what
 //! happened.
 
 use std::error::Error;

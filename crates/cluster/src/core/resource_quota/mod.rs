@@ -8,7 +8,7 @@
 //! Mirrors `pkg/controller/resourcequota`.
 
 mod amounts; // sums of quantities
-mod usage; // what objects use
+mod usage; // usage of objects
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What objects use of quota resources. Mirrors `pkg/quota/v1/evaluator/core`.
+//! Usage of quota resources by objects. Mirrors `pkg/quota/v1/evaluator/core`.
 
 use std::collections::BTreeMap;
 

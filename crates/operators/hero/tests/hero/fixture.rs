@@ -1,6 +1,6 @@
 //! The operator on an embedded API server, with the model of the store and a kubelet of the test.
 //!
-//! The kubelet is a controller of its own: it runs Pods as soon as their claims exist, ends backups
+//! The kubelet is a separate controller: it runs Pods as soon as their claims exist, ends backups
 //! and restores, and removes Pods that are deleted.
 
 use std::{

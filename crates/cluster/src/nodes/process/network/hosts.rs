@@ -1,4 +1,4 @@
-//! The hosts file of a pod, which stands in for the cluster's DNS.
+//! The hosts file of a pod, in place of the cluster's DNS.
 //!
 //! In: the pod and the table of Services. Out: lines of `/etc/hosts` and `/etc/resolv.conf`.
 //! Guarantees: every name of a Service that DNS would resolve for the pod is in the file, and so are
