@@ -86,10 +86,10 @@ pub(crate) async fn present_all(
     Ok(stored)
 }
 
-/// What is stored of an object.
+/// The stored form of an object.
 ///
 /// # Errors
-/// 500 with what the webhook did wrong.
+/// 500 with the error of the webhook.
 pub(crate) async fn put(api: &Api, resource: &Resource, object: &Object) -> Result<Put, ApiError> {
     let (group, version) = resource.stored_version();
     let stored_version = format!("{group}/{version}");

@@ -23,7 +23,7 @@ const MARK: &str = "# Written by bellerophon:";
 pub(crate) struct Kubeconfig<'a> {
     /// `https://127.0.0.1:6443`.
     pub(crate) server: &'a str,
-    /// Whom to trust.
+    /// The CA of the server.
     pub(crate) ca_pem: &'a str,
     /// The administrator's certificate and key.
     pub(crate) identity: &'a Identity,

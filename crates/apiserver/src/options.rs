@@ -65,10 +65,10 @@ impl fmt::Debug for StaticToken {
     }
 }
 
-/// Who may do what.
+/// The authorization mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuthorizationMode {
-    /// What the roles allow that are bound to a user.
+    /// RBAC: the roles that are bound to a user.
     #[default]
     Rbac,
     /// Everybody may do everything, unauthenticated clients included.
@@ -78,8 +78,7 @@ pub enum AuthorizationMode {
 /// The settings of a server besides its address.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// What the server proves its identity with. Default: a certificate of an authority that is made
-    /// at the start.
+    /// The serving certificate. Default: a certificate of a CA that is created at the start.
     pub serving_certificate: Option<ServingCertificate>,
     /// Certificates, in PEM, of authorities whose client certificates are accepted. Default: that of
     /// the authority that is made at the start, which signs the administrator's.
@@ -91,7 +90,7 @@ pub struct ServerOptions {
     /// Whether requests without credentials are of the user `system:anonymous`, or refused. Default:
     /// true.
     pub anonymous: bool,
-    /// Who may do what.
+    /// The authorization mode.
     pub authorization: AuthorizationMode,
     /// Admission plugins that do not run, by the names of kube-apiserver.
     pub disabled_admission_plugins: Vec<String>,

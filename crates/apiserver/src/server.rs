@@ -378,7 +378,7 @@ impl Builder {
     }
 }
 
-/// What authenticates requests: the administrator's token, those of the options, and those of
+/// The authenticator of requests: the administrator's token, those of the options, and those of
 /// service accounts.
 fn authenticator(admin_token: &str, options: &ServerOptions) -> Result<Authenticator, KeyError> {
     let ServiceAccountKeys {

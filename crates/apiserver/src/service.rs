@@ -63,7 +63,7 @@ const QUEUE_WAIT_FRACTION: u32 = 4;
 pub(crate) struct Server {
     pub(crate) api: Arc<Api>,
     pub(crate) authenticator: Authenticator,
-    /// What is served besides resources.
+    /// The non-resource endpoints.
     pub(crate) endpoints: NonResourceEndpoints,
     /// Passes on requests to kubelets, pods and Services.
     pub(crate) connector: Connector,
@@ -734,7 +734,7 @@ impl Collections for Collection<'_> {
     }
 }
 
-/// What a path leads to.
+/// The resource or endpoint of a path.
 struct Found {
     resource: Arc<Resource>,
     subresource: Option<Subresource>,

@@ -67,9 +67,9 @@ impl fmt::Debug for Identity {
 
 /// A CA and the certificates it signed: the server's and the administrator's.
 pub(crate) struct Certificates {
-    /// What clients trust.
+    /// The CA certificate for clients.
     pub(crate) ca_pem: String,
-    /// What the administrator proves to be with: user `admin`, group `system:masters`.
+    /// The identity of the administrator: user `admin`, group `system:masters`.
     pub(crate) admin: Identity,
     /// The authorities whose client certificates are accepted, in PEM.
     pub(crate) client_ca_pem: String,

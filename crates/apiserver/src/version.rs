@@ -30,7 +30,7 @@ pub(crate) struct Info {
     pub(crate) platform: String,
 }
 
-/// What `/version` answers.
+/// The response of `/version`.
 pub(crate) fn info() -> Info {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",

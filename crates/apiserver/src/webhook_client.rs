@@ -29,7 +29,7 @@ pub(crate) struct WebhookClient {
     ca_bundle: Arc<[u8]>,
 }
 
-/// What is dialed.
+/// The dialed destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// A ready endpoint of a Service.

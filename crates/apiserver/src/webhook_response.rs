@@ -60,7 +60,7 @@ pub(crate) fn decode(response: &Response<Bytes>) -> Result<Value, String> {
         format!("couldn't get version/kind; json parse error: {why}")
     };
     let mut repeated = Vec::new();
-    // What does not begin as a JSON object is read as YAML.
+    // A body that does not begin as a JSON object is read as YAML.
     let is_json = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     let media = if is_json { Media::Json } else { Media::Yaml };
     let review = decode::parse(body, media)

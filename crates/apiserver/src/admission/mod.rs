@@ -269,7 +269,7 @@ pub(crate) async fn admit_delete(
     dynamic::validate(api, attributes, target, None, Some(old)).await
 }
 
-/// What a check looks at besides the object.
+/// The request of an admission plugin, besides the object.
 struct Admission<'a> {
     api: &'a Api,
     attributes: &'a Attributes<'a>,

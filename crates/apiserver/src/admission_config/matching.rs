@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use bellerophon_apimachinery::json_ext::JsonExt as _;
 use bellerophon_resources::kinds::Selector;
 
-/// What rules look at.
+/// The attributes of a request that rules match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleTarget<'a> {
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.

@@ -34,7 +34,7 @@ const DOCUMENTS_PERIOD: Duration = Duration::from_secs(60);
 /// period.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
 
-/// Who writes the condition, in `managedFields`.
+/// The field manager of the condition.
 const MANAGER: &str = "kube-apiserver";
 
 /// Where the Service and the endpoints of a server are stored.

@@ -23,9 +23,9 @@ pub(crate) struct Record {
     pub(super) audit_id: String,
     pub(super) request_uri: String,
     pub(super) request: RequestInfo,
-    /// Who sent the request; empty if the authentication failed.
+    /// The authenticated user; empty if the authentication failed.
     pub(super) user: User,
-    /// Whom the request is made as, if that is another user.
+    /// The impersonated user, if any.
     pub(super) impersonated_user: Option<User>,
     pub(super) source_ip: Option<String>,
     pub(super) user_agent: String,
@@ -38,7 +38,7 @@ pub(crate) struct Record {
     pub(super) response_status: Option<ResponseStatus>,
     /// `None` until the request is authorized or not.
     pub(super) authorization: Option<Decision>,
-    /// What admission has recorded.
+    /// The audit annotations of admission.
     pub(crate) admission_annotations: BTreeMap<String, String>,
 }
 

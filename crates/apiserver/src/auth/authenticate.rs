@@ -114,7 +114,7 @@ impl Authenticator {
         }
     }
 
-    /// What signs and verifies service-account tokens.
+    /// Signs and verifies service-account tokens.
     pub(crate) fn tokens(&self) -> &Tokens {
         &self.tokens
     }

@@ -17,7 +17,7 @@ use crate::{
     options::AuthorizationMode,
 };
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
     /// Objects. What does not apply is empty.

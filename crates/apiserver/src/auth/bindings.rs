@@ -193,7 +193,7 @@ mod tests {
         assert!(committed.is_ok());
     }
 
-    /// What a look through all bindings finds.
+    /// The result of a scan of all bindings.
     fn scanned(store: &MemoryStore, user: &User, namespace: &str) -> BTreeSet<ObjectKey> {
         let range = Range::all_of(Scope::Namespace(namespace.to_owned()));
         let listing = store

@@ -118,10 +118,10 @@ impl Claims {
 }
 
 impl Binding {
-    /// Whether everything the token names still exists, with the uid it names.
+    /// Validates that every object that the token names exists, with the uid that it names.
     ///
     /// # Errors
-    /// What does not, in words.
+    /// The object that does not.
     pub(super) fn validate(&self, stored: &dyn Lookup, now: Time) -> Result<(), String> {
         let gone = |object: &Object| {
             object

@@ -328,7 +328,7 @@ impl Attempt<'_> {
     }
 }
 
-/// What constrained modes do not accept of an extra.
+/// The error of an extra that constrained modes do not accept.
 fn invalid_extra(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".into());

@@ -214,7 +214,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// What a user has: the roles bound to them, and what kept others from counting.
+/// The roles bound to a user, and the errors of bindings that were skipped.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     /// Cluster-wide ones first, each kind by the name of its binding.

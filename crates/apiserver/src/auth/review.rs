@@ -27,7 +27,7 @@ const AUTHORIZATION: &str = "authorization.k8s.io";
 /// times.
 const RULES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Whose access an access review is about.
+/// The user of an access review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessReview<'a> {
     /// `SubjectAccessReview`: the user that the review names.

@@ -101,7 +101,7 @@ impl SigningKey {
         }
     }
 
-    /// What verifies its signatures.
+    /// The public key that verifies its signatures.
     pub(crate) fn public(&self) -> PublicKey {
         match self {
             Self::P256(key) => {

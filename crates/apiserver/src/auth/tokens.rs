@@ -22,7 +22,7 @@ use super::{
     user::User,
 };
 
-/// Who issues the tokens, and whom they are for, unless other issuers are configured.
+/// The default issuer and audience of tokens.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
 #[derive(Serialize, Deserialize)]
 struct Header {
@@ -57,7 +57,7 @@ pub(crate) struct Tokens {
     key_id: String,
     /// The keys that verify tokens. Not empty.
     accepted: Vec<PublicKey>,
-    /// Whose tokens are verified; the first one issues them. Not empty.
+    /// The accepted issuers; the first one issues tokens. Not empty.
     issuers: Vec<String>,
     verified: Mutex<VerifiedTokens>,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Tokens {
 #[derive(Default)]
 struct VerifiedTokens {
     recent: HashMap<[u8; 32], Arc<Claims>>,
-    /// What `recent` was before it was full.
+    /// The entries of `recent` before it was last full.
     previous: HashMap<[u8; 32], Arc<Claims>>,
 }
 
@@ -120,12 +120,12 @@ impl Tokens {
         }
     }
 
-    /// Who issues tokens.
+    /// The issuer of new tokens.
     pub(crate) fn issuer(&self) -> &str {
         &self.issuers[0]
     }
 
-    /// Whose tokens are verified.
+    /// The accepted issuers.
     pub(crate) fn issuers(&self) -> &[String] {
         &self.issuers
     }

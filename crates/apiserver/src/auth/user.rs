@@ -19,7 +19,7 @@ pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 const NODE_PREFIX: &str = "system:node:";
 
-/// Who makes a request.
+/// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct User {
     /// `admin`, `system:serviceaccount:NAMESPACE:NAME`.

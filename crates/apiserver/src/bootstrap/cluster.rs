@@ -165,7 +165,7 @@ fn service(port: u16) -> Value {
     })
 }
 
-/// What the server publishes about itself.
+/// The ConfigMaps that the server publishes.
 pub(super) fn settings(params: &Params<'_>) -> Vec<Object> {
     let now = params.now.to_string();
     let day = now.get(..10).unwrap_or_default();

@@ -20,7 +20,7 @@ pub(crate) const SERVICE_RANGE: &str = "10.0.0.0/16";
 /// The first of them, which is the server's own.
 pub(crate) const SERVER_SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
-/// What differs from one server to the next.
+/// The parameters of a server.
 pub(crate) struct Params<'a> {
     /// The authorities of client certificates, in PEM.
     pub(crate) client_ca_pem: &'a str,

@@ -143,7 +143,7 @@ impl PageRewriter {
     }
 }
 
-/// What the next byte belongs to.
+/// The state of the tokenizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Text,
@@ -171,7 +171,7 @@ impl HtmlRewriter {
         }
     }
 
-    /// What is rewritten so far.
+    /// The output so far.
     fn take(&mut self) -> Bytes {
         std::mem::take(&mut self.rewritten).into()
     }

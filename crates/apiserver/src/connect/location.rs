@@ -43,7 +43,7 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// Whom a TLS connection is made with.
+/// The peer of a TLS connection.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsPeer {
     pub(crate) name: ServerName<'static>,

@@ -166,7 +166,7 @@ impl Connector {
     /// The body of a GET request of the server itself.
     ///
     /// # Errors
-    /// What went wrong: no connection, no response, or one that is too large.
+    /// No connection, no response, or one that is too large.
     pub(crate) async fn fetch(
         &self,
         location: &Location,

@@ -54,7 +54,7 @@ impl Connector {
     }
 
     /// Passes on a request to a server that serves it under the same path, with headers that state
-    /// who makes it.
+    /// its user.
     ///
     /// # Errors
     /// The server cannot be reached, or does not upgrade the connection.

@@ -67,7 +67,7 @@ struct Clients {
     idle: HashMap<Key, Vec<Idle>>,
 }
 
-/// What a connection can be used for.
+/// The key of a pooled connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     scheme: Scheme,

@@ -88,7 +88,7 @@ impl Framing {
     }
 }
 
-/// What follows a response with 101, as one of its extensions.
+/// The upgrade of a response with 101, as one of its extensions.
 #[derive(Clone)]
 struct Upgrade {
     client: OnUpgrade,

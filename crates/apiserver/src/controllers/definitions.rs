@@ -25,7 +25,7 @@ const PLURAL: &str = "customresourcedefinitions";
 
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// What is still to be done about definitions.
+/// A work item of a definition.
 enum Work {
     /// The definition of this name was created or changed.
     Written(String),

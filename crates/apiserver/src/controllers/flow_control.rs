@@ -36,7 +36,7 @@ const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const LEVELS: &str = "prioritylevelconfigurations";
 const SCHEMAS: &str = "flowschemas";
 
-/// Who writes conditions, and who restores objects, in `managedFields`.
+/// The field managers of conditions and of restored objects.
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 
@@ -118,7 +118,7 @@ pub(crate) async fn run_upkeep(api: Arc<Api>, stop: CancellationToken) {
     }
 }
 
-/// What differs from the objects that the server maintains.
+/// The differences from the objects that the server maintains.
 fn flow_control_revisions(api: &Api) -> Vec<Revision> {
     let maintained = default_objects(api.clock.now());
     [LEVELS, SCHEMAS]

@@ -63,7 +63,7 @@ pub(super) struct QueueSet {
     pub(super) counts: Counts,
 }
 
-/// What the debug endpoints show, since the start.
+/// Counters of the debug endpoints, since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) dispatched: u64,

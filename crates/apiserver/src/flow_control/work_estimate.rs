@@ -32,7 +32,7 @@ const EVENT_DURATION: Duration = Duration::from_micros(50);
 /// Virtual time and work, in 1e-8 seat-seconds.
 pub(super) type SeatSeconds = u64;
 
-/// What `seats` do in this time.
+/// The seat-seconds of `seats` in this time.
 pub(super) fn seat_seconds(seats: f64, duration: Duration) -> SeatSeconds {
     let nanoseconds = duration.as_nanos() as f64;
     (seats * nanoseconds / (1e9 / UNITS_PER_SEAT_SECOND)).round() as SeatSeconds
@@ -87,7 +87,7 @@ impl Work {
     }
 }
 
-/// What storage knows about the collection of a request.
+/// Sizes of the collections in storage.
 pub(crate) trait Collections {
     /// Objects and bytes of the collection; `None` if there is none.
     fn size(&self) -> Option<(usize, usize)>;

@@ -26,7 +26,7 @@ enum Inner {
         chunks: Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>,
         /// When the stream ends by itself; `None` if that is not known.
         ends: Option<Instant>,
-        /// What lives as long as the stream.
+        /// Dropped with the stream.
         guard: Option<Box<dyn Any + Send>>,
     },
 }

@@ -27,7 +27,7 @@ impl Format {
     }
 }
 
-/// What objects are turned into before they are written.
+/// The form of objects in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// As they are.
@@ -40,7 +40,7 @@ pub(crate) enum Form {
     PartialList(MetaVersion),
 }
 
-/// What a client wants back.
+/// The negotiated format and form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) format: Format,
@@ -126,8 +126,8 @@ const STREAM_TYPES: [&str; 2] = [
     "application/vnd.kubernetes.protobuf;stream=watch",
 ];
 
-/// What the answer about objects may look like: which forms, and which media types kube-apiserver
-/// names in a refusal.
+/// The offered forms and media types of a response, and the media types that kube-apiserver names
+/// in an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
     /// An object or list of a built-in kind. Its reads can also be streams, which the refusal names

@@ -88,7 +88,7 @@ impl Query {
     }
 }
 
-/// What field validation does with unknown and repeated fields.
+/// The handling of unknown and repeated fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -331,7 +331,7 @@ impl ListOptions {
         errors
     }
 
-    /// What resourceVersion and resourceVersionMatch mean for a list.
+    /// The meaning of resourceVersion and resourceVersionMatch for a list.
     ///
     /// # Errors
     /// A resourceVersion that is no number.

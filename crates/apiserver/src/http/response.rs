@@ -95,7 +95,7 @@ pub(crate) fn encode(status: StatusCode, value: &Value, format: Format) -> Respo
         Format::Yaml => to_yaml(value).into_bytes(),
         Format::Protobuf => match protobuf::encode(value) {
             Some(bytes) => bytes,
-            // What has no protobuf form is sent as JSON, which every client reads.
+            // Values without a protobuf form are sent as JSON.
             None => return encode(status, value, Format::Json),
         },
     };

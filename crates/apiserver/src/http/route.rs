@@ -3,7 +3,7 @@
 //! Guarantees: no later stage splits or joins path text; storage keys are built from these segments
 //! only.
 
-/// What a path leads to.
+/// The route of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// A resource, its objects or their parts.

@@ -35,7 +35,7 @@ use crate::auth::PeerCertificate;
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
-/// What a client gets that forgot the `s` of `https`.
+/// The response to a plain HTTP request on the HTTPS port.
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\nconnection: close\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 /// How much of its request is read first.
@@ -74,7 +74,7 @@ where
     }
 }
 
-/// What all connections share.
+/// Shared by all connections.
 pub(super) struct Connections {
     tls: TlsAcceptor,
     handshakes: Semaphore,

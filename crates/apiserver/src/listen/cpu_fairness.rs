@@ -73,7 +73,7 @@ struct Queue {
     last_was_started: bool,
 }
 
-/// What a task that waits is to its flow.
+/// The position of a waiting task in its flow.
 #[derive(Clone, Copy, Debug)]
 enum Position {
     Seated,
@@ -234,7 +234,7 @@ impl CpuScheduler {
 
     /// Counts a poll.
     fn charge(&self, flow: &CpuFlow, begun: u64, ended: u64) {
-        // What two threads count in the same moment may be counted once.
+        // Concurrent updates of two threads may be counted once.
         let before = flow.within_share_at.load(Ordering::Relaxed).max(begun);
         let after = before + (ended - begun) * SHARE_DIVISOR;
         let after = after.min(ended + nanos(RECOVERY_MAX));

@@ -17,7 +17,7 @@ use std::{
 pub(super) struct Gated<F> {
     future: F,
     gate: Arc<Gate>,
-    /// What `gate.task` is, to be compared without its lock.
+    /// A copy of `gate.task`, to be compared without its lock.
     task: Waker,
 }
 

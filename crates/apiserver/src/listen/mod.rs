@@ -35,7 +35,7 @@ pub(crate) use tracker::{ClientConnection, TrackedConnection};
 
 use crate::http::body::Body;
 
-/// What a service must be to be served.
+/// A service that can be served.
 pub(crate) trait Serve:
     tower::Service<
         Request<Incoming>,

@@ -88,7 +88,7 @@ struct Flow {
     is_exempt: bool,
 }
 
-/// What the connections of a flow hold.
+/// The usage of the connections of a flow.
 #[derive(Default)]
 struct FlowUsage {
     unsent_bytes: usize,

@@ -539,7 +539,7 @@ impl Conflicts {
         Self(vec![(field_manager, fields)])
     }
 
-    /// What managers manage of these fields.
+    /// The managed fields of managers among these fields.
     pub(super) fn between<'a>(
         managers: impl Iterator<Item = &'a FieldManager>,
         fields: &FieldSet,

@@ -19,7 +19,7 @@ pub(crate) struct Comparison {
     pub(crate) removed: FieldSet,
 }
 
-/// What became of one place, and of what lies below it.
+/// The comparison of one node and of its descendants.
 #[derive(Default)]
 struct NodeComparison {
     added: bool,

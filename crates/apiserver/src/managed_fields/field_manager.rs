@@ -81,8 +81,7 @@ impl FieldManager {
         shown
     }
 
-    /// What owners are ordered by where their times are equal: their identity as kube-apiserver
-    /// spells it.
+    /// The sort key of managers with equal times: their identity as kube-apiserver formats it.
     pub(super) fn spelling(&self) -> String {
         let rest = if self.operation == Operation::Apply {
             "Apply"

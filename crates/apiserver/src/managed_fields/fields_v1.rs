@@ -43,10 +43,10 @@ impl FieldSet {
         json.push('}');
     }
 
-    /// Reads `fieldsV1`.
+    /// Parses `fieldsV1`.
     ///
     /// # Errors
-    /// What is no field set.
+    /// A value that is no field set.
     pub(crate) fn from_fields_v1(fields: &FieldsV1) -> Result<Self, NotAFieldSet> {
         let mut reader = serde_json::Deserializer::from_str(fields.text());
         // Field sets are as deep as objects, which may be deeper than this reader goes by itself.

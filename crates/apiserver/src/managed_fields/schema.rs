@@ -36,7 +36,7 @@ pub(crate) enum Scalar {
     Any,
 }
 
-/// What a value at a place is treated as.
+/// The type by which a value is merged.
 #[derive(Clone, Copy)]
 pub(super) enum Atom<'s> {
     Scalar(Scalar),
@@ -58,7 +58,7 @@ pub(super) struct ListOf<'s> {
     pub(super) identity: Identity<'s>,
 }
 
-/// What identifies the items of a list.
+/// The identity of list items.
 #[derive(Clone, Copy)]
 pub(super) enum Identity<'s> {
     /// Nothing: the list is atomic.
@@ -212,7 +212,7 @@ impl<'s> MapOf<'s> {
     }
 }
 
-/// What every object has, custom or not.
+/// The type fields of every object, custom or not.
 fn type_meta(key: &str) -> Option<Node<'static>> {
     match key {
         "apiVersion" | "kind" => Some(Node::Scalar(Scalar::Text)),
@@ -292,7 +292,7 @@ impl<'s> ListOf<'s> {
         Ok(PathElement::Key(found))
     }
 
-    /// What a key is when an item leaves it out.
+    /// The default of a key that an item leaves out.
     fn default_of(self, name: &str) -> Option<Value> {
         match self.items {
             Node::Struct(ty, _) => default_of_field(ty.field(name)?),

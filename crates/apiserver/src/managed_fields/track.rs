@@ -208,7 +208,7 @@ pub(super) struct Comparisons<'a> {
 
 /// A difference as owners are compared with it: computed once, however many there are.
 pub(super) struct Changed {
-    /// What was added or modified.
+    /// The added and modified fields.
     pub(super) set: FieldSet,
     pub(super) removed: FieldSet,
     /// Both together.
@@ -236,7 +236,7 @@ impl<'a> Comparisons<'a> {
         }
     }
 
-    /// What differs, in the names of a version; `None` for one that is not served any more.
+    /// The changed fields in a version; `None` for one that is not served any more.
     pub(super) fn at(&mut self, api_version: &str) -> Option<&Changed> {
         if !self.found.contains_key(api_version) {
             let difference = self.compute(api_version).map(Changed::from);

@@ -44,7 +44,7 @@ const SIZE_BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// What is counted while the server runs.
+/// Metrics of requests.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(super) registry: Registry,

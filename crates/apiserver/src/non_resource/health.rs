@@ -39,7 +39,7 @@ const SHUTDOWN: Check = Check::new("shutdown", |server| {
         Ok(())
     }
 });
-/// What kube-apiserver does after its start, and this one has done before its first answer.
+/// The post-start hooks of kube-apiserver, which are complete before the first response here.
 const HOOKS: [Check; 4] = [
     Check::new("poststarthook/crd-informer-synced", |_| Ok(())),
     Check::new("poststarthook/start-system-namespaces-controller", |_| {

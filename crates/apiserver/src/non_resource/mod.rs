@@ -95,7 +95,7 @@ impl NonResourceEndpoints {
     }
 }
 
-/// What the endpoints report about.
+/// The state that the endpoints report.
 #[derive(Clone, Copy)]
 pub(crate) struct ServerState<'a> {
     pub(crate) api: &'a Api,

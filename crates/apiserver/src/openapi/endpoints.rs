@@ -21,7 +21,7 @@ pub(super) struct Endpoint {
     answer: Answer,
 }
 
-/// What a page answers with.
+/// The response of a non-resource path.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     /// A kind of the API machinery.
@@ -83,7 +83,7 @@ impl Endpoint {
         ]
     }
 
-    /// What versions a group has.
+    /// The versions of a group.
     pub(super) fn of_group(group: &str) -> Self {
         let Names { tag, prefix } = Names::of(group, "");
         let path = format!("/apis/{group}/");
@@ -97,7 +97,7 @@ impl Endpoint {
         }
     }
 
-    /// What resources a version of a group has.
+    /// The resources of a version of a group.
     pub(super) fn of_version(root: &str, names: &Names) -> Self {
         let Names { tag, prefix } = names.clone();
         let path = format!("/{root}/");

@@ -15,7 +15,7 @@ pub(super) enum Encoding {
     Protobuf,
 }
 
-/// What the entries are.
+/// The kind of the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Paths,
@@ -103,7 +103,7 @@ fn member(name: &str, value: &Value) -> Vec<u8> {
 
 #[cfg(test)]
 impl Entries {
-    /// What was written, read again.
+    /// The encoded value, decoded again.
     pub(super) fn read(&self) -> Value {
         serde_json::from_slice(&[b"{", &*self.joined(), b"}"].concat()).expect("JSON was written")
     }

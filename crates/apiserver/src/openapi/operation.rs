@@ -17,7 +17,7 @@ pub(super) struct Operation {
     /// Unique in the document: `createAppsV1NamespacedDeployment`.
     pub(super) id: String,
     pub(super) about: String,
-    /// What is done to which kind; `None` for pages that are about no kind.
+    /// The action and its kind; `None` for non-resource paths.
     pub(super) action: Option<(&'static str, Value)>,
     pub(super) parameters: Vec<Parameter>,
     pub(super) body: Option<Body>,
@@ -28,7 +28,7 @@ pub(super) struct Operation {
     pub(super) answer: Value,
 }
 
-/// What a request has to bring.
+/// The body of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     pub(super) schema: Value,

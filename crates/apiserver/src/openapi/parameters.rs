@@ -312,7 +312,7 @@ impl Parameter {
         }
     }
 
-    /// What orders the parameters of a request.
+    /// The sort key of the parameters of a request.
     pub(super) fn order(&self) -> (&'static str, bool) {
         (self.name, self.location == ParameterLocation::Query)
     }

@@ -70,7 +70,7 @@ impl ConversionWebhook {
     }
 }
 
-/// What a version of a custom resource has besides its names.
+/// The properties of a version of a custom resource besides its names.
 #[derive(Debug)]
 pub(crate) struct Custom {
     /// The name of its definition.
@@ -328,7 +328,7 @@ impl Custom {
         let (version, schema) = &self.storage;
         object.api_version = format!("{group}/{version}");
         if !Arc::ptr_eq(schema, &self.schema) {
-            // What the stored version does not know is lost, as in kube-apiserver.
+            // Fields that are unknown in the stored version are lost, as in kube-apiserver.
             let _unknown = schema.prune(&mut object.body);
             // Defaults that do not fit are filled in when the object is read, as far as they fit.
             let _filled = schema.default(&mut object.body);

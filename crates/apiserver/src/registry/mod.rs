@@ -43,7 +43,7 @@ pub(crate) fn is_banned_owner(api_version: &str, kind: &str) -> bool {
 pub(crate) struct Catalog {
     /// Custom resources by group, version and plural name.
     custom: BTreeMap<(String, String, String), Arc<Resource>>,
-    /// What other servers serve, by group and version.
+    /// The versions of other servers, by group and version.
     remote: Arc<BTreeMap<(String, String), Arc<RemoteVersion>>>,
 }
 
@@ -157,7 +157,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// What is served now.
+    /// The current catalog.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.catalog
             .read()

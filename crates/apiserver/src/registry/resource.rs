@@ -138,7 +138,7 @@ impl Resource {
         self.custom().is_some()
     }
 
-    /// What a custom resource has besides its names.
+    /// The properties of a custom resource besides its names.
     pub(crate) fn custom(&self) -> Option<&Custom> {
         match &self.source {
             Source::BuiltIn(_) => None,
@@ -171,7 +171,7 @@ impl Resource {
         }
     }
 
-    /// What selectors look at.
+    /// The attributes that selectors match.
     pub(crate) fn attributes(&self, object: &Object) -> SelectableAttributes {
         let fields = match &self.source {
             Source::BuiltIn(row) => row
@@ -322,7 +322,7 @@ impl Resource {
         }
     }
 
-    /// What is stored of an object: the storage version, without a resourceVersion.
+    /// The stored form of an object: the storage version, without a resourceVersion.
     pub(crate) fn put(&self, object: &Object) -> Put {
         let is_stored_version = match &self.source {
             Source::BuiltIn(row) => row.stored_as.is_none(),
@@ -354,7 +354,7 @@ impl Resource {
         }
     }
 
-    /// What is stored of an object that a webhook has converted to the stored version.
+    /// The stored form of an object that a webhook has converted to the stored version.
     pub(crate) fn put_converted(&self, object: &Object, mut converted: Object) -> Put {
         let attributes = self.attributes(object);
         if let Some(custom) = self.custom() {

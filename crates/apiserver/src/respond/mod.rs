@@ -40,7 +40,7 @@ const EVENTS_MAX_BYTES: usize = 64 << 10;
 /// The annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What an answer is shaped by.
+/// The format and form of a response.
 #[derive(Clone)]
 pub(crate) struct Shape {
     pub(crate) wanted: Wanted,

@@ -190,8 +190,7 @@ impl Patch {
         }
     }
 
-    /// What fields that are repeated, or unknown to the kind, lead to: nothing, warnings, or a
-    /// refusal.
+    /// Handles repeated and unknown fields: ignored, warnings, or an error.
     ///
     /// # Errors
     /// 422 under strict validation.
@@ -485,7 +484,7 @@ impl Configuration {
     }
 }
 
-/// What keys that a configuration repeats lead to.
+/// Handles repeated keys of a configuration.
 ///
 /// # Errors
 /// 400 under strict validation.

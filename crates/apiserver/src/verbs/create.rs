@@ -52,7 +52,7 @@ pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<Object,
     Ok(decoded.object)
 }
 
-/// What unknown and repeated fields lead to: nothing, warnings, or a refusal.
+/// Handles unknown and repeated fields: ignored, warnings, or an error.
 ///
 /// # Errors
 /// 400 under strict validation.

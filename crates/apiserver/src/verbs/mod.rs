@@ -50,7 +50,7 @@ use crate::{
 /// validate and encode.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) resource: Arc<Resource>,
@@ -99,7 +99,7 @@ pub(crate) struct Call {
     pub(crate) warnings: Warnings,
     /// When the request must be answered.
     pub(crate) deadline: Instant,
-    /// What admission reports to the client and the audit log.
+    /// Warnings and audit annotations of admission.
     pub(crate) admission: AdmissionOutput,
 }
 

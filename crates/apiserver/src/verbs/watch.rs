@@ -48,7 +48,7 @@ const HANDED_OUT_MAX: usize = 500;
 /// One event of a watch.
 #[derive(Debug)]
 pub(crate) enum WatchItem {
-    /// What happened to an object.
+    /// A change of an object.
     Changed(Change, Arc<Stored>),
     /// The event as all watchers of the whole resource see it; its bytes are shared.
     Shared(Arc<Event>),

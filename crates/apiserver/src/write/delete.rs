@@ -20,7 +20,7 @@ use crate::{
     registry::Resource,
 };
 
-/// What happens to objects that belong to a deleted one.
+/// The propagation to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Foreground,
@@ -42,7 +42,7 @@ pub(crate) struct DeleteOptions {
     pub(crate) grace_period_seconds: Option<i64>,
     pub(crate) preconditions: Preconditions,
     pub(crate) propagation: Option<Propagation>,
-    /// Who deals with what follows from the deletion.
+    /// How the effects of the deletion are handled.
     pub(crate) effects: Effects,
 }
 
@@ -305,7 +305,7 @@ async fn remove(
     }
 }
 
-/// What a delete does to an object.
+/// The effect of a delete on an object.
 enum Plan {
     /// Nothing: it is on its way already.
     Nothing,

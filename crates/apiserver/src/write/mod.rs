@@ -35,7 +35,7 @@ use crate::{
 /// object.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Who deals with what a write changes in the server besides the object.
+/// How the effects of a write, besides the object, are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Effects {
     /// The write itself, before it is answered.

@@ -32,7 +32,7 @@ pub(crate) struct Change {
     pub(crate) may_create: bool,
     /// Whether the generation may grow.
     pub(crate) counts: bool,
-    /// Who deals with what follows from the change.
+    /// How the effects of the change are handled.
     pub(crate) effects: Effects,
     /// Whether fields that others manage in other versions may change.
     pub(crate) ownership: Ownership,
@@ -55,7 +55,7 @@ impl Change {
         }
     }
 
-    /// What the server itself changes in an object it knows to be sound.
+    /// A change by the server itself of an object that is known to be valid.
     pub(crate) fn server_side() -> Self {
         Self {
             prepare: |_, _, _| {},

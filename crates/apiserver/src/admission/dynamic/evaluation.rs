@@ -22,7 +22,7 @@ use bellerophon_resources::kinds::admission::Decision;
 use bellerophon_resources::kinds::admission::Expression;
 use bellerophon_resources::kinds::admission::Subject;
 
-/// What one expression may cost.
+/// The cost limit of one expression.
 const CALL_LIMIT: u64 = 1_000_000;
 
 /// Data of which nothing is declared.

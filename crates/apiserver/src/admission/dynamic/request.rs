@@ -14,7 +14,7 @@ use bellerophon_apimachinery::error::ApiError;
 use bellerophon_codec::object::Object;
 use bellerophon_storage::ObjectKey;
 
-/// What a request does to an object.
+/// The operation of a request on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -139,7 +139,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// What rules look at, for the resource in each of its versions.
+    /// The targets that rules match, for the resource in each of its versions.
     pub(super) fn rule_targets<'s>(&'s self, object: Option<&'s Object>) -> Vec<RuleTarget<'s>>
     where
         'a: 's,

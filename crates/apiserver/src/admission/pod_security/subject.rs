@@ -6,7 +6,7 @@ use bellerophon_apimachinery::json_ext::JsonExt;
 use bellerophon_codec::object::ObjectMeta;
 use serde_json::Value;
 
-/// What is evaluated.
+/// The evaluated pod or template.
 pub(super) struct Subject<'a> {
     pub(super) meta: &'a ObjectMeta,
     pub(super) spec: &'a Value,
@@ -17,7 +17,7 @@ pub(super) struct Subject<'a> {
 pub(super) struct Violation {
     /// In a word or two.
     pub(super) reason: String,
-    /// Who must do what.
+    /// The details: which containers must change which field.
     pub(super) detail: String,
 }
 
@@ -121,7 +121,7 @@ pub(super) fn plural(noun: &str, count: usize) -> String {
     }
 }
 
-/// What one or several do: `uses`, `use`.
+/// The verb for one or several containers: `uses`, `use`.
 pub(super) const fn uses(count: usize) -> &'static str {
     if count == 1 { "uses" } else { "use" }
 }

@@ -90,10 +90,10 @@ impl Evaluator {
             .collect()
     }
 
-    /// What an object must set because a quota restricts it.
+    /// Validates that an object sets the resources that a quota restricts.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing resources.
     pub(super) fn check_constraints(
         &self,
         required: &[&str],
@@ -105,7 +105,7 @@ impl Evaluator {
         }
     }
 
-    /// What an object uses.
+    /// The usage of an object.
     pub(super) fn usage(&self, object: &Object, now: Time) -> Resources {
         match self {
             Self::Pods => pod::usage(object, now),

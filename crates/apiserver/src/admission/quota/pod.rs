@@ -119,7 +119,7 @@ pub(super) fn check_constraints(required: &[&str], pod: &Object) -> Result<(), S
     Err(format!("must specify {}", parts.join("; ")))
 }
 
-/// What a pod uses. Mirrors `PodUsageFunc`: one that has ended is counted as an object only.
+/// The usage of a pod. Mirrors `PodUsageFunc`: one that has ended is counted as an object only.
 pub(super) fn usage(pod: &Object, now: Time) -> Resources {
     let mut usage = Resources::default();
     if is_counted(pod, now) {

@@ -58,7 +58,7 @@ pub(super) async fn dispatch(
     }
 }
 
-/// What a write to a subresource that is read and written as the whole object may change.
+/// The fields that a write to a subresource with the kind of the resource may change.
 fn change_of(subresource: &str) -> Option<Change> {
     let counted = Change {
         counts: true,

@@ -40,7 +40,7 @@ pub(super) fn create(
     Bytes::from(bytes)
 }
 
-/// What a webhook answers.
+/// The response of a webhook.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Response {
     pub(super) allowed: bool,
