@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::field::FieldError;
 
-/// What a client is answered whose request flow control rejects.
+/// The message of a request that flow control rejects.
 pub const REJECTED: &str = "Too many requests, please try again later.";
 
 /// A group and the plural name of a resource in it, printed `deployments.apps`.
@@ -613,7 +613,7 @@ pub fn server_response(code: u16, text: &str) -> (&'static str, String) {
     (reason, message.to_owned())
 }
 
-/// What differs between one `Status` and another.
+/// The fields in which `Status` objects differ.
 struct Shape {
     code: u16,
     reason: Cow<'static, str>,

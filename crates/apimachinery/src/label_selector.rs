@@ -158,7 +158,7 @@ fn is_symbol(c: char) -> bool {
     matches!(c, '=' | '!' | '(' | ')' | ',' | '>' | '<')
 }
 
-/// What separates words. The other kinds of white space are part of a word, and make it a bad one.
+/// The separators of tokens. Other white space is part of a token, and makes it invalid.
 fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }

@@ -165,7 +165,7 @@ impl Quantity {
         written.with(self.nanos.saturating_add(other.nanos))
     }
 
-    /// What is left without the other.
+    /// The difference.
     pub fn minus(self, other: Self) -> Self {
         self.with(self.nanos.saturating_sub(other.nanos))
     }
@@ -268,7 +268,7 @@ impl Shown for &Quantity {
     }
 }
 
-/// What is too large for the type is cut.
+/// Saturates at the limits of the type.
 fn whole(amount: i128) -> i64 {
     i64::try_from(amount).unwrap_or(if amount > 0 { i64::MAX } else { i64::MIN })
 }

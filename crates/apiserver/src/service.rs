@@ -734,7 +734,7 @@ impl Collections for Collection<'_> {
     }
 }
 
-/// The resource or endpoint of a path.
+/// The resource and subresource of a path.
 struct Found {
     resource: Arc<Resource>,
     subresource: Option<Subresource>,

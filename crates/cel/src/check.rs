@@ -22,7 +22,7 @@ pub(crate) struct Checked {
     nodes: Vec<NodeInfo>,
 }
 
-/// What checking found out about a node.
+/// The result of checking a node.
 #[derive(Clone, Debug, Default)]
 struct NodeInfo {
     /// None for nodes that only macros used.
@@ -30,7 +30,7 @@ struct NodeInfo {
     meaning: Meaning,
 }
 
-/// What a name or call refers to.
+/// The declaration that a name or call refers to.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Meaning {
     /// As the syntax specifies.
@@ -56,10 +56,10 @@ impl Checked {
     }
 }
 
-/// Checks an expression.
+/// Type-checks an expression.
 ///
 /// # Errors
-/// What does not fit.
+/// The type errors.
 pub(crate) fn check(parsed: Parsed, environment: &Environment) -> Result<Checked, Issues> {
     let mut checker = Checker {
         parsed: &parsed,

@@ -35,7 +35,7 @@ impl Range {
         min: 0,
         max: u64::MAX,
     };
-    /// What [`Range::or`] starts from.
+    /// The neutral element of [`Range::or`].
     pub(crate) const NOTHING: Self = Self {
         min: u64::MAX,
         max: 0,
@@ -84,7 +84,7 @@ fn scaled(n: u64, factor: f64) -> u64 {
     }
 }
 
-/// What the cost model knows of an argument.
+/// The size and type of an argument.
 #[derive(Clone, Debug)]
 pub(crate) struct Argument {
     pub(crate) size: Range,
@@ -94,7 +94,7 @@ pub(crate) struct Argument {
     pub(crate) int: Option<i64>,
 }
 
-/// What a call may cost, and how large its result may be.
+/// The estimated cost of a call, and the size of its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Estimate {
     pub(crate) cost: Range,
@@ -180,7 +180,7 @@ fn smaller(a: u64, b: u64) -> u64 {
 }
 
 impl CostModel {
-    /// What a call may cost.
+    /// The estimated cost of a call.
     pub(crate) fn estimate(self, args: &[Argument]) -> Estimate {
         let size = |i: usize| args.get(i).map_or(Range::UNKNOWN, |arg| arg.size);
         let int = |i: usize| args.get(i).and_then(|arg| arg.int);
@@ -334,7 +334,7 @@ impl CostModel {
         }
     }
 
-    /// What a call has cost.
+    /// The actual cost of a call.
     pub(crate) fn actual(self, args: &[Value<'_>], result: &Value<'_>) -> u64 {
         let size = |i: usize| args.get(i).map_or(1, Value::size);
         let pass = |n: u64, factor: f64| (n as f64 * factor).ceil() as u64;

@@ -46,13 +46,13 @@ struct Variable {
     ty: Type,
 }
 
-/// What an expression may refer to.
+/// The functions, variables and types of an expression.
 #[derive(Clone, Debug)]
 pub struct Environment {
     functions: Arc<Functions>,
     variables: Vec<Variable>,
-    /// What is known of data: the objects whose types variables may have. The first gives the sizes
-    /// for the cost estimate.
+    /// The shapes of data: the object types that variables may have. The first gives the sizes for
+    /// the cost estimate.
     data: Vec<Arc<Shape>>,
     /// Types of variables by name, with the types of their fields.
     objects: BTreeMap<String, BTreeMap<String, Type>>,

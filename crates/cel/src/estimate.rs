@@ -14,7 +14,7 @@ use crate::{
     types::Type,
 };
 
-/// What an expression may cost.
+/// The estimated cost of an expression.
 pub(crate) fn estimate(checked: &Checked, environment: &Environment) -> Range {
     let mut estimator = Estimator {
         checked,
@@ -28,7 +28,7 @@ pub(crate) fn estimate(checked: &Checked, environment: &Environment) -> Range {
     estimator.cost(&checked.parsed.expr)
 }
 
-/// What is declared of the value of an expression.
+/// The declaration of the value of an expression.
 #[derive(Clone, Copy, Debug)]
 enum Declaration<'a> {
     /// It is computed.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// How much memory the values made by one evaluation may take; its data is borrowed and does not
 /// count.
 const BYTES_MAX: usize = 64 << 20;
-/// What a value takes besides its text.
+/// The size of a value without its text.
 pub(crate) const VALUE_BYTES: usize = 48;
 
 /// Why an expression has no value.
@@ -60,7 +60,7 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What an evaluation has used so far.
+/// The cost and memory that an evaluation has used so far.
 #[derive(Debug)]
 pub struct Meter {
     cost: u64,

@@ -27,9 +27,9 @@ pub struct Overload {
     pub params: Vec<Type>,
     /// The type of its result.
     pub result: Type,
-    /// What it costs.
+    /// The cost model.
     pub cost_model: CostModel,
-    /// What it does.
+    /// The implementation.
     pub run: Run,
 }
 

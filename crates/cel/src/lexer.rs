@@ -4,7 +4,7 @@
 
 use crate::source::{Issues, Offset};
 
-/// What a token is.
+/// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// An operator or bracket, by its text.

@@ -82,8 +82,8 @@ pub(crate) struct Invocation {
 }
 
 impl Invocation {
-    /// What the call costs. Which overload it is is known to cost rules only if there is but one
-    /// that may fit.
+    /// The cost model of the call. The overload is known to cost rules only if there is one
+    /// candidate.
     pub(crate) fn cost_model(&self) -> CostModel {
         match self.overloads.as_slice() {
             [only] => only.cost_model,
@@ -102,7 +102,7 @@ pub(crate) struct Comprehension {
     pub(crate) gather: Gather,
 }
 
-/// What a loop makes.
+/// The result of a comprehension.
 #[derive(Clone, Debug)]
 pub(crate) enum Gather {
     /// A value that every iteration replaces.
@@ -431,7 +431,7 @@ impl Planner<'_> {
 /// How a loop lets a list or map grow.
 struct Growth<'a> {
     filter: Option<&'a Expr>,
-    /// What is added: a value, a key and a value, or a map.
+    /// The added value: a value, a key and a value, or a map.
     args: Vec<&'a Expr>,
     is_map: bool,
 }

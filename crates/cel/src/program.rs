@@ -107,7 +107,7 @@ impl Program {
         &self.output
     }
 
-    /// What the expression may cost, by the sizes declared.
+    /// The estimated cost of the expression, by the declared sizes.
     #[must_use]
     pub fn cost(&self) -> Range {
         self.cost

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::types::Type;
 
-/// What one place of an object looks like.
+/// The shape of a value of an object.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// The kind of the value.

@@ -8,7 +8,7 @@ use std::{panic, thread};
 /// How deep work may recurse on the stack of the caller: some hundred KiB in a build without
 /// optimisation.
 pub(crate) const SHALLOW: usize = 40;
-/// What the deepest expression that parses needs, several times over.
+/// Several times the stack that the deepest expression needs.
 const STACK_BYTES: usize = 16 << 20;
 
 /// Runs work that recurses `depth` levels; `None` if a separate stack is needed and cannot be

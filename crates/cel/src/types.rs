@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 /// The type of an expression or of a declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// What an expression gets that has no type because something in it is wrong.
+    /// The type of an expression with a type error.
     Error,
     /// A value whose type is known only when it is there.
     Dyn,
@@ -81,7 +81,7 @@ impl Type {
         Self::Param(name.into())
     }
 
-    /// What an optional value may hold.
+    /// The type of the value of an optional.
     pub(crate) fn unwrapped(&self) -> Option<&Self> {
         match self {
             Self::Opaque(name, params) if &**name == OPTIONAL => params.first(),

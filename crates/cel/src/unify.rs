@@ -148,7 +148,7 @@ impl Substitutions {
     }
 }
 
-/// What becomes of parameters that stand for nothing.
+/// The replacement of unbound parameters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Free {
     Stay,

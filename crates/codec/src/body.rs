@@ -51,7 +51,8 @@ impl Expected {
 pub struct Typed {
     /// With the apiVersion and kind that were expected.
     pub object: Object,
-    /// What `fieldValidation` refuses or warns of, in the order of the server.
+    /// The strict decoding errors, which `fieldValidation` rejects or warns of, in the order of the
+    /// server.
     pub strict: Vec<String>,
 }
 
@@ -205,7 +206,7 @@ pub fn read_options(
     Ok(decode_node(expected.ty.type_(), tree.root)?.object)
 }
 
-/// What is in a body, before its type is known.
+/// The content of a body, before its type is known.
 enum Content<'a> {
     Tree(Tree<'a>),
     Message(&'a [u8]),

@@ -98,7 +98,7 @@ fn is_hex(s: &str) -> bool {
     s.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// What Go's `url.ParseRequestURI` takes: an absolute path or a URL with a scheme.
+/// A string that Go's `url.ParseRequestURI` accepts: an absolute path or a URL with a scheme.
 pub(super) fn is_request_uri(s: &str) -> bool {
     if s.is_empty() || s.bytes().any(|b| b < 0x20 || b == 0x7f) {
         return false;

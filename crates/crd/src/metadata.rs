@@ -5,7 +5,7 @@
 use bellerophon_codec::object::ObjectMeta;
 use serde_json::Value;
 
-/// What a field of metadata holds.
+/// The type of a field of metadata.
 #[derive(Clone, Copy)]
 enum Holds {
     Text,

@@ -33,7 +33,7 @@ impl Outcome {
         }
     }
 
-    /// What was found.
+    /// The problems.
     pub(super) fn into_problems(self) -> Vec<Problem> {
         self.problems
     }

@@ -22,7 +22,7 @@ pub struct Schema {
     pub(crate) nullable: bool,
     /// `format` as written; see `Schema::format_in_force`.
     pub format: String,
-    /// What an absent value is set to.
+    /// The default of an absent value.
     pub default: Option<Value>,
     pub(crate) allowed: Vec<Value>,
     pub(crate) maximum: Option<f64>,

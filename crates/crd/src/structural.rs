@@ -59,7 +59,7 @@ fn unreadable_here(schema: &Schema) -> Option<String> {
         .then(|| "OpenAPIV3Schema 'items' must be a schema, but is an array".into())
 }
 
-/// What keeps a schema from being structural.
+/// The violations of the rules of structural schemas.
 pub(super) fn validate(schema: &Schema, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_node(schema, Level::Root, path, &mut errors);

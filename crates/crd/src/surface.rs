@@ -52,7 +52,7 @@ pub(super) fn required_names(names: &Names, path: &Path<'_>, errors: &mut Vec<Fi
     }
 }
 
-/// What names look like.
+/// Validates names.
 pub(super) fn names(names: &Names, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     for (field, name) in [("plural", &names.plural), ("singular", &names.singular)]
         .iter()

@@ -95,7 +95,7 @@ fn types_of_partial_metadata_are_those_of_the_object_only() {
     };
     let pod = br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"}}"#;
     assert_eq!(kind_of(pod).as_deref(), Some("Pod"));
-    // What servers respond with names no kind of an object.
+    // Responses of servers name no kind of an object.
     let partial =
         br#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{}}"#;
     assert_eq!(kind_of(partial), None);

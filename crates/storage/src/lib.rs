@@ -27,10 +27,10 @@ use bellerophon_codec::object::{Draft, Encoded};
 /// The position of a write in the one order of all writes; 0 is before the first.
 pub type Revision = u64;
 
-/// What the storage keeps of a resource: `apps/deployments`. Versions of a kind share a collection.
+/// The name of a collection: `apps/deployments`. Versions of a kind share a collection.
 pub type CollectionName = Arc<str>;
 
-/// What selectors look at, taken out of an object once, when it is written.
+/// The attributes that selectors match, extracted when an object is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectableAttributes {
     /// The object's uid.
@@ -50,13 +50,13 @@ pub struct Stored {
     pub revision: Revision,
     /// The object as JSON.
     pub encoded: Encoded,
-    /// What selectors look at.
+    /// The attributes that selectors match.
     pub attributes: SelectableAttributes,
     /// The schema it was written under; readers under another schema complete it first.
     pub schema: u64,
 }
 
-/// What happened to an object.
+/// The type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It was not there before.
@@ -72,7 +72,7 @@ pub enum Change {
 pub struct Event {
     /// The position of the write.
     pub revision: Revision,
-    /// What happened.
+    /// The type of the change.
     pub change: Change,
     /// The object after the write; for a deletion its last state with the revision of the deletion.
     pub object: Arc<Stored>,
@@ -92,7 +92,7 @@ impl Event {
     }
 }
 
-/// What a write finds, or else it fails.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// The key is free.
@@ -108,9 +108,9 @@ pub struct Write {
     pub collection: CollectionName,
     /// Which object.
     pub key: ObjectKey,
-    /// What it replaces.
+    /// The expected current version.
     pub expect: Expect,
-    /// What it leaves; `None` deletes.
+    /// The new version; `None` deletes.
     pub put: Option<Put>,
 }
 
@@ -119,7 +119,7 @@ pub struct Write {
 pub struct Put {
     /// Its bytes, waiting for a revision.
     pub draft: Draft,
-    /// What selectors look at.
+    /// The attributes that selectors match.
     pub attributes: SelectableAttributes,
     /// The schema it was written under.
     pub schema: u64,
@@ -128,7 +128,7 @@ pub struct Put {
 /// The key does not hold what the write expected.
 #[derive(Debug)]
 pub struct Conflict {
-    /// What it holds.
+    /// The current version.
     pub current: Option<Arc<Stored>>,
 }
 

@@ -120,7 +120,7 @@ impl MemoryStore {
     }
 }
 
-/// What the write looks like to watchers; `None` for the deletion of nothing.
+/// The event of a write; `None` for the deletion of an object that does not exist.
 fn event_of(
     revision: Revision,
     key: ObjectKey,

@@ -75,7 +75,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the model remembers of a write.
+/// A write in the model.
 #[derive(Clone)]
 struct Seen {
     revision: Revision,

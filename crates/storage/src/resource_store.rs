@@ -183,7 +183,7 @@ impl ResourceStore {
         at: Revision,
     ) -> Result<(Vec<Arc<Stored>>, usize), Compacted> {
         self.replayable(at)?;
-        // What the writes since then replaced, each key as the first of them found it.
+        // The versions that the later writes replaced, by key, each from the first of them.
         let mut then: BTreeMap<&str, Option<&Arc<Stored>>> = BTreeMap::new();
         for (_, event) in self
             .history

@@ -9,9 +9,9 @@ use crate::{FieldSelector, Stored};
 /// Labels and fields together.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
-    /// What labels must be like.
+    /// The label selector.
     pub labels: LabelSelector,
-    /// What fields must be like.
+    /// The field selector.
     pub fields: FieldSelector,
 }
 

@@ -165,7 +165,7 @@ fn service(port: u16) -> Value {
     })
 }
 
-/// The ConfigMaps that the server publishes.
+/// The objects that the server publishes about itself.
 pub(super) fn settings(params: &Params<'_>) -> Vec<Object> {
     let now = params.now.to_string();
     let day = now.get(..10).unwrap_or_default();

@@ -38,10 +38,10 @@ const ATTEMPTS_MAX: usize = 64;
 /// How the effects of a write, besides the object, are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Effects {
-    /// The write itself, before it is answered.
+    /// By the write itself, before its response is sent.
     #[default]
     Immediate,
-    /// The caller, so that a write made in dealing with another one does not call back into it.
+    /// By the caller, so that a write that handles another one does not call back into it.
     Deferred,
 }
 

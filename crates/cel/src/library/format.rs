@@ -28,7 +28,7 @@ enum Clause {
     Octal,
 }
 
-/// What one clause may be filled with, as types and in words.
+/// The accepted types of one clause, as types and as text.
 impl Clause {
     fn takes(self, t: &Type) -> bool {
         use Type::{

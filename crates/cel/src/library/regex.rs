@@ -16,8 +16,8 @@ use crate::{
 
 use super::{int, made, made_list, text};
 
-/// What a pattern that is no constant may take, and is taken to take: an evaluation can compile
-/// some hundred of them.
+/// The size limit of a compiled pattern that is no constant, which is charged in full: an
+/// evaluation can compile some hundred of them.
 const DYNAMIC_BYTES: usize = 128 << 10;
 
 pub(super) fn declare(f: &mut Functions) {

@@ -34,7 +34,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// What an operand may begin with, in the order in which messages list it.
+/// The first tokens of an operand, in the order in which messages list them.
 const OPERAND: [&str; 15] = [
     "'['",
     "'{'",

@@ -178,7 +178,7 @@ fn grow<'a, T>(
     }
 }
 
-/// What a loop goes over.
+/// The range of a comprehension.
 enum Range<'a> {
     List(List<'a>),
     Map(Vec<Value<'a>>, Map<'a>),
@@ -192,7 +192,7 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// What the first of two variables is.
+    /// The first of two variables.
     fn key(&self, iteration: usize) -> Value<'a> {
         match self {
             Self::List(_) => Value::Int(i64::try_from(iteration).unwrap_or(i64::MAX)),

@@ -25,7 +25,7 @@ use self::select::{no_such_key, select, select_if_present};
 pub struct Evaluation<'a> {
     /// The value, or why there is none.
     pub value: Result<Value<'a>, Failure>,
-    /// What it cost; more than the limit if that was reached.
+    /// The cost; more than the limit if that was exceeded.
     pub cost: u64,
 }
 

@@ -68,7 +68,7 @@ pub(super) fn select_if_present<'a>(
     }
 }
 
-/// What Go calls the type of a value that is no list or map.
+/// The Go type name of a value that is no list or map.
 pub(super) fn cel_go_type(value: &Value<'_>) -> &'static str {
     match value {
         Value::Null => "types.Null",

@@ -143,7 +143,7 @@ fn any(json: &Json) -> Value<'_> {
     }
 }
 
-/// What Go calls the type of a JSON value.
+/// The Go type name of a JSON value.
 fn go_type(json: &Json) -> &'static str {
     match json {
         Json::Null => "<nil>",

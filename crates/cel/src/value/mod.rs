@@ -252,7 +252,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What it costs to look at everything in the value.
+    /// The cost of traversing the whole value.
     pub(crate) fn traversal_cost(&self) -> u64 {
         match self {
             Self::String(text) => (text.len() as f64 * 0.1) as u64,

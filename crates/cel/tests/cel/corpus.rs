@@ -10,7 +10,7 @@ use bellerophon_cel::{
 };
 use serde_json::{Value as Json, json};
 
-/// What the largest request can hold, as Kubernetes counts it.
+/// The size of the largest request, as Kubernetes counts it.
 const REQUEST: u64 = 3 << 20;
 
 fn sized(kind: ShapeKind, size_max: u64) -> Shape {
@@ -170,7 +170,7 @@ fn show(value: &Value<'_>) -> String {
     }
 }
 
-/// What became of an expression, in the form of the corpus.
+/// The results of an expression, in the form of the corpus.
 fn run(environment: &Environment, expression: &str, data: &Value<'_>) -> Json {
     let program = match environment.compile(expression) {
         Ok(program) => program,

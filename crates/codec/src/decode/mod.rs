@@ -37,7 +37,7 @@ pub enum Encoding {
     Protobuf,
 }
 
-/// What a body that is text is written in.
+/// The format of a text body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
     /// `application/json`.

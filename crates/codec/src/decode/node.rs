@@ -30,7 +30,7 @@ pub enum Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// What Go's decoder calls it in errors.
+    /// The name of its kind in errors of Go's decoder.
     pub(crate) const fn go_kind(&self) -> &'static str {
         match self {
             Self::Null => "null",

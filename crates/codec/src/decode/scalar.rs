@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::Node;
 
-/// What an unquoted scalar is in YAML 1.1. Dates stay text.
+/// The type of a plain scalar in YAML 1.1. Dates stay text.
 pub(super) fn plain(text: Cow<'_, str>) -> Result<Node<'_>, String> {
     match text.as_ref() {
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {

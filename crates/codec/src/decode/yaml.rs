@@ -238,7 +238,7 @@ enum Holds<'a> {
 #[derive(Default)]
 struct Mapping<'a> {
     own: HashMap<Cow<'a, str>, Node<'a>>,
-    /// What `<<` brings in, for keys that are not in `own`.
+    /// The members that `<<` merges, for keys that are not in `own`.
     merged: Members<'a>,
     /// The key whose value is still to come.
     key: Option<(Node<'a>, Position)>,
@@ -325,7 +325,7 @@ fn shown_key(key: &Node<'_>) -> String {
     }
 }
 
-/// What a copy of a value costs.
+/// The size of a copy of a value.
 #[derive(Clone, Copy)]
 struct Size {
     nodes: usize,
@@ -454,7 +454,7 @@ fn syntax_error(error: &ScanError, text: &str) -> String {
     }
 }
 
-/// What is missing at the end of a text that leaves `[` or `{` open.
+/// The error of a text that leaves `[` or `{` open.
 fn unclosed(open: char, text: &str) -> &'static str {
     match open {
         _ if text.trim_end().ends_with(['[', '{', ',', ':']) => {

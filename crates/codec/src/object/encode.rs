@@ -149,13 +149,13 @@ impl Encoded {
     /// The object read back.
     pub fn decode(&self) -> Object {
         let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
-        // What is stored is as deep as bodies may be, which is deeper than this reader goes by
-        // itself.
+        // Stored objects are as deep as bodies may be, which is deeper than the default limit of
+        // the reader.
         reader.disable_recursion_limit();
         Object::deserialize(&mut reader).expect("stored bytes were written from an object")
     }
 
-    /// What differs when the revision is left out: whether two encodings hold the same object.
+    /// Whether two encodings hold the same object, apart from the revision.
     pub fn holds(&self, draft: &Draft) -> bool {
         let start = self.revision_at as usize;
         let end = (self.revision_at + self.revision_len) as usize;

@@ -61,7 +61,7 @@ pub struct ObjectMeta {
     /// The grace period of the deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_grace_period_seconds: Option<i64>,
-    /// What label selectors match on.
+    /// Labels, which selectors match.
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "or_default"

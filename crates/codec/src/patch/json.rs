@@ -12,7 +12,7 @@ use crate::{
 /// More operations are refused.
 const OPERATIONS_MAX: usize = 10_000;
 
-/// What copied values may add up to, so that a small patch cannot make a huge object.
+/// The total size of copied values, so that a small patch cannot make a huge object.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// How many JSON objects may be copied: each takes a hundred times the memory of its shortest text.
@@ -114,7 +114,7 @@ impl JsonPatch {
     /// Applies every operation in order.
     ///
     /// # Errors
-    /// What failed; the target is then of no use.
+    /// The failed operation; the target is then unspecified.
     pub fn apply(&self, target: &mut Value) -> Result<(), String> {
         let mut spent = Spent::default();
         let mut depth = Depth {
@@ -153,7 +153,7 @@ impl JsonPatch {
     }
 }
 
-/// What the operations of a patch cost so far.
+/// The cost of the operations of a patch so far.
 #[derive(Default)]
 struct Spent {
     copied_bytes: usize,
@@ -331,7 +331,7 @@ impl Operation {
     }
 }
 
-/// What a pointer does not lead to.
+/// Why a pointer has no value.
 enum Miss {
     /// The container of the value.
     Parent,

@@ -299,7 +299,7 @@ fn raw(bytes: &[u8]) -> Result<Node<'_>, String> {
 struct SchemaOr {
     schema: u32,
     other: u32,
-    /// What else it is: a flag, or the item of a list.
+    /// Its type otherwise: a flag, or the item of a list.
     item: Item,
 }
 

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::types::{self, Field, Item, Published, Shape};
 
-/// What every list begins with.
+/// The layout of the metadata of every list.
 static LIST_HEAD: LazyLock<Layout> = LazyLock::new(|| Layout::of_metadata("PodList"));
 /// An object of which only the metadata is shown.
 static PARTIAL: LazyLock<Layout> = LazyLock::new(|| Layout::of_metadata("Pod"));

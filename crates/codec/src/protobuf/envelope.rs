@@ -76,7 +76,7 @@ pub fn seal(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What an envelope has before and after a message of this size.
+/// The bytes of an envelope before and after a message of this size.
 pub fn envelope_around(
     api_version: &str,
     kind: &str,

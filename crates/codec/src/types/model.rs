@@ -77,7 +77,7 @@ pub struct Field {
     /// Whether a server-side apply owns the field as a whole (atomic), where the field itself
     /// declares it.
     pub atomic: Option<bool>,
-    /// What a strategic merge patch does, and by which key it identifies items (empty for none).
+    /// The patch strategy, and the merge key of items (empty for none).
     pub patch: Option<(Patch, &'static str)>,
     /// The published default, as JSON.
     pub default: Option<&'static str>,
@@ -103,7 +103,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// What it holds.
+    /// The type of its items.
     pub const fn item(self) -> Item {
         match self {
             Self::One(item) | Self::List(item) | Self::Map(item) | Self::MapOfLists(item) => item,
@@ -111,7 +111,7 @@ impl Shape {
     }
 }
 
-/// What a field holds.
+/// The type of a field or item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     /// A string.
@@ -171,7 +171,7 @@ pub enum ListKind {
     Map(&'static [&'static str]),
 }
 
-/// What a strategic merge patch does with a field.
+/// The patch strategy of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patch {
     /// Merges items by their key.

@@ -77,8 +77,8 @@ pub(super) fn fill(ty: &'static Type, map: &mut Map<String, Value>) {
     }
 }
 
-/// Makes empty lists and maps none where storage cannot distinguish the two. Until then they are
-/// what a client sent, for its field managers to see.
+/// Replaces empty lists and maps by none where storage cannot distinguish the two. Until then they
+/// are as the client sent them, for managed fields.
 pub fn settle(ty: &'static Type, map: &mut Map<String, Value>) {
     // These are stored as JSON, which can.
     if ["CustomResourceDefinition", "APIService"].contains(&ty.name()) {

@@ -69,7 +69,7 @@ impl Published {
         format!("{package}.{}", self.type_().name())
     }
 
-    /// What its fields exclude, if they exclude each other.
+    /// The union of its fields, if they exclude each other.
     pub fn union(self) -> Option<Union> {
         let at = UNIONS.binary_search_by_key(&self.0, |(id, ..)| *id).ok()?;
         let (_, discriminator, members) = UNIONS[at];

@@ -145,7 +145,7 @@ fn matching<'a>(value: &Cow<'a, Value>, filter: &Filter) -> Result<Values<'a>, S
 fn satisfies(item: &Value, filter: &Filter) -> Result<bool, String> {
     let side = |steps| follow(vec![Cow::Borrowed(item)], steps);
     let Some((operator, right)) = &filter.compare else {
-        // What cannot be evaluated counts as being there.
+        // A path that cannot be evaluated counts as existing.
         return Ok(side(&filter.left).map_or(true, |found| !found.is_empty()));
     };
     let left = side(&filter.left)?;

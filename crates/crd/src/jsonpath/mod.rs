@@ -46,7 +46,7 @@ struct Slice {
     step: Option<i64>,
 }
 
-/// What items must satisfy.
+/// The filter of list items.
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     left: Vec<Step>,
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// What a path finds, as JSON values side by side, or the error.
+    /// The values of a path, as JSON side by side, or the error.
     fn found(path: &str) -> String {
         let value = json!({
             "a": {"b": 1, "dotted.key": "d", "n": null},

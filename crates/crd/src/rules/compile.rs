@@ -13,10 +13,10 @@ use crate::{rule::Rule, schema::Schema};
 const SELF: &str = "self";
 /// The name of what that value was before an update.
 const OLD_SELF: &str = "oldSelf";
-/// What messages call the type of `self`; expressions have no use for the name.
+/// The type name of `self` in messages; expressions cannot refer to it.
 const TYPE_NAME: &str = "selfType";
 
-/// What became of a rule.
+/// A compiled rule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compiled {
     /// None when the rule is empty or wrong.

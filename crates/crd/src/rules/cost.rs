@@ -8,9 +8,9 @@ use bellerophon_cel::Program;
 
 use super::shape::REQUEST_MAX;
 
-/// What one expression may cost over all the places it may run at.
+/// The cost limit of one expression over all values it may run for.
 pub(super) const EXPRESSION_MAX: u64 = 10_000_000;
-/// What all expressions of a schema may cost together.
+/// The cost limit of all expressions of a schema.
 const SCHEMA_MAX: u64 = 100_000_000;
 /// How many of the most expensive are named.
 const NAMED_MAX: usize = 4;
@@ -61,7 +61,7 @@ pub(super) fn excess(what: &str, cost: u64, limit: u64) -> Option<String> {
     ))
 }
 
-/// What all expressions of a schema cost.
+/// The cost of all expressions of a schema.
 #[derive(Debug, Default)]
 pub(super) struct Total {
     sum: u64,

@@ -21,9 +21,9 @@ use crate::{
     validate::{OldItems, is_same},
 };
 
-/// What one evaluation may cost.
+/// The cost limit of one evaluation.
 const CALL_MAX: u64 = 1_000_000;
-/// What all rules of an object may cost together.
+/// The cost limit of all rules of an object.
 pub(crate) const RULE_BUDGET: i64 = 10_000_000;
 /// The longest message that an expression may make, in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;
@@ -34,7 +34,7 @@ const OUT_OF_BUDGET: &str =
 #[derive(Debug)]
 pub(crate) struct RuleTree {
     rules: Vec<(Rule, Compiled)>,
-    /// What the data here looks like; there wherever there are rules.
+    /// The shape of the data; set wherever there are rules.
     shape: Option<Arc<Shape>>,
     /// The schema here, without what is below.
     type_name: String,
@@ -48,7 +48,7 @@ pub(crate) struct RuleTree {
 #[derive(Debug)]
 struct KeyedBy(Option<Schema>);
 
-/// What is compared to decide whether a problem is an old one.
+/// The values that decide whether a problem is an old one.
 #[derive(Clone, Copy)]
 pub(crate) struct Ratchet<'a> {
     /// This value, if the old one is known.
@@ -73,7 +73,7 @@ impl<'a> Ratchet<'a> {
         }
     }
 
-    /// What to compare to find whether the value is the same as before.
+    /// The values to compare for whether the value is unchanged.
     fn compared(&self) -> Option<Pair<'a>> {
         self.current.or(self.around)
     }
@@ -160,7 +160,7 @@ impl RuleTree {
             }));
         }
         if !schema.rules.is_empty() {
-            // What cannot be seen by expressions was refused when the definition was made.
+            // Data that expressions cannot refer to was rejected with the definition.
             let compiler = Compiler::new(declare(schema, position).shape);
             tree.rules = schema
                 .rules
@@ -200,7 +200,7 @@ impl RuleTree {
 
 /// The rules of one object on their way.
 struct Run<'e> {
-    /// What is left to spend; below zero ends everything.
+    /// The remaining budget; the evaluation ends below zero.
     budget: i64,
     errors: &'e mut Vec<FieldError>,
     warnings: Vec<String>,

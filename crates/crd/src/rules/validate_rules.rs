@@ -22,7 +22,7 @@ const REASONS: [&str; 4] = [
     "FieldValueRequired",
 ];
 
-/// What is not reported, because it was so before.
+/// Errors that are not reported, because the old definition had them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Suppress {
     Nothing,
@@ -140,7 +140,7 @@ pub(crate) fn validate(
     (validator.errors, together)
 }
 
-/// What validation rules of a schema inherit from the schemas around it. Mirrors upstream's
+/// The context that validation rules of a schema inherit from its ancestors. Mirrors upstream's
 /// CELSchemaContext.
 #[derive(Clone, Copy)]
 struct CelSchemaContext<'a> {

@@ -57,7 +57,7 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     frozen(new, old, &["data", "binaryData"], out);
 }
 
-/// What may not change once `immutable` was true: the flag itself and these fields.
+/// Validates that an object with `immutable: true` keeps the flag and these fields.
 pub(super) fn frozen(new: &Object, old: &Object, fields: &[&str], out: &mut Vec<FieldError>) {
     if !old.body.is_true("immutable") {
         return;

@@ -44,7 +44,7 @@ pub const STORED_AS_CORE: StoredAs = StoredAs {
     from_storage,
 };
 
-/// What is written even when it is empty.
+/// Fields that are written even when they are empty.
 type Zeros = &'static [(&'static str, Zero)];
 
 #[derive(Clone, Copy)]

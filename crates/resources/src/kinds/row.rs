@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Strategy;
 
-/// What every ordinary kind can do.
+/// The verbs of most kinds.
 pub(crate) const ALL_VERBS: &[&str] = &[
     "create",
     "delete",
@@ -19,7 +19,7 @@ pub(crate) const ALL_VERBS: &[&str] = &[
 ];
 /// The verbs of a subresource that is read and written as the whole object.
 pub(crate) const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
-/// What a request that is answered and not stored can do.
+/// The verbs of requests that are not stored.
 pub const CREATE: &[&str] = &["create"];
 
 /// A served kind in one version of its group.
@@ -43,7 +43,7 @@ pub struct Row {
     pub verbs: &'static [&'static str],
     /// In the order of discovery.
     pub subresources: &'static [SubresourceRow],
-    /// What the kind does differently.
+    /// The strategy of the kind.
     pub strategy: &'static Strategy,
     /// The fields a selector may name; empty for the usual `metadata.name` and
     /// `metadata.namespace`.
@@ -52,7 +52,7 @@ pub struct Row {
     pub selectable_elsewhere: &'static [Field],
     /// Where objects are kept when not under this row's own name and version.
     pub stored_as: Option<&'static StoredAs>,
-    /// What errors call it, where that is not its plural.
+    /// The name in errors, where that is not its plural.
     pub error_name: Option<&'static str>,
     /// The warning that every answer carries.
     pub deprecated: Option<&'static str>,
@@ -70,7 +70,7 @@ pub struct SubresourceRow {
     pub group: &'static str,
     /// The version of its kind; empty for that of the row.
     pub version: &'static str,
-    /// What requests may do with it.
+    /// The verbs.
     pub verbs: &'static [&'static str],
 }
 

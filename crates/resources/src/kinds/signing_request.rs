@@ -73,7 +73,7 @@ const USAGES: &[&str] = &[
 const SECONDS_MIN: i64 = 600;
 const APPROVALS: [&str; 2] = ["Approved", "Denied"];
 
-/// What a write may bring besides what is there.
+/// The fields that a write may change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Allowed {
     Approval,

@@ -26,9 +26,9 @@ pub enum Generation {
 /// The kinds of access reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Review {
-    /// Whom does this token stand for?
+    /// TokenReview.
     Token,
-    /// Who am I?
+    /// SelfSubjectReview.
     Own,
     /// May they?
     Access,
@@ -36,11 +36,11 @@ pub enum Review {
     LocalAccess,
     /// May I?
     OwnAccess,
-    /// What may I?
+    /// SelfSubjectRulesReview.
     OwnRules,
 }
 
-/// What a POST to the collection does.
+/// The behaviour of a POST to the collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
     /// Stores the object.
@@ -69,7 +69,7 @@ pub(crate) type ResetPaths = (&'static str, &'static [&'static [&'static str]]);
 /// The reset fields of kinds whose status writes leave metadata alone.
 pub const STATUS_RESETS_METADATA: &[ResetPaths] = &[("status", &[&["metadata"], &["spec"]])];
 
-/// What the answer to a completed DELETE holds.
+/// The response to a completed DELETE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteAnswer {
     /// A `Status` that names the object.
@@ -99,7 +99,7 @@ pub struct Strategy {
     /// Writes the server's time where the kind keeps it. Runs after every prepare, with the old
     /// object when there is one.
     pub stamp: fn(&mut Object, Option<&Object>, Time),
-    /// What is recorded in managedFields for a writer, where that is not the object itself.
+    /// The object whose fields are tracked in managedFields, where that is not the object itself.
     pub tracked: fn(&Object) -> Option<Object>,
     /// The errors of the object as such.
     pub validate: fn(&Object, &mut Vec<FieldError>),
@@ -119,7 +119,7 @@ pub struct Strategy {
     pub unconditional_update: bool,
     /// Whether a PUT to a name that does not exist creates it.
     pub create_on_update: bool,
-    /// What DELETE answers.
+    /// The response to DELETE.
     pub delete_answer: DeleteAnswer,
     /// The grace period of a deletion: from the seconds that the client requests and the object;
     /// `None` for kinds that are removed immediately.
@@ -129,12 +129,12 @@ pub struct Strategy {
     /// Marks an object whose deletion begins (`true` when it changed) and returns whether it may be
     /// removed once nothing in its metadata blocks it.
     pub deletion: Deletion,
-    /// What the server does right after a write, before it answers.
+    /// The effect of a write, before its response is sent.
     pub effect: Effect,
     /// Annotations that are fields in kube-apiserver and become annotations with the rest of the
     /// body: metadata shown alone does not have them.
     pub field_annotations: &'static [&'static str],
-    /// What a POST to the collection does.
+    /// The behaviour of a POST to the collection.
     pub creation: Creation,
     /// The warning about a DELETE without a propagation policy.
     pub delete_warning: Option<&'static str>,
@@ -149,7 +149,7 @@ pub struct Strategy {
     pub computed: Option<fn(&Components) -> Vec<Object>>,
 }
 
-/// What deletion of a kind means besides its metadata.
+/// The deletion of a kind, besides its metadata.
 #[derive(Clone, Copy)]
 pub struct Deletion {
     /// Changes the object when its deletion begins.
@@ -169,12 +169,12 @@ impl Deletion {
     };
 }
 
-/// What else a write changes in the server.
+/// The effect of a write on the server besides the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
     None,
-    /// What is served: the object defines a custom resource.
+    /// The catalog: the object defines a custom resource.
     Definition,
     /// Whether a definition may go: the object is of a custom resource.
     Instance,

@@ -64,7 +64,7 @@ pub(super) static SCALE: Printer = Printer {
     ..Printer::PLAIN
 };
 
-/// What is measured: v2's list, or v1's annotation followed by its CPU target.
+/// The metrics: v2's list, or v1's annotation followed by its CPU target.
 fn metrics(object: &Object) -> Vec<Value> {
     if !is_v1(object) {
         return object.list("spec.metrics").to_vec();
@@ -76,7 +76,7 @@ fn metrics(object: &Object) -> Vec<Value> {
     metrics
 }
 
-/// What was measured last, in the order of the metrics.
+/// The current metrics, in the order of the metrics.
 fn current_metrics(object: &Object) -> Vec<Value> {
     if !is_v1(object) {
         return object.list("status.currentMetrics").to_vec();

@@ -38,7 +38,7 @@ pub(super) static EVENTS: Printer = Printer {
     ..Printer::PLAIN
 };
 
-/// What the two groups call the same things.
+/// The field names of a group.
 struct Names {
     object: &'static str,
     message: &'static str,
@@ -105,7 +105,7 @@ fn target(about: &Value) -> String {
     }
 }
 
-/// Who reported it and where; the older field wins.
+/// The source of the event: component and host; the older field takes precedence.
 fn source(event: &Object, names: &Names) -> String {
     let empty = Value::Null;
     let older = event.field(names.source).unwrap_or(&empty);

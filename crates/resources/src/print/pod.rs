@@ -115,7 +115,7 @@ fn readiness_gates(pod: &Object) -> String {
     format!("{open}/{}", gates.len())
 }
 
-/// What the containers of a pod add up to.
+/// The totals over the containers of a pod.
 struct Containers {
     word: String,
     ready: usize,

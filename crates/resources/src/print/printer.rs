@@ -18,7 +18,7 @@ pub struct Printer {
     pub(crate) conditions: fn(&Object) -> Vec<RowCondition>,
     /// The order of rows, for kinds that are not printed in the order of the list.
     pub(crate) order: Option<fn(&Object, &Object) -> Ordering>,
-    /// What `rows` is when there is nothing to print.
+    /// The value of `rows` when there are none.
     pub(crate) no_rows: NoRows,
 }
 

@@ -20,7 +20,7 @@ use crate::print::MetaVersion;
 /// carries metadata.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What a row carries besides its cells.
+/// The object of a row: `includeObject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// Nothing.
@@ -61,7 +61,7 @@ impl IncludeObject {
 pub struct TableOptions {
     /// The version of the answer, and of the metadata in its rows.
     pub version: MetaVersion,
-    /// What rows carry.
+    /// The objects of rows.
     pub include: IncludeObject,
     /// Whether the columns are described; a watch does it only in its first event.
     pub describe_columns: bool,

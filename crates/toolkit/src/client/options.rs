@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// use bellerophon::prelude::*;
 /// use k8s_openapi::api::apps::v1::Deployment;
 ///
-/// /// Fails with a conflict if another manager, such as an autoscaler, owns a field that `desired` sets otherwise.
+/// /// Fails with a conflict if an autoscaler or another manager owns a field of `desired`.
 /// async fn apply(req: &Request<Deployment>, desired: &Deployment) -> Result<(), Error> {
 ///     let cooperative = WriteOptions {
 ///         on_conflict: Some(ConflictPolicy::Fail),

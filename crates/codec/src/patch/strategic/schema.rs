@@ -61,7 +61,7 @@ impl Schema {
         }
     }
 
-    /// What Go calls the kind of type.
+    /// The Go name of the kind of type.
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Struct(_) | Self::Opaque(_) => "struct",

@@ -37,7 +37,7 @@ impl Shown for Internal<'_> {
     }
 }
 
-/// What is different in a value that is the struct `name`, as a unified diff.
+/// The differences of a value of the struct `name`, as a unified diff.
 pub fn changes(name: &'static str, old: &Value, new: &Value) -> String {
     diff::unified(&lines(name, old), &lines(name, new))
 }

@@ -17,7 +17,7 @@ use super::{
 pub(super) struct View<'a> {
     holds: Holds,
     value: &'a Value,
-    /// What the value is a part of.
+    /// The value that contains this one.
     around: &'a Value,
 }
 

@@ -24,7 +24,7 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
-/// What version 1 keeps as annotations.
+/// The annotations of v1 for fields of v2.
 pub(super) const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 
 /// One field of a metric: its name in version 1, its path in version 2, and what version 1 writes
@@ -158,9 +158,9 @@ const STATUSES: &[(&str, &[Column])] = &[
 /// Which half of a metric is converted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
-    /// What to reach.
+    /// The target value.
     Target,
-    /// What was measured.
+    /// The current value.
     Current,
 }
 

@@ -73,7 +73,7 @@ fn fill(behavior: &mut Map<String, Value>, name: &str, defaults: Value) {
     });
 }
 
-/// What the status of version 2 shows even when it is empty.
+/// Sets the fields of the v2 status that are present even when empty.
 fn complete_status(status: &mut Map<String, Value>) {
     status.default_to("desiredReplicas", 0);
     if status.is_empty_at("currentMetrics") {

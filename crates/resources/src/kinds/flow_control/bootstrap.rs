@@ -30,7 +30,7 @@ const LEVELS: [Level; 7] = [
     Level("global-default", 20, 50, Some((128, 6))),
 ];
 
-/// What a flow schema matches.
+/// The rules of a flow schema.
 enum Matches {
     /// Every request of its subjects.
     Everything,

@@ -119,7 +119,7 @@ fn validate_init(
     }
 }
 
-/// What a debugging container may not have.
+/// Fields that an ephemeral container may not have.
 const NOT_EPHEMERAL: [&str; 9] = [
     "ports",
     "resources",

@@ -190,7 +190,7 @@ pub(crate) mod testing {
         object.body["spec"].clone()
     }
 
-    /// What a create of the object is refused with, each as `field: message`.
+    /// The errors of a create of the object, each as `field: message`.
     pub(crate) fn refusals(strategy: &Strategy, object: &Object) -> Vec<String> {
         let mut object = object.clone();
         object.meta.uid = "u-1".into();
@@ -220,7 +220,7 @@ pub(crate) mod testing {
         object
     }
 
-    /// What an update of a stored object is refused with, each as `field: message`.
+    /// The errors of an update of a stored object, each as `field: message`.
     pub(crate) fn update_refusals(
         strategy: &Strategy,
         old: &Object,

@@ -216,7 +216,7 @@ fn removed(new: &Value, old: &Value, list: &str) -> bool {
         .any(|(name, _)| !new.field(list).has(name))
 }
 
-/// What of some resources cannot be resized.
+/// The resources that cannot be resized.
 fn rigid(resources: &Value) -> Value {
     let mut rest = Map::new();
     for list in ["limits", "requests"] {

@@ -18,7 +18,7 @@ use super::super::validation;
 
 type Amounts<'a> = BTreeMap<&'a str, Quantity>;
 
-/// Whose resources are validated.
+/// The owner of the validated resources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Container,
@@ -351,8 +351,8 @@ pub(super) fn default_pod_level(spec: &mut Map<String, Value>) {
     }
 }
 
-/// What all containers together need at any time: init containers run before the others, sidecars
-/// beside them.
+/// The resources of all containers together: init containers run before the others, sidecars beside
+/// them.
 fn aggregate<'a>(spec: &'a Value, list: &str) -> Amounts<'a> {
     let of = |container: &'a Value| amounts(container.field("resources").field(list));
     let mut total = Amounts::new();

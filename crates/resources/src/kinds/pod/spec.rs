@@ -14,14 +14,14 @@ use serde_json::{Map, Value};
 
 use super::{super::validation, affinity, container, env, resources, scheduling, security, volume};
 
-/// What carries the spec: some rules are for pods only.
+/// The object with the spec: some rules are for pods only.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Holder<'a> {
     Pod(&'a ObjectMeta),
     Template,
 }
 
-/// What the checks of containers need to know of the pod around them.
+/// The pod around the validated containers.
 pub(super) struct ContainerContext<'a> {
     /// Sound volumes by name.
     pub(super) volumes: BTreeMap<&'a str, &'a Value>,

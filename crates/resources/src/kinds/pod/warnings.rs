@@ -97,7 +97,7 @@ const OLD_SOURCES: [(&str, &str, &str); 9] = [
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// What is odd about a new pod.
+/// The warnings about a new pod.
 pub(super) fn of_new_pod(pod: &Object) -> Vec<String> {
     let mut out = Vec::new();
     let errors = names::dns_label(&pod.meta.name);
@@ -123,7 +123,7 @@ pub(crate) fn of_name(object: &Object, out: &mut Vec<String>) {
     }
 }
 
-/// What is odd about a template.
+/// The warnings about a template.
 pub(crate) fn of_template(template: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     let annotations = template
         .field("metadata")

@@ -28,7 +28,7 @@ pub struct Addresses {
     ports: Pool,
 }
 
-/// What one write took and what it gives up. Nothing of it is final before [`Addresses::commit`].
+/// The numbers that one write allocates and releases. Final only after [`Addresses::commit`].
 #[derive(Debug, Default)]
 #[must_use = "a reservation is committed when the write succeeds and reverted when it does not"]
 pub struct Reservation {
@@ -148,7 +148,7 @@ impl Reservation {
     }
 }
 
-/// What a stored service holds.
+/// The numbers of a stored service.
 fn held(spec: &Value) -> (Vec<u32>, Vec<u32>) {
     let ips = if needs_address(spec) {
         numbers(spec.list("clusterIPs"))

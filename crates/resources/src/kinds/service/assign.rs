@@ -478,7 +478,7 @@ fn families(spec: &mut Spec, old: Option<&Value>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What contradicts the policy, or the one family there is.
+/// Errors of fields that contradict the policy, or the only address family.
 fn stacks(spec: &Spec) -> Vec<FieldError> {
     let mut errs = Vec::new();
     if spec.text("ipFamilyPolicy") == "SingleStack" {

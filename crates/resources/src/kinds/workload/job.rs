@@ -415,7 +415,7 @@ fn validate_host_name(job: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-/// What is odd about the spec of a job.
+/// The warnings about the spec of a job.
 pub(super) fn warnings_of_spec(spec: &Value, at: &Path<'_>) -> Vec<String> {
     let mut out = Vec::new();
     let many = spec.number("completions") > MANY_COMPLETIONS

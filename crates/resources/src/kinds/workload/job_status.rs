@@ -312,7 +312,7 @@ fn validate_steps(
     }
 }
 
-/// What a job has come to is not taken back.
+/// The final state of a job cannot be reverted.
 fn validate_kept(now: State, was: State, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (name, was, now) in [
         ("Failed", was.failed, now.failed),

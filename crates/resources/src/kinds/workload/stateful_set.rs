@@ -253,7 +253,7 @@ fn with_claims(spec: &Value) -> Value {
     Value::Object(template)
 }
 
-/// What may change in the spec of a StatefulSet.
+/// The mutable fields of the spec of a StatefulSet.
 const MUTABLE: [&str; 7] = [
     "replicas",
     "template",

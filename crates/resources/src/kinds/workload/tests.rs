@@ -463,7 +463,7 @@ fn cron_jobs_are_refused_as_recorded() {
     );
 }
 
-/// What an update with this merged into the spec is refused with.
+/// The errors of an update with this merged into the spec.
 fn change(strategy: &Strategy, old: &Object, own: Value) -> Vec<String> {
     update_refusals(strategy, old, |new| {
         merge(new.body.get_mut("spec").expect("a spec"), own)
