@@ -94,7 +94,7 @@ impl Default for QuotaTurns {
 }
 
 impl QuotaTurns {
-    /// Waits for the writes of the namespace that came before; ends when it is dropped.
+    /// Waits for earlier writes of the namespace; released when it is dropped.
     pub(crate) async fn take(&self, namespace: &str) -> SemaphorePermit<'_> {
         let hash = self.hasher.hash_one(namespace);
         let part = (hash % self.parts.len() as u64) as usize;

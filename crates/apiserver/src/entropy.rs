@@ -33,8 +33,8 @@ impl Entropy {
         }
     }
 
-    /// The sequence that belongs to `seed`. For replay only, never for credentials: a client that
-    /// knows the seed knows every value.
+    /// The sequence of `seed`. For replay only, never for credentials: with the seed, every value
+    /// can be computed.
     pub(crate) fn seeded(seed: u64) -> Self {
         Self {
             generator: Mutex::new(StdRng::seed_from_u64(seed)),

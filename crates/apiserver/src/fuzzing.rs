@@ -197,8 +197,8 @@ pub fn continue_token(data: &[u8]) {
     }
 }
 
-/// Definitions: a schema on the first line, a value behind it. What is pruned and completed once
-/// stays as it is.
+/// Definitions: a schema on the first line, a value behind it. Pruning and defaulting are
+/// idempotent.
 pub fn schema(data: &[u8]) {
     let (schema, value) = halves(data);
     let Some(schema) = json_of(schema) else {

@@ -76,11 +76,11 @@ impl Kubeconfig<'_> {
         )
     }
 
-    /// Writes the file in one step, with its directory if need be. A kubeconfig of an earlier start
-    /// is replaced.
+    /// Replaces the file atomically, and creates its directory if needed. A kubeconfig of an
+    /// earlier start is replaced.
     ///
     /// # Errors
-    /// When the path is taken by anything but a kubeconfig of ours, or cannot be written.
+    /// When the path is anything but a kubeconfig that this program wrote, or cannot be written.
     pub(crate) fn write(&self, path: &Path, entropy: &Entropy) -> Result<(), KubeconfigError> {
         let failed = |source| KubeconfigError::Io {
             path: path.to_owned(),

@@ -214,9 +214,9 @@ impl Builder {
         }
     }
 
-    /// Serves a page of one's own at a path that is no resource, to those who may `get` it. The
-    /// page is given the query of the request, as it was sent, and answers with pieces of text. A
-    /// path that the server has already stays its own.
+    /// Adds a non-resource endpoint, for users that may `get` its path. The handler receives the
+    /// query of the request, undecoded, and returns a stream of text. Paths of the server cannot be
+    /// replaced.
     #[must_use]
     pub fn endpoint<S>(
         mut self,
@@ -419,8 +419,8 @@ fn authenticator(admin_token: &str, options: &ServerOptions) -> Result<Authentic
 /// this long, and at most twice as long.
 const COMPACTION_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
-/// Forgets history, as the storage of a real cluster does: lists that are read page by page must
-/// not pin it for ever.
+/// Compacts history, as the storage of a real cluster does: lists that are read page by page must
+/// not pin it forever.
 async fn compact(api: Arc<Api>, stop: CancellationToken) {
     let mut seen = api.store.revision();
     while stop

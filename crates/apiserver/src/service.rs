@@ -610,8 +610,8 @@ impl ApiService {
             )
         ));
         let running = pin!(async { answer(api, &found.resource, dispatched.await?, &shape) });
-        // Requests of this process stay where they are: their tasks may run on threads that must
-        // not block.
+        // Requests of this process are not offloaded: their tasks may run on threads that must not
+        // block.
         let is_long = self.trusted.is_none() && call.may_take_long(api, &head.method);
         let running = async {
             if is_long {
@@ -676,7 +676,7 @@ fn request_info(head: &http::request::Parts, route: &Route, query: &Query) -> Re
     }
 }
 
-/// The version of a group that another server serves, if the path leads there.
+/// The version of a group that another server serves, if the path is one of its paths.
 fn served_by<'a>(route: &Route, catalog: &'a Catalog) -> Option<&'a RemoteVersion> {
     let (group, version) = match route {
         Route::Resource(path) => (&path.group, &path.version),

@@ -131,7 +131,7 @@ impl WebhookAddress {
     }
 }
 
-/// How a webhook is spoken to. Configurations have HTTPS only; redirects may lead to HTTP.
+/// The scheme of a webhook URL. Configurations have HTTPS only; redirects may have HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scheme {
     Https,

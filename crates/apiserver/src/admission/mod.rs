@@ -77,7 +77,7 @@ pub(crate) async fn mutate(
     Ok(())
 }
 
-/// Managed fields that admission has broken are reset. Mirrors
+/// Resets managed fields that admission has made invalid. Mirrors
 /// `managedFieldsValidatingAdmissionController`.
 fn keep_managed_fields(
     attributes: &Attributes<'_>,
@@ -107,11 +107,11 @@ fn write_target(old: Option<&Object>, dry_run: bool) -> Target<'static> {
     }
 }
 
-/// Admission of what is not stored as it is sent: reviews, evictions, bindings, scales, and
-/// options of connections. Only webhooks and policies see it.
+/// Admission of objects that are not stored as they are sent: reviews, evictions, bindings, scales,
+/// and options of connections. Only webhooks and policies see them.
 ///
 /// # Errors
-/// The refusal.
+/// The denial.
 pub(crate) async fn admit_virtual(
     api: &Api,
     attributes: &Attributes<'_>,

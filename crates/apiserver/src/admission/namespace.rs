@@ -48,7 +48,7 @@ pub(super) fn mutate(request: &Admission<'_>, object: &Object) -> Result<(), Api
     })
 }
 
-/// Refuses the deletion of a namespace that must stay.
+/// Rejects the deletion of a reserved namespace.
 pub(super) fn validate_delete(attributes: &Attributes<'_>) -> Result<(), ApiError> {
     let resource = attributes.resource;
     if resource.group.is_empty()

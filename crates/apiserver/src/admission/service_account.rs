@@ -170,7 +170,7 @@ fn is_true(text: &str) -> bool {
     ["1", "t", "T", "true", "TRUE", "True"].contains(&text)
 }
 
-/// The mirror of a pod that a kubelet runs by itself has nothing of the cluster.
+/// A mirror pod refers to no objects of the cluster.
 fn validate_mirror(pod: &Object) -> Result<(), String> {
     let spec = pod.body.field("spec");
     if !spec.text("serviceAccountName").is_empty() {

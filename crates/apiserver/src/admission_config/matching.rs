@@ -169,7 +169,7 @@ impl Criteria {
             .map(|at| at + 1)
     }
 
-    /// Whether the namespace of a request must be looked at.
+    /// Whether matching needs the namespace of a request.
     pub(crate) fn selects_namespaces(&self) -> bool {
         !self.namespace_selector.is_empty()
     }

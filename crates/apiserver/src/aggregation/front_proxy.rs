@@ -38,7 +38,8 @@ pub(crate) const UID_HEADER: &str = "X-Remote-Uid";
 pub(crate) const GROUP_HEADER: &str = "X-Remote-Group";
 pub(crate) const EXTRA_HEADER_PREFIX: &str = "X-Remote-Extra-";
 
-/// The bytes of a header name that stay in the name of an extra. Mirrors `headerKeyEscape`.
+/// The bytes of a header name that are not escaped in the name of an extra. Mirrors
+/// `headerKeyEscape`.
 const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')

@@ -152,7 +152,7 @@ pub(crate) fn forbidden(attributes: &Attributes<'_>, reason: &str) -> ApiError {
     }
 }
 
-/// Escapes what could be taken for HTML, then adds the reason.
+/// Escapes HTML, then appends the reason.
 fn with_reason(why: String, reason: &str) -> String {
     let escaped = why
         .replace('&', "&amp;")

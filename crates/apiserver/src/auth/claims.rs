@@ -66,10 +66,10 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Whether the token is good at this time.
+    /// Whether the token is valid at this time.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// Why it is not.
     pub(super) fn validate_time(&self, now: Time) -> Result<(), String> {
         let latest = now.as_second() + LEEWAY_SECONDS;
         let earliest = now.as_second() - LEEWAY_SECONDS;

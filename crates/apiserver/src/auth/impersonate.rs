@@ -154,7 +154,7 @@ impl Mode {
     }
 }
 
-/// One mode tried for one request.
+/// An attempt to impersonate in one mode.
 struct Attempt<'a> {
     mode: Mode,
     requester: &'a User,
@@ -214,7 +214,8 @@ impl Attempt<'_> {
                 .authorize(self.group(), "users", "", &wanted.name)
                 .map(|()| wanted.groups.clone()),
             Some(node) => {
-                // The right to act as one's own node is given for all nodes or none.
+                // The permission to impersonate the associated node is granted for all nodes or
+                // none.
                 let name = if self.mode == Mode::AssociatedNode {
                     "*"
                 } else {
@@ -366,7 +367,7 @@ fn extra_key_error(key: &str) -> Option<String> {
     }
 }
 
-/// Undoes percent-encoding; text that is not properly encoded stays as it is.
+/// Undoes percent-encoding; text that is not properly encoded is returned unchanged.
 fn unescape(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -390,7 +391,7 @@ fn unescape(key: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
 }
 
-/// The user in the form in which Go prints its struct, because that is what the real message holds.
+/// The user as Go prints its struct, as in the message of kube-apiserver.
 fn go_syntax(user: &User) -> String {
     let list = |values: &[String]| {
         let quoted: Vec<String> = values.iter().map(|v| go_quote(v)).collect();

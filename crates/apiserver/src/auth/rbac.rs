@@ -50,12 +50,12 @@ impl<'a> Rule<'a> {
         values.map(|value| value.len() + 3).sum()
     }
 
-    /// Whether one of the rule's lists holds `value`.
+    /// Whether one of the rule's lists contains `value`.
     pub(crate) fn has(self, key: &str, value: &str) -> bool {
         self.list(key).any(|v| v == value)
     }
 
-    /// Whether one of the rule's lists holds `value` or the star.
+    /// Whether one of the rule's lists contains `value` or `*`.
     pub(crate) fn has_or_all(self, key: &str, value: &str) -> bool {
         self.list(key).any(|v| v == "*" || v == value)
     }
@@ -219,7 +219,7 @@ impl<'a> Subject<'a> {
 pub(crate) struct Grants {
     /// Cluster-wide ones first, each kind by the name of its binding.
     pub(crate) granted: Vec<Grant>,
-    /// In words, without repetition, at most [`PROBLEMS_MAX`].
+    /// Error messages, without repetition, at most [`PROBLEMS_MAX`].
     pub(crate) problems: Vec<String>,
 }
 
@@ -269,7 +269,7 @@ impl Grants {
 }
 
 /// Visits the roles that are bound to the user, cluster-wide ones first, until a visit breaks. A
-/// role that does not exist is visited as a problem in words.
+/// role that does not exist is visited as an error message.
 fn visit<B>(
     user: &User,
     namespace: &str,
@@ -294,10 +294,10 @@ fn visit<B>(
     ControlFlow::Continue(())
 }
 
-/// The role a binding refers to.
+/// The role of a binding.
 ///
 /// # Errors
-/// A role that does not exist, in words.
+/// A message for a role that does not exist.
 pub(crate) fn referred_role(
     binding: &Object,
     namespace: &str,

@@ -134,7 +134,7 @@ pub(crate) fn review_own_rules(
     if !grants.problems.is_empty() {
         status["evaluationError"] = grants.problem().into();
     }
-    // kube-apiserver answers with a new object: neither spec nor metadata come back.
+    // kube-apiserver returns a new object: neither spec nor metadata are echoed.
     review.meta = ObjectMeta::default();
     review.body = Map::from_iter([
         ("spec".to_owned(), json!({})),

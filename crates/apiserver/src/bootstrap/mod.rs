@@ -38,7 +38,7 @@ pub(crate) struct Params<'a> {
     pub(crate) entropy: &'a Entropy,
 }
 
-/// Stores the objects of a new cluster, as they are. Those that a snapshot has stay.
+/// Stores the objects of a new cluster unchanged. Those of a snapshot are not replaced.
 ///
 /// # Errors
 /// A kind that is not served.

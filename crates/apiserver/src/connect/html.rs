@@ -17,7 +17,7 @@ use http::{HeaderMap, header};
 
 use super::{rewrite::Links, tag::Tag};
 
-/// A tag that is longer is passed on as it is.
+/// A longer tag is passed on unchanged.
 const TAG_MAX_BYTES: usize = 64 << 10;
 
 /// Elements whose content has no tags.

@@ -72,7 +72,7 @@ pub(super) fn next(
     }))
 }
 
-/// Where a `Location` leads.
+/// The target of a `Location`.
 struct Target {
     scheme: Scheme,
     authority: String,

@@ -14,7 +14,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// The URL through the proxy; as it is, if it is relative or leads to another host.
+    /// The URL through the proxy; unchanged if it is relative or names another host.
     pub(super) fn rewrite(&self, url: &str) -> String {
         let unchanged = || url.to_owned();
         let Some(parsed) = Parsed::of(url) else {

@@ -108,7 +108,7 @@ impl WebhookConnections {
         };
         while let Some(sender) = self.take_idle(&key) {
             match self.exchange(sender, &key, request).await {
-                // The webhook closed the connection when the request was on its way.
+                // The webhook closed the connection while the request was sent.
                 Err(Failed::Unsent(_)) => {}
                 Err(Failed::Sent(why)) => return Err(why),
                 Ok(response) => return Ok(response),

@@ -227,7 +227,7 @@ fn first<'a>(all: &'a HeaderMap, name: &HeaderName) -> &'a str {
 
 impl Connector {
     /// Sends the body of an accepted response as messages once the connection is upgraded. Any
-    /// other response is returned as it is.
+    /// other response is returned unchanged.
     pub(crate) fn run_websocket(&self, mut response: Response<Body>) -> Response<Body> {
         let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() else {
             return response;

@@ -29,7 +29,7 @@ type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 enum Work {
     /// The definition of this name was created or changed.
     Written(String),
-    /// This definition is gone.
+    /// This definition is deleted.
     Gone(Box<Object>),
 }
 
@@ -43,8 +43,8 @@ pub(crate) fn deleted<'a>(api: &'a Api, gone: &Object) -> Running<'a> {
     settle(api, Work::Gone(Box::new(gone.clone())))
 }
 
-/// Lets a terminating definition go when its last object is gone. Costs the same however many
-/// objects are left.
+/// Removes the finalizer of a terminating definition when its last object is deleted. The cost does
+/// not depend on the number of objects.
 pub(crate) async fn instance_deleted(api: &Api, resource: &Resource) {
     if let Some(name) = terminating_definition(api, resource)
         && !instances_left(api, resource)
@@ -60,8 +60,7 @@ pub(crate) async fn instance_created(api: &Api, resource: &Resource) {
     }
 }
 
-/// The definition of a custom resource, if it is being deleted by now: the request may have
-/// begun before.
+/// The definition of a custom resource, if it is terminating: the request may have begun before.
 fn terminating_definition(api: &Api, resource: &Resource) -> Option<String> {
     let catalog = api.registry.catalog();
     let current = catalog.find(&resource.group, &resource.version, &resource.plural)?;
@@ -106,8 +105,8 @@ async fn settle_written(api: &Api, name: &str) -> Option<Work> {
     None
 }
 
-/// Stops serving what a definition defined; those that waited for its names are looked at
-/// again.
+/// Stops serving the resource of a deleted definition; definitions that waited for its names are
+/// processed again.
 fn settle_gone(api: &Api, gone: &Object) -> Vec<Work> {
     let Ok(definition) = Definition::read(gone) else {
         return Vec::new();

@@ -59,8 +59,8 @@ impl Drop for Syncing<'_> {
     }
 }
 
-/// Brings flow control in line with the stored objects, and the conditions of FlowSchemas with
-/// both. Conditions are writes too, which this call then finds by itself.
+/// Reconciles flow control with the stored objects, and the conditions of FlowSchemas with both.
+/// Conditions are writes too, which this call then finds by itself.
 pub(crate) fn written(api: &Api) -> Running<'_> {
     Box::pin(async move {
         let upkeep = &api.flow_control.upkeep;

@@ -49,8 +49,7 @@ enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Offer {
     aggregated: bool,
-    /// The path belongs to kube-apiserver's router, which compares media types before anything else
-    /// does.
+    /// The path is served by kube-apiserver's router, which compares media types first.
     routed: bool,
 }
 

@@ -280,7 +280,7 @@ impl FlowControl {
             (result, state.take_dispatched())
         };
         for waiter in dispatched {
-            // A waiter that is gone gives its seats back by itself.
+            // A dropped waiter releases its seats itself.
             let _gone = waiter.send(());
         }
         result

@@ -30,7 +30,7 @@ impl Format {
 /// The form of objects in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As they are.
+    /// Unchanged.
     Object,
     /// Rows and columns.
     Table(MetaVersion),

@@ -348,10 +348,10 @@ impl ListOptions {
     }
 }
 
-/// Reads a resourceVersion; empty is none.
+/// Parses a resourceVersion; empty is none.
 ///
 /// # Errors
-/// The words Kubernetes has for text that is no number.
+/// The message of Kubernetes for text that is no number.
 pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);

@@ -111,7 +111,7 @@ impl RequestInfo {
     }
 }
 
-/// The one name that a field selector lets through.
+/// The one name that a field selector matches.
 fn selected_name(query: &Query) -> Option<String> {
     let selector = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
     selector

@@ -115,7 +115,7 @@ impl Writer {
         }
     }
 
-    /// Lines as they are.
+    /// A literal block.
     fn literal(&mut self, text: &str, indent: usize) {
         self.put("|");
         if text.starts_with([' ', '\n']) {

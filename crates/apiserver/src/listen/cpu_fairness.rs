@@ -125,7 +125,7 @@ pub(super) struct CpuFlow {
     within_share_at: AtomicU64,
 }
 
-/// The right to be polled once. Dropped, it goes to the next task.
+/// The permit of one poll. When it is dropped, it goes to the next task.
 #[derive(Debug)]
 struct Grant {
     scheduler: Option<Arc<CpuScheduler>>,

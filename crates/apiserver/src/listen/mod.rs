@@ -90,7 +90,7 @@ pub(crate) struct Limits {
     pub(crate) write_timeout: Duration,
     /// Unread bytes of all responses on one connection; further ones wait.
     pub(crate) connection_unsent_bytes_max: usize,
-    /// Unread bytes of all responses; beyond it, the connections of the user who holds most are
+    /// Unread bytes of all responses; beyond it, the connections of the user with the most are
     /// closed.
     pub(crate) unsent_bytes_max: usize,
     /// How long requests may run after a stop, or a connection after it was closed gracefully.
@@ -123,7 +123,7 @@ impl Default for Limits {
 const BACKOFF_FIRST: Duration = Duration::from_millis(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// How often it is tried again to close an idle connection while all places are taken.
+/// The interval of retries to close an idle connection at the connection limit.
 const ROOM_RETRY: Duration = Duration::from_millis(100);
 
 /// A bound socket, ready to serve over TLS.

@@ -325,7 +325,7 @@ impl Tracker<'_> {
             .map_or(value, |view| view.value)
     }
 
-    /// The fields that `kubectl apply` set by itself and that are still as it left them.
+    /// The fields that `kubectl apply` set on the client side and that are unchanged since.
     fn last_applied(&self, live: &Live<'_>) -> FieldSet {
         let node = root(self.resource);
         let config = live
@@ -423,8 +423,8 @@ fn is_unchanged(object: &Object, old: &Object) -> bool {
         && object.body == old.body
 }
 
-/// Whether a manager applied something last time that it does not apply now. Most give up nothing,
-/// and nothing is taken out then.
+/// Whether a manager applied a field last time that it does not apply now. Usually there is none,
+/// and nothing is removed then.
 fn gives_up(last: &FieldManager, now: &FieldManager) -> bool {
     last.api_version != now.api_version || !last.fields.difference(&now.fields).is_empty()
 }

@@ -19,7 +19,7 @@ const FIELDS_TYPE: &str = "FieldsV1";
 /// The name under which older updates are kept together.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager came to its fields.
+/// The operation of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Operation {
     Apply,

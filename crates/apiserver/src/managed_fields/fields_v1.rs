@@ -49,7 +49,8 @@ impl FieldSet {
     /// A value that is no field set.
     pub(crate) fn from_fields_v1(fields: &FieldsV1) -> Result<Self, NotAFieldSet> {
         let mut reader = serde_json::Deserializer::from_str(fields.text());
-        // Field sets are as deep as objects, which may be deeper than this reader goes by itself.
+        // Field sets are as deep as objects, which may be deeper than the default limit of the
+        // reader.
         reader.disable_recursion_limit();
         match SetReader.deserialize(&mut reader) {
             Ok(read) => Ok(read.set),

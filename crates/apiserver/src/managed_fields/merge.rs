@@ -58,7 +58,7 @@ fn items(value: Option<&Value>) -> &[Value] {
         .unwrap_or_default()
 }
 
-/// Two lists on their way into one.
+/// The merge of two lists.
 struct ListMerge<'s, 'v> {
     list: ListOf<'s>,
     live: Vec<(PathElement, &'v Value)>,

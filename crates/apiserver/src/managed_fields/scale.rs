@@ -18,7 +18,7 @@ pub(crate) struct ScaleManagedFields<'a> {
 }
 
 impl ScaleManagedFields<'_> {
-    /// Records changed replicas under the writer. Replicas that no manager owns stay so.
+    /// Records changed replicas under the writer. Replicas that no manager owns remain unowned.
     pub(crate) fn update(&self, old: &Object, new: &mut Object) {
         let mut field_managers = read_managed_fields(&old.meta.managed_fields).unwrap_or_default();
         let changed = self.replicas(old) != self.replicas(new);

@@ -60,8 +60,8 @@ impl FieldSet {
         set
     }
 
-    /// Whether entries are sorted, no two are for the same step, and each leads to a member. Sets
-    /// below were checked when they were made.
+    /// Whether entries are sorted, no two are for the same path element, and each has a member.
+    /// Sets below were checked when they were made.
     fn is_consistent(&self) -> bool {
         let is_sorted = self.entries.is_sorted_by(|a, b| a.element < b.element);
         is_sorted && !self.entries.iter().any(Entry::is_empty)

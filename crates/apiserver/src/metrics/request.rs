@@ -168,7 +168,7 @@ impl Running {
         }
     }
 
-    /// The request is passed on: it is under way for as long as it is connected.
+    /// The request is passed on: it is in flight for as long as it is connected.
     pub(crate) fn connect(self) -> Connected {
         let labels = Labels {
             dry_run: None,
@@ -293,7 +293,7 @@ impl Drop for SizeObserver {
     }
 }
 
-/// A watch whose body is on its way out.
+/// A watch whose body is sent.
 struct Streaming {
     running: Running,
     code: u16,

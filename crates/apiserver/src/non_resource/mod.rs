@@ -65,7 +65,7 @@ impl NonResourceEndpoints {
         }
     }
 
-    /// Sets the address that clients are given. The first address stays.
+    /// Sets the address that is published to clients. The first address is kept.
     pub(crate) fn reached_at(&self, address: SocketAddr) {
         self.address.get_or_init(|| address.to_string());
     }
@@ -199,7 +199,7 @@ fn flow_control_dump(
         .ok_or(ApiError::NoSuchPath)
 }
 
-/// These documents are written for people, as in kube-apiserver.
+/// These documents are indented, as in kube-apiserver.
 fn pretty(document: &impl Serialize) -> Response<Body> {
     json_response(
         StatusCode::OK,

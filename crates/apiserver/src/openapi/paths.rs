@@ -66,7 +66,7 @@ pub(super) struct References {
     pub(super) watch_event: Value,
 }
 
-/// The words that names of operations are made of.
+/// The name components of operations.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     /// `apps_v1`.

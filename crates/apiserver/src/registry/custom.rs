@@ -354,7 +354,7 @@ impl Custom {
         }
     }
 
-    /// The errors of an object, whole or in its status; returns warnings about what is forgiven.
+    /// Validates an object or its status; returns warnings about tolerated errors.
     pub(crate) fn validate(
         &self,
         new: &Object,
@@ -365,7 +365,7 @@ impl Custom {
             .validate(&new.to_value(), old.map(Object::to_value).as_ref(), errors)
     }
 
-    /// The errors of the status of an object; returns warnings about what is forgiven.
+    /// Validates the status of an object; returns warnings about tolerated errors.
     pub(crate) fn validate_status(
         &self,
         new: &Object,
@@ -410,7 +410,7 @@ impl Custom {
         self.selectable.iter().map(|(name, _)| &**name)
     }
 
-    /// The fields that selectors look at, and their texts in this object.
+    /// The selectable fields, and their values in this object.
     pub(super) fn selected(&self, object: &Object) -> Vec<(Arc<str>, String)> {
         if self.selectable.is_empty() {
             return Vec::new();

@@ -165,8 +165,8 @@ impl Registry {
             .clone()
     }
 
-    /// Serves these versions of other servers from now on. The catalog stays, and with it all
-    /// documents that are made of it, if nothing changes.
+    /// Serves these versions of other servers from now on. If nothing changes, the catalog is kept,
+    /// and with it all of its documents.
     pub(crate) fn update_remotes(&self, change: impl FnOnce(&Catalog) -> Vec<RemoteVersion>) {
         let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
         let remotes = change(&slot);

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::registry::Custom;
 
-/// A resource that paths lead to.
+/// A served resource.
 pub(crate) struct Resource {
     /// Empty for the core group.
     pub(crate) group: String,
@@ -197,8 +197,8 @@ impl Resource {
         }
     }
 
-    /// Turns an object of this version into the stored one; one that is in the stored version
-    /// already stays as it is.
+    /// Converts an object of this version to the stored version; one that is in the stored version
+    /// already is not changed.
     pub(crate) fn to_storage(&self, object: &mut Object) {
         match &self.source {
             Source::BuiltIn(_) => self.to_inner(object),

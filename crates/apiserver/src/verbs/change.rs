@@ -113,10 +113,10 @@ const PATCH_TYPES: [&str; 3] = [
 ];
 
 impl Patch {
-    /// The object after the patch. `decode` reads the JSON that the patch leads to.
+    /// The object after the patch. `decode` decodes the patched JSON.
     ///
     /// # Errors
-    /// 422 for a patch that does not fit the object, or that makes something else of it.
+    /// 422 for a patch that does not fit the object, or that changes its kind.
     pub(super) fn patched(
         &self,
         old: &Object,
@@ -136,7 +136,7 @@ impl Patch {
         }
     }
 
-    /// The JSON that the patch leads to; of a strategic patch also what is left of itself.
+    /// The patched JSON; of a strategic patch also the rest of the patch.
     fn outcome(&self, old: &Object) -> Result<(Value, Option<Map<String, Value>>), ApiError> {
         let mut value = old.to_value();
         match self {

@@ -38,10 +38,11 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::created(Content::from(created.written)))
 }
 
-/// Decodes the body of a write, warning of what is odd in it.
+/// Decodes the body of a write, with warnings.
 ///
 /// # Errors
-/// 400 for what is no such object, and under strict validation for unknown and repeated fields.
+/// 400 for a body that is no such object, and under strict validation for unknown and repeated
+/// fields.
 pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<Object, ApiError> {
     let mut decoded = call
         .target

@@ -21,7 +21,7 @@ pub(crate) async fn get(api: &Api, call: &Call) -> Result<Reply, ApiError> {
         .map(|stored| Reply::ok(Content::Stored(stored)))
 }
 
-/// The named object, as it is stored.
+/// The named object in its stored form.
 ///
 /// # Errors
 /// Those of [`get`].

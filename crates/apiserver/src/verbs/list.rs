@@ -33,10 +33,10 @@ pub(crate) async fn list(api: &Api, call: &Call, options: &ListOptions) -> Resul
     Ok(Reply::ok(Content::List(list)))
 }
 
-/// Refuses selectors of fields the kind does not offer.
+/// Rejects selectors of fields that the kind does not support.
 ///
 /// # Errors
-/// 400 in the kind's own words.
+/// 400 with the message of the kind.
 pub(super) fn validate_selectable(call: &Call, options: &ListOptions) -> Result<(), ApiError> {
     options
         .selector

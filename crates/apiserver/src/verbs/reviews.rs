@@ -64,10 +64,10 @@ async fn admit(
     write::admit(api, &attributes, operation, options.dry_run, object, None).await
 }
 
-/// Answers a request for a token of the service account that the path names.
+/// Handles a TokenRequest for the service account of the path.
 ///
 /// # Errors
-/// A body that cannot be read, or a token that cannot be had.
+/// A body that cannot be decoded, or a token that cannot be issued.
 pub(super) async fn issue_token(
     api: &Api,
     authenticator: &Authenticator,

@@ -13,7 +13,7 @@ const TOTAL_MAX_CHARS: usize = 4 * 1024;
 /// The length that warnings are cut to.
 const CUT_MAX_CHARS: usize = 256;
 
-/// The warnings of one request, in the order they came up. Clones share them.
+/// The warnings of one request, in order. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings {
     recorded: Arc<Mutex<Recorded>>,
@@ -21,9 +21,9 @@ pub(crate) struct Warnings {
 
 #[derive(Debug, Default)]
 struct Recorded {
-    /// In the order they came up, cut if `cutting`.
+    /// In order, truncated if `cutting`.
     texts: Vec<String>,
-    /// Every text that came up, uncut.
+    /// Every text so far, not truncated.
     known: HashSet<String>,
     /// Characters of `texts`.
     chars: usize,

@@ -26,7 +26,7 @@ const WATCH_SECONDS_MIN: u64 = 1800;
 /// within the range of the clock.
 const WATCH_SECONDS_MAX: u64 = 365 * 24 * 3600;
 
-/// How often a client that wants bookmarks gets one.
+/// The interval of bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// How long before its end a watch sends a last bookmark.
@@ -273,7 +273,7 @@ fn bookmark_after(now: Instant, ends: Instant) -> Instant {
     }
 }
 
-/// An event as it is seen through a selector; `None` when it is not.
+/// An event as a watcher with a selector receives it; `None` if it does not.
 fn seen_through(event: &Arc<Event>, selector: &Selector) -> Option<WatchItem> {
     if selector.is_everything() {
         return Some(WatchItem::Shared(event.clone()));

@@ -31,8 +31,7 @@ use crate::{
     registry::Resource,
 };
 
-/// How often a write that needs no particular version is tried again when others write the same
-/// object.
+/// The number of attempts of a write without a resource version, when others write the same object.
 const ATTEMPTS_MAX: usize = 64;
 
 /// How the effects of a write, besides the object, are handled.
@@ -48,9 +47,9 @@ pub(crate) enum Effects {
 /// An object as it was written, or would have been.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// As it is stored now.
+    /// The stored object.
     Stored(Arc<Stored>),
-    /// Not stored: a dry run, or the last state of an object that is gone.
+    /// Not stored: a dry run, or the last state of a deleted object.
     Unstored(Box<Object>),
 }
 

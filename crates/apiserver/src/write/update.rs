@@ -26,7 +26,7 @@ use crate::{
 pub(crate) struct Change {
     /// Takes from the old object what this write may not change.
     pub(crate) prepare: fn(&Resource, &mut Object, &Object),
-    /// The errors of the change; returns warnings about what is forgiven.
+    /// Validates the change; returns warnings about tolerated errors.
     pub(crate) validate: fn(&Resource, &Object, &Object, &mut Vec<FieldError>) -> Vec<String>,
     /// Whether a missing object is made.
     pub(crate) may_create: bool,
@@ -317,7 +317,7 @@ fn check_version(resource: &Resource, new: &Object, old: &Object) -> Result<(), 
     }
 }
 
-/// Whether this change took away the last thing that held a terminating object.
+/// Whether this change removed the last finalizer of a terminating object.
 fn is_released(resource: &Resource, new: &Object, old: &Object) -> bool {
     new.meta.finalizers.is_empty()
         && old.meta.deletion_timestamp.is_some()

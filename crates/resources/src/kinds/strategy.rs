@@ -23,18 +23,18 @@ pub enum Generation {
     All,
 }
 
-/// The kinds of access reviews.
+/// The kinds of reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Review {
     /// TokenReview.
     Token,
     /// SelfSubjectReview.
     Own,
-    /// May they?
+    /// SubjectAccessReview.
     Access,
-    /// May they, in this namespace?
+    /// LocalSubjectAccessReview.
     LocalAccess,
-    /// May I?
+    /// SelfSubjectAccessReview.
     OwnAccess,
     /// SelfSubjectRulesReview.
     OwnRules,

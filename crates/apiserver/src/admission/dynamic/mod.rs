@@ -153,7 +153,7 @@ pub(super) async fn validate(
     Ok(())
 }
 
-/// Configurations of admission are not subject to it, so that a broken one can be repaired. Mirrors
+/// Admission configurations are exempt, so that an invalid one can be repaired. Mirrors
 /// `IsExemptAdmissionConfigurationResource`.
 fn is_exempt(attributes: &Attributes<'_>) -> bool {
     attributes.resource.group == "admissionregistration.k8s.io"

@@ -70,7 +70,7 @@ impl<'a> Subject<'a> {
         self.spec.field("securityContext")
     }
 
-    /// The names of containers for which something holds.
+    /// The names of containers that satisfy a predicate.
     pub(super) fn containers_that(&self, test: impl Fn(&Value) -> bool) -> Vec<String> {
         self.containers()
             .filter(|c| test(c))

@@ -309,7 +309,7 @@ impl Places {
             .unwrap_or_default()
     }
 
-    /// The object with the replicas that a Scale wants.
+    /// The object with the replicas of a Scale.
     fn apply(&self, resource: &Resource, old: &Object, scale: &Object) -> Result<Object, ApiError> {
         let replicas = scale.body.field("spec").number("replicas");
         if self.custom && replicas == NO_REPLICAS {

@@ -28,7 +28,7 @@ const UNAVAILABLE: u16 = 503;
 #[derive(Debug)]
 pub(super) enum Outcome {
     Allowed,
-    /// The webhook wants to change the object.
+    /// The webhook patches the object.
     Patched(Patch),
     /// The webhook denies the request.
     Rejected(ApiError),
