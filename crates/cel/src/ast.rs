@@ -92,7 +92,7 @@ pub(crate) struct MessageField {
     pub(crate) optional: bool,
 }
 
-/// The loop that every macro over lists and maps becomes.
+/// The comprehension that every macro over lists and maps is expanded to.
 #[derive(Clone, Debug)]
 pub(crate) struct Comprehension {
     pub(crate) range: Expr,
@@ -108,7 +108,7 @@ pub(crate) struct Comprehension {
 }
 
 impl Comprehension {
-    /// Whether this only names a value: nothing is looped over.
+    /// Whether this only binds a name to a value, without an iteration.
     pub(crate) fn is_binding(&self) -> bool {
         let nothing = matches!(&self.range.kind, Kind::List(items) if items.is_empty());
         let never = matches!(self.condition.kind, Kind::Literal(Literal::Bool(false)));
@@ -118,7 +118,7 @@ impl Comprehension {
 
 /// The variable in which macros build their result; no source text can name it.
 pub(crate) const ACCUMULATOR: &str = "@result";
-/// The name it had before; still refused as a loop variable.
+/// Its former name; still rejected as an iteration variable.
 pub(crate) const ACCUMULATOR_OF_OLD: &str = "__result__";
 
 /// The names of operators.
@@ -183,7 +183,7 @@ impl Expr {
         }
     }
 
-    /// `a.b.c` when the node is nothing but names joined by dots.
+    /// `a.b.c` when the node consists of names joined by dots.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
             Kind::Ident(name) => Some(name.clone()),

@@ -95,7 +95,7 @@ struct Checker<'a> {
     issues: Issues,
     nodes: Vec<NodeInfo>,
     substitutions: Substitutions,
-    /// Variables of loops, innermost last.
+    /// Iteration variables, innermost last.
     scopes: Vec<(String, Type)>,
     /// How many type parameters were made.
     free: usize,
@@ -200,7 +200,7 @@ impl Checker<'_> {
             self.check(&field.value);
             let found = self.element(&field.value, field.optional);
             let Some(expected) = declared.field(&field.name) else {
-                // The resolver of kube-apiserver knows such a field, without a type.
+                // The resolver of kube-apiserver has such a field, without a type.
                 let message = format!(
                     "expected type of field '{}' is '' but provided type is '{found}'",
                     field.name

@@ -74,7 +74,7 @@ impl Range {
     }
 }
 
-/// A number times a factor, rounded up, as far as it goes.
+/// A number times a factor, rounded up, saturating.
 fn scaled(n: u64, factor: f64) -> u64 {
     let product = (n as f64 * factor).ceil();
     if product >= u64::MAX as f64 {
@@ -104,9 +104,9 @@ pub(crate) struct Estimate {
 /// The cost model of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CostModel {
-    /// One, whatever the arguments.
+    /// A constant 1.
     Unit,
-    /// That much, whatever the arguments.
+    /// A constant.
     Fixed(u64),
     /// Reading the first argument once.
     Pass,
@@ -126,7 +126,7 @@ pub enum CostModel {
     InList,
     /// Comparing two values that may be large.
     Compare,
-    /// Joining two texts or two byte strings.
+    /// Concatenation of two strings or two byte strings.
     Concat,
     /// Joining two lists.
     Append,
@@ -136,7 +136,7 @@ pub enum CostModel {
     Contains,
     /// `find` and `findAll`.
     Find,
-    /// Functions that look at every item of a list: `sum`, `indexOf`, …
+    /// Functions that read every item of a list: `sum`, `indexOf`, …
     EveryItem,
     /// `replace`.
     Replace,
@@ -168,7 +168,7 @@ pub enum CostModel {
     AllPairs {
         /// Which argument.
         of: usize,
-        /// Whether its items are texts or bytes by declaration.
+        /// Whether its items are strings or bytes by declaration.
         texts: bool,
     },
     /// Looking for all items of one list in another, this many times.
@@ -391,7 +391,7 @@ impl CostModel {
     }
 }
 
-/// Comparing texts costs a little more than comparing numbers.
+/// Comparing strings costs a little more than comparing numbers.
 fn pair_factor(texts: bool) -> f64 {
     if texts { 2.0 + PASS } else { 2.0 }
 }
@@ -413,7 +413,7 @@ fn replaced(text: Range, old: Range, new: Range) -> Range {
     let mut count = Range::ZERO;
     let mut kept = Range::ZERO;
     if old.min == 0 {
-        // Nothing can be replaced everywhere: around every character.
+        // An empty string can be replaced everywhere: around every character.
         (count.max, kept.max) = (text.max.saturating_add(1), text.max);
     } else if new.max <= old.min {
         kept.max = text.max;

@@ -140,7 +140,7 @@ impl Environment {
         self
     }
 
-    /// Lets expressions make messages of the types that a function knows by name.
+    /// Declares message types, which a function resolves by name.
     #[must_use]
     pub fn with_messages(mut self, messages: fn(&str) -> Option<MessageType>) -> Self {
         self.messages = Some(messages);

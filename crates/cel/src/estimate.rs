@@ -73,7 +73,7 @@ struct Estimator<'a> {
     declarations: HashMap<Id, Declaration<'a>>,
     sizes: HashMap<Id, Range>,
     entries: HashMap<Id, Entries>,
-    /// Variables of loops, innermost last.
+    /// Iteration variables, innermost last.
     locals: Vec<Local<'a>>,
 }
 
@@ -186,8 +186,8 @@ impl<'a> Estimator<'a> {
             .unwrap_or(Declaration::None)
     }
 
-    /// The declaration one step further: a field, `@items`, `@values`, `@keys` or `@indices`. A step from
-    /// nowhere leads to the root, because the first name of a path counts as the variable.
+    /// The declaration of a child: a field, `@items`, `@values`, `@keys` or `@indices`. The first
+    /// step is the root, because the first name of a path is the variable.
     fn step(&self, declaration: Declaration<'a>, name: &str) -> Declaration<'a> {
         let shape = match declaration {
             Declaration::None => return self.variable(),

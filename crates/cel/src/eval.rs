@@ -15,7 +15,7 @@ pub(crate) const VALUE_BYTES: usize = 48;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     message: Cow<'static, str>,
-    /// Whether nothing can make up for it: the limit is reached.
+    /// Whether it ends the evaluation: the limit is reached.
     is_final: bool,
 }
 
@@ -91,7 +91,7 @@ impl Meter {
         }
     }
 
-    /// Refuses work that could not be paid for; what is affordable is charged once it is done.
+    /// Fails if the cost would exceed the limit; otherwise it is charged when the work is done.
     pub(crate) fn afford(&mut self, cost: u64) -> Result<(), Failure> {
         if self.cost.saturating_add(cost) > self.limit {
             self.charge(cost)
@@ -100,11 +100,11 @@ impl Meter {
         }
     }
 
-    /// Counts memory that is about to be taken.
+    /// Charges memory before it is allocated.
     ///
     /// # Errors
-    /// It would be more than an evaluation may take. Kubernetes has no such limit, but no useful
-    /// expression comes near it.
+    /// It would exceed the limit of an evaluation. Kubernetes has no such limit, but no useful
+    /// expression reaches it.
     pub fn allocate(&mut self, bytes: usize) -> Result<(), Failure> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > BYTES_MAX {

@@ -28,7 +28,7 @@ pub(crate) struct Lexeme {
     pub(crate) at: Offset,
 }
 
-/// Longest first, so that the first match is the right one. The words among them are no
+/// Longest first, so that the first match is the longest. The keywords among them are no
 /// identifiers.
 const SIGNS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!",

@@ -3,8 +3,7 @@
 
 use crate::{ast::operator, eval::Failure, types::Type, value::Value};
 
-/// Whether a value may be an argument of a type. Lists and maps are taken for what they claim to
-/// hold.
+/// Whether a value matches a parameter type. The element types of lists and maps are not checked.
 pub(crate) fn accepts(param: &Type, value: &Value<'_>) -> bool {
     match param {
         Type::Dyn | Type::Param(_) => true,

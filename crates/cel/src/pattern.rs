@@ -73,7 +73,7 @@ impl Pattern {
         self.compiled.as_ref().err().map(String::as_str)
     }
 
-    /// Whether the pattern is found in `text`; a broken pattern is found nowhere.
+    /// Whether the pattern matches in `text`; an invalid pattern matches nowhere.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
         self.compiled
@@ -138,7 +138,7 @@ pub(crate) fn compile_within(source: &str, bytes_max: usize) -> Result<Regex, St
         .map_err(|e| format!("error parsing regexp: {}", in_go(source, &e.to_string())))
 }
 
-/// The error as Go words it, as far as the two engines draw the same line.
+/// The error with Go's message, as far as the two engines report the same position.
 fn in_go(source: &str, text: &str) -> String {
     let known = [
         ("unclosed character class", "missing closing ]"),
@@ -179,7 +179,7 @@ fn in_go(source: &str, text: &str) -> String {
     }
 }
 
-/// A pattern on its way from Go's dialect to Rust's: `\d`, `\s`, `\w` and `\b` know ASCII only,
+/// Translates a pattern from Go's dialect to Rust's: `\d`, `\s`, `\w` and `\b` match ASCII only,
 /// `\Q…\E` quotes, a bracket inside a class is a plain character, and the set operators `&&`, `--`
 /// and `~~` do not exist.
 struct Translation<'a> {
@@ -240,7 +240,7 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// `[:alpha:]` inside a class; anything else that begins so is a bracket.
+    /// `[:alpha:]` inside a class; any other text that begins so is a bracket.
     fn posix_class(&mut self) {
         match self.rest().find(":]") {
             Some(end) => {

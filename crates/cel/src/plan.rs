@@ -25,7 +25,7 @@ pub(crate) enum Node {
     Constant(Value<'static>),
     /// A declared variable.
     Variable(usize),
-    /// A variable of a loop, counted from the outermost.
+    /// An iteration variable, counted from the outermost.
     Local(usize),
     Select {
         operand: Box<Node>,
@@ -93,7 +93,7 @@ impl Invocation {
     }
 }
 
-/// A loop over a list or map.
+/// A comprehension over a list or map.
 #[derive(Clone, Debug)]
 pub(crate) struct Comprehension {
     pub(crate) range: Node,
@@ -114,7 +114,7 @@ pub(crate) enum Gather {
     },
     /// A list that grows.
     List { filter: Option<Node>, value: Node },
-    /// A map that grows by the loop variable and a value, or by the entries of a map.
+    /// A map that grows by the iteration variable and a value, or by the entries of a map.
     Map {
         filter: Option<Node>,
         key: bool,
@@ -170,7 +170,7 @@ pub(crate) fn plan(checked: &Checked, environment: &Environment) -> Result<Plan,
 struct Planner<'a> {
     checked: &'a Checked,
     environment: &'a Environment,
-    /// Names of loop variables, outermost first. The accumulator of a growing list has no place
+    /// Names of iteration variables, outermost first. The accumulator of a growing list has no slot
     /// here.
     locals: Vec<String>,
     used: BTreeSet<String>,
@@ -428,7 +428,7 @@ impl Planner<'_> {
     }
 }
 
-/// How a loop lets a list or map grow.
+/// The appended value of a list or map comprehension.
 struct Growth<'a> {
     filter: Option<&'a Expr>,
     /// The added value: a value, a key and a value, or a map.
@@ -436,7 +436,8 @@ struct Growth<'a> {
     is_map: bool,
 }
 
-/// The loops of `map`, `filter` and the like: `accumulator + [value]`, perhaps under a condition.
+/// The comprehensions of `map`, `filter` and similar macros: `accumulator + [value]`, optionally
+/// under a condition.
 fn growth(fold: &ast::Comprehension) -> Option<Growth<'_>> {
     if fold.accumulator != ast::ACCUMULATOR
         || !matches!(fold.init.kind, Kind::List(_) | Kind::Map(_))

@@ -78,9 +78,9 @@ pub fn check_grammar(text: &str) -> Result<(), CompileError> {
 /// Why an expression cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompileError {
-    /// Something is wrong with the expression.
+    /// The expression has errors.
     Issues(Issues),
-    /// The expression is sound, but no program can be made of it.
+    /// The expression is valid, but cannot be planned.
     Plan(String),
 }
 

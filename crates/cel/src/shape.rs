@@ -13,9 +13,9 @@ use crate::types::Type;
 pub struct Shape {
     /// The kind of the value.
     pub kind: ShapeKind,
-    /// Whether `null` may stand there.
+    /// Whether the value may be `null`.
     pub nullable: bool,
-    /// How many items, entries or bytes may stand there; nothing for numbers, booleans and objects.
+    /// The maximum number of items, entries or bytes; 0 for numbers, booleans and objects.
     pub size_max: u64,
 }
 
@@ -50,15 +50,15 @@ pub enum ShapeKind {
     Bytes,
     /// `2006-01-02`.
     Date,
-    /// A moment as RFC 3339 writes it.
+    /// A timestamp in the format of RFC 3339.
     DateTime,
-    /// A span of time such as `1h30m`.
+    /// A duration such as `1h30m`.
     Duration,
     /// A whole number or a text.
     IntOrString,
-    /// Anything, read by what it is.
+    /// Any value, typed by its content.
     Any,
-    /// Anything; expressions cannot name it, only compare objects that hold it.
+    /// Any value; expressions cannot refer to it, only compare objects that contain it.
     Hidden,
 }
 
@@ -180,7 +180,7 @@ pub fn is_identifier(name: &str) -> bool {
     starts && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) && !WORDS.contains(&name)
 }
 
-/// Words that cannot be names in an expression.
+/// Reserved words that cannot be names in an expression.
 const WORDS: [&str; 21] = [
     "true",
     "false",

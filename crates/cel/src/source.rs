@@ -58,7 +58,7 @@ impl Issues {
 impl fmt::Display for Issues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut found: Vec<&Issue> = self.found.iter().collect();
-        // Problems of the whole expression come first, as if they stood before its first line.
+        // Issues of the whole expression are first.
         found.sort_by_key(|issue| {
             issue
                 .at

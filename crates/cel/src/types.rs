@@ -25,9 +25,9 @@ pub enum Type {
     String,
     /// Bytes.
     Bytes,
-    /// A moment.
+    /// A timestamp.
     Timestamp,
-    /// A span of time.
+    /// A duration.
     Duration,
     /// A list of items of one type.
     List(Arc<Type>),

@@ -63,7 +63,7 @@ fn body(literal: &str) -> (String, bool) {
 
 struct Code {
     value: u32,
-    /// Whether it was written as a code point, which bytes may not be.
+    /// Whether it was written as a code point, which is not allowed in bytes.
     is_unicode: bool,
 }
 

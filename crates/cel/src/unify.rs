@@ -89,7 +89,7 @@ impl Substitutions {
         }
     }
 
-    /// Lets `param` stand for `t`, if it may.
+    /// Binds `param` to `t`, if possible.
     fn bind(&mut self, t: &Type, param: &Type) -> Binding {
         if t == param {
             return Binding::Valid;
@@ -114,7 +114,7 @@ impl Substitutions {
         Binding::Circular
     }
 
-    /// Whether `param` occurs nowhere within `t`.
+    /// Whether `param` does not occur within `t`.
     fn is_absent(&self, param: &Type, t: &Type) -> bool {
         if param == t {
             return false;

@@ -37,7 +37,7 @@ pub(super) fn approval(group: &str, annotations: &BTreeMap<String, String>) -> O
     )
 }
 
-/// The approval in words.
+/// The message of the approval.
 pub(super) fn message(approval: Approval, annotations: &BTreeMap<String, String>) -> String {
     const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
     let text = annotations.get(ANNOTATION).map_or("", String::as_str);
@@ -58,7 +58,7 @@ pub(super) fn message(approval: Approval, annotations: &BTreeMap<String, String>
     }
 }
 
-/// The errors of the approval of a definition. An unchanged approval is never wrong.
+/// The errors of the approval of a definition. An unchanged approval is always valid.
 pub(super) fn validate(
     group: &str,
     annotations: &BTreeMap<String, String>,

@@ -60,8 +60,8 @@ fn out_of_range(number: Num, schema: &Schema, what: &str, path: &Path<'_>) -> Op
     })
 }
 
-/// The bound as it is compared with `number`: an integer loses its bound's fraction, unless the
-/// bound does not fit the type.
+/// The bound that is compared with `number`: for an integer without its fraction, unless the bound
+/// does not fit the type.
 fn bound(number: Num, bound: f64, schema: &Schema) -> Num {
     let bound = Num::Float(bound);
     match number {

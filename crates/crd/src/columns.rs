@@ -20,7 +20,7 @@ pub struct CustomColumn {
 }
 
 impl CustomColumn {
-    /// The columns after `Name`: those of the definition up to the first whose path is broken, or
+    /// The columns after `Name`: those of the definition up to the first with an invalid path, or
     /// the age of the object when it has none.
     pub fn of(version: &Version) -> Vec<Self> {
         if version.columns.is_empty() {

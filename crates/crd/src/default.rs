@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::schema::Schema;
 
-/// Drops nulls in fields that are neither nullable nor have a default. List items stay, so that
-/// validation names them.
+/// Drops nulls in fields that are neither nullable nor have a default. List items are kept, so that
+/// validation reports them.
 pub(crate) fn drop_nulls(map: &mut Map<String, Value>, schema: &Schema) {
     map.retain(|name, value| {
         let field = schema.field(name);
@@ -185,7 +185,7 @@ mod tests {
         );
     }
 
-    /// The default of an item used to be copied into every item, whatever the sum.
+    /// The default of an item used to be copied into every item, without a limit of the total size.
     #[test]
     fn defaults_of_many_items_are_bounded() {
         let long = "x".repeat(100_000);

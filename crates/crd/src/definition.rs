@@ -192,10 +192,10 @@ pub(crate) struct Shared {
 }
 
 impl Definition {
-    /// Reads a definition.
+    /// Decodes a definition.
     ///
     /// # Errors
-    /// A field of the wrong type.
+    /// A field of another type.
     pub fn read(object: &Object) -> Result<Self, serde_json::Error> {
         let spec: SpecForm = part(object, "spec")?;
         let shared = Shared {
@@ -261,7 +261,7 @@ impl Version {
     }
 }
 
-/// `spec` as it is written.
+/// `spec` as in the object.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct SpecForm {
@@ -279,7 +279,7 @@ struct SpecForm {
     preserve_unknown_fields: bool,
 }
 
-/// A version as it is written.
+/// A version as in the object.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct VersionForm {

@@ -12,11 +12,10 @@ use serde_json::{Map, Value};
 
 use super::{metadata, schema::Schema};
 
-/// Brings embedded metadata into Kubernetes' shape and returns the fields it dropped, in
-/// alphabetical order.
+/// Normalizes embedded metadata and returns the fields it dropped, in alphabetical order.
 ///
 /// # Errors
-/// An `apiVersion` or `kind` that is no string, or metadata of the wrong type.
+/// An `apiVersion` or `kind` that is no string, or metadata of another type.
 pub(crate) fn coerce(
     map: &mut Map<String, Value>,
     schema: &Schema,

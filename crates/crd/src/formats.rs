@@ -8,7 +8,7 @@ use std::{net::Ipv6Addr, sync::LazyLock};
 use jiff::civil::Date;
 use regex::Regex;
 
-/// The check of a format, or nothing when Kubernetes does not know it.
+/// The check of a format; `None` for one that Kubernetes does not define.
 pub(crate) fn find(name: &str) -> Option<Check> {
     let name = name.replace('-', "");
     FORMATS
@@ -136,7 +136,7 @@ pub(super) fn is_url_with_host(s: &str) -> bool {
         && split_scheme(s).is_some_and(|(scheme, rest)| !scheme.is_empty() && host(rest))
 }
 
-/// `scheme` and what follows its colon; no scheme when another character comes first.
+/// `scheme` and what follows its colon; no scheme when another character is first.
 fn split_scheme(s: &str) -> Option<(&str, &str)> {
     for (at, c) in s.char_indices() {
         match c {
@@ -378,7 +378,7 @@ fn is_date_time(s: &str) -> bool {
             .is_some_and(|c| &c[1] <= "23" && &c[2] <= "59" && &c[3] <= "59")
 }
 
-/// Go's durations, and numbers with units in words somewhere in the string.
+/// Go's durations, and numbers with names of units anywhere in the string.
 fn is_duration(s: &str) -> bool {
     GO_DURATION.is_match(s)
         || LOOSE_DURATION

@@ -17,7 +17,7 @@ use super::{
     structural,
 };
 
-/// The finalizer that keeps a definition until its custom resources are gone.
+/// The finalizer that keeps a definition until its custom resources are deleted.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// The progress of the deletion of a definition.

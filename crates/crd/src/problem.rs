@@ -18,7 +18,7 @@ use super::number::Num;
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     problems: Vec<Problem>,
-    /// The texts of `problems`.
+    /// The messages of `problems`.
     texts: HashSet<String>,
     /// How many checks were made; among failed alternatives the one with most is reported.
     pub(super) matches: usize,
@@ -38,7 +38,7 @@ impl Outcome {
         self.problems
     }
 
-    /// Forgives everything.
+    /// Drops all problems.
     pub(super) fn forgive(&mut self) {
         self.problems.clear();
         self.texts.clear();

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-/// One entry of `x-kubernetes-validations`. Absent texts are empty, as in Kubernetes' own types.
+/// One entry of `x-kubernetes-validations`. Absent strings are empty, as in Kubernetes' own types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) rule: String,
@@ -15,10 +15,10 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// Reads a rule.
+    /// Decodes a rule.
     ///
     /// # Errors
-    /// A field of the wrong JSON type.
+    /// A field of another JSON type.
     pub(crate) fn parse(value: &Value) -> Result<Self, String> {
         let fields = value
             .as_object()

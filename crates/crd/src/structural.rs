@@ -15,7 +15,7 @@ enum Level {
     Field,
 }
 
-/// The keyword that keeps a schema from being looked at as a structural one; none when it can.
+/// The keyword that prevents reading a schema as a structural one; `None` when there is none.
 pub(super) fn unreadable(schema: &Schema) -> Option<String> {
     let mut found = None;
     schema.walk(&mut |s| {
@@ -286,7 +286,7 @@ fn restricts_more_than_names(metadata: &Schema) -> bool {
         || junctors(metadata).next().is_some()
 }
 
-/// `anyOf: [{type: integer}, {type: string}]`, the one place where types may stand in a junctor.
+/// `anyOf: [{type: integer}, {type: string}]`, the only types that are allowed in a junctor.
 fn is_int_or_string_pair(schemas: &[Schema]) -> bool {
     let only_type = |schema: &Schema, name: &str| {
         schema.type_name == name
@@ -333,7 +333,7 @@ fn validate_values(
     }
 }
 
-/// A schema inside a junctor may constrain values and nothing else.
+/// A schema inside a junctor may only constrain values.
 fn validate_nested(
     schema: &Schema,
     skip_any_of: bool,

@@ -329,8 +329,8 @@ fn is_allowed(value: &Value, allowed: &Value) -> bool {
     }
 }
 
-/// The old value of a field. The type of an object is the same on both sides, so it is never
-/// forgiven.
+/// The old value of a field. The type of an object is the same on both sides, so its errors are
+/// never tolerated.
 fn old_field<'a>(name: &str, old: Option<&'a Value>, path: &Path<'_>) -> Option<&'a Value> {
     if path.is_root() && matches!(name, "kind" | "apiVersion") {
         return None;
@@ -375,8 +375,8 @@ impl<'a> OldItems<'a> {
     }
 }
 
-/// Whether a value is the same as before: maps field by field as far as the schema knows them,
-/// keyed lists in any order.
+/// Whether a value is unchanged: maps are compared by the fields that the schema declares, keyed
+/// lists in any order.
 pub(super) fn is_same(value: &Value, old: &Value, schema: &Schema) -> bool {
     match (value, old) {
         (Value::Object(new), Value::Object(before)) => {

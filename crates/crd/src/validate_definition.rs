@@ -247,8 +247,7 @@ fn all_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The versions as Go prints them in errors: shared parts have moved away, others are shown as they
-/// are written.
+/// The versions as Go prints them in errors: without shared fields, the others as in the object.
 fn in_go(definition: &Definition) -> String {
     let schema = |v: &Version| {
         if definition.shared.schema || v.schema.is_none() {
@@ -328,8 +327,8 @@ fn costs(version: &Version, before: Option<&Definition>) -> Suppress {
     }
 }
 
-/// The errors of a schema. Structural rules come first; what cannot be read as structural is
-/// reported by its keywords.
+/// The errors of a schema. Structural rules are first; a schema that cannot be read as structural
+/// is reported by its keywords.
 fn validation(
     version: &Version,
     has_status: bool,

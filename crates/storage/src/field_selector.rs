@@ -64,7 +64,7 @@ impl FieldSelector {
             .map(|t| t.value.as_str())
     }
 
-    /// The part of a scope that can match: one object where the name is given, nothing where no
+    /// The scope of objects that can match: one object where the name is given, none where no
     /// object can have that name.
     pub fn narrow(&self, scope: Scope, namespaced: bool) -> Scope {
         let name = self.required("metadata.name");
@@ -165,7 +165,7 @@ fn split_term(part: &str) -> Option<(&str, bool, &str)> {
     None
 }
 
-/// Undoes `\\`, `\,` and `\=`; a bare `,` or `=`, or another escape, is refused.
+/// Undoes `\\`, `\,` and `\=`; a bare `,` or `=`, or another escape, is rejected.
 fn unescape(value: &str) -> Option<String> {
     let mut out = String::with_capacity(value.len());
     let mut chars = value.chars();

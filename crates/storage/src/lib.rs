@@ -63,7 +63,7 @@ pub enum Change {
     Added,
     /// It was there and is now different.
     Modified,
-    /// It is gone.
+    /// The object was deleted.
     Deleted,
 }
 
@@ -81,7 +81,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Bytes of objects that nothing but this event keeps, or nothing but later ones.
+    /// Bytes of objects that only this event or later ones reference.
     fn past_bytes(&self) -> usize {
         let last = (self.change == Change::Deleted).then_some(&self.object);
         self.previous
@@ -175,7 +175,7 @@ pub struct Listing {
     pub revision: Revision,
     /// The objects.
     pub objects: Vec<Arc<Stored>>,
-    /// How many objects the whole scope held then, whatever the range left out.
+    /// The number of objects in the whole scope at that revision, whatever the range left out.
     pub total: usize,
 }
 
@@ -221,10 +221,11 @@ pub trait Store: Send + Sync + 'static {
     /// Resolves when the revision is reached.
     fn reached(&self, revision: Revision) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Forgets history up to a revision; reads and watches from before it are refused from then on.
+    /// Compacts history up to a revision; reads and watches from before it are rejected from then
+    /// on.
     fn compact(&self, upto: Revision);
 
-    /// How many objects and bytes a collection holds; `None` if nothing was ever written to it.
+    /// The number of objects and bytes of a collection; `None` if it was never written.
     fn size(&self, collection: &str) -> Option<(usize, usize)>;
 
     /// How many objects and bytes each collection holds.

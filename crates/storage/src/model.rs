@@ -33,7 +33,7 @@ enum Step {
     Put { collection: usize, key: usize },
     /// Deletes the key if it is there.
     Delete { collection: usize, key: usize },
-    /// Writes with an expectation that is wrong.
+    /// Writes with a precondition that does not hold.
     PutStale { collection: usize, key: usize },
     /// Reads a scope of a collection as it was this many revisions ago, whole and in pages of this
     /// size.
@@ -98,7 +98,7 @@ struct Model {
     watches: Vec<Open>,
 }
 
-/// A watch of a part of a collection, and the revision it knows.
+/// A watch of a scope of a collection, and the revision it has reached.
 struct Open {
     collection: usize,
     scope: Scope,
@@ -461,7 +461,8 @@ fn store_shows_what_was_done_to_it() {
             for step in steps {
                 model.take(step).await;
             }
-            // Whatever is open reads to its end, and whatever is kept can be read and resumed from.
+            // Every open watch is read to its end, and every kept revision can be read and resumed
+            // from.
             for watch in (0..model.watches.len()).rev() {
                 model.read(watch);
             }

@@ -212,7 +212,7 @@ fn lines_of(permission: Permission<'_>, verbs: &[&str]) -> Vec<String> {
     }
 }
 
-/// Whether an update changes only owner references and finalizers.
+/// Whether an update changes only owner references, finalizers and managed fields.
 fn only_ownership_changes(new: &Object, old: &Object) -> bool {
     let bare = |object: &Object| {
         let mut object = object.clone();

@@ -317,7 +317,8 @@ fn check_version(resource: &Resource, new: &Object, old: &Object) -> Result<(), 
     }
 }
 
-/// Whether this change removed the last finalizer of a terminating object.
+/// Whether a terminating object is removed after this change: it has no finalizers and no grace
+/// period left.
 fn is_released(resource: &Resource, new: &Object, old: &Object) -> bool {
     new.meta.finalizers.is_empty()
         && old.meta.deletion_timestamp.is_some()

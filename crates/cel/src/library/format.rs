@@ -263,7 +263,7 @@ fn fixed(d: f64, precision: usize) -> String {
     if let Some(text) = special(d) {
         return text;
     }
-    // More digits than a double can mean are zeros; the bound keeps texts small.
+    // Digits beyond the precision of a double are zeros; the bound limits the size.
     let plain = format!("{:.*}", precision.min(1_100), d);
     let (sign, digits) = plain
         .strip_prefix('-')

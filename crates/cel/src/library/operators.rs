@@ -353,7 +353,7 @@ fn span<'a>(n: Option<i64>) -> Result<Value<'a>, Failure> {
         .ok_or_else(|| Failure::new("duration overflow"))
 }
 
-/// Moments lie in the years 1 to 9999.
+/// Timestamps are in the years 1 to 9999.
 fn moment<'a>(nanos: Option<i128>) -> Result<Value<'a>, Failure> {
     nanos
         .filter(|n| crate::time::is_moment(*n))

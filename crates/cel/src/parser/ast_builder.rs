@@ -6,7 +6,7 @@ use crate::ast::{ACCUMULATOR, Call, Expr, Id, Item, Kind, Literal};
 
 use super::{Parser, Stop};
 
-/// Makes the nodes of a macro; all of them stand where the macro was called.
+/// Creates the nodes of a macro, all with the offset of the macro call.
 pub(crate) struct AstBuilder<'a, 'p> {
     parser: &'a mut Parser<'p>,
     call: Id,
@@ -104,8 +104,7 @@ impl<'a, 'p> AstBuilder<'a, 'p> {
         }
     }
 
-    /// Reports the errors of an argument; something must stand in for the macro until parsing is
-    /// through.
+    /// Reports the errors of an argument; returns a placeholder so that parsing can continue.
     pub(crate) fn refuse(
         &mut self,
         argument: &Expr,

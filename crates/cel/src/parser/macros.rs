@@ -54,7 +54,7 @@ pub(crate) fn find(function: &str, has_target: bool, args: usize) -> Option<Expa
     })
 }
 
-/// How many variables a loop has.
+/// The number of iteration variables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variables {
     One,
@@ -105,7 +105,7 @@ fn has(builder: &mut AstBuilder<'_, '_>, _: Option<Expr>, args: Vec<Expr>) -> Re
     }
 }
 
-/// The parts of a loop that differ between macros.
+/// The fields of a comprehension that differ between macros.
 struct Parts {
     init: Expr,
     condition: Expr,
@@ -138,7 +138,7 @@ fn fold(
     })))
 }
 
-/// The names of the loop variables among the first arguments, which are taken away.
+/// Takes the names of the iteration variables from the first arguments.
 fn variables(
     builder: &mut AstBuilder<'_, '_>,
     args: &mut Vec<Expr>,

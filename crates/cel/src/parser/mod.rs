@@ -191,7 +191,7 @@ impl Parser<'_> {
         self.places[id as usize]
     }
 
-    /// Makes a node, and refuses it when the tree gets too deep or too large.
+    /// Creates a node, and fails when the tree gets too deep or too large.
     fn node(&mut self, id: Id, kind: Kind) -> Result<Expr, Stop> {
         let mut below = Depth::default();
         let expr = Expr { id, kind };
@@ -262,7 +262,7 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    /// Refuses to make more nodes than a tree may have.
+    /// Fails if the tree would have too many nodes.
     fn reserve(&mut self, nodes: usize) -> Result<(), Stop> {
         if self.places.len() + nodes < NODES_MAX {
             return Ok(());

@@ -155,8 +155,8 @@ impl Parser<'_> {
             _ if is_operand(self.peek_at(1)) && lexeme.token != Token::End => {
                 let stop = self.operand_missing(&[]);
                 self.at += 1;
-                // One token too many is reported and skipped, as Kubernetes does, but nothing comes
-                // of the expression.
+                // One extra token is reported and skipped, as in Kubernetes, but the expression
+                // fails.
                 self.primary().and(Err(stop))
             }
             _ => Err(self.operand_missing(&[])),
@@ -182,7 +182,7 @@ impl Parser<'_> {
         ))
     }
 
-    /// A variable, a call, or a message: whatever begins with a name.
+    /// A variable, a call, or a message: everything that begins with a name.
     fn named(&mut self) -> Result<Expr, Stop> {
         let begin = self.peek().at;
         let dot = if self.take(".").is_some() { "." } else { "" };

@@ -72,8 +72,8 @@ impl<'a> Run<'_, 'a> {
             }
             Gather::List { filter, value } => {
                 let mut made = Ok(Vec::new());
-                // The list around the value, the accumulator and the addition; a constant list
-                // costs nothing.
+                // The list around the value, the accumulator and the addition; a constant list is
+                // free.
                 let around = if matches!(value, Node::Constant(_)) {
                     2
                 } else {

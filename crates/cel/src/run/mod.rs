@@ -64,7 +64,7 @@ struct Run<'r, 'a> {
     variables: &'r [Value<'a>],
     /// Computes the fields of [`Value::Lazy`].
     lazy: Option<&'r dyn LazyFields<'a>>,
-    /// Variables of loops, outermost first. A failed one fails only where it is used.
+    /// Iteration variables, outermost first. A failed one fails only where it is used.
     locals: Vec<Outcome<'a>>,
     meter: Meter,
 }
@@ -264,8 +264,8 @@ impl<'a> Run<'_, 'a> {
                 Ok(value) => args.push(value),
                 Err(failure) if failure.is_limit() => return Err(failure),
                 Err(failure) => {
-                    // Of two arguments Kubernetes looks at the second even if the first failed, and
-                    // charges for the call; not so where the arguments decide on the overload,
+                    // Kubernetes evaluates the second of two arguments even if the first failed,
+                    // and charges for the call; not so where the arguments select the overload,
                     // unless it is an operator's.
                     let decided = call.overloads.len() == 1 || is_operator(call.name);
                     if call.args.len() > 2 || !decided {

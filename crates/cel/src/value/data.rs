@@ -122,7 +122,7 @@ fn formatted<'a>(text: &'a str, kind: &ShapeKind) -> Result<Value<'a>, Failure> 
     }
 }
 
-/// Data of which nothing is declared.
+/// Data without a declared type.
 fn any(json: &Json) -> Value<'_> {
     match json {
         Json::Null => Value::Null,

@@ -152,7 +152,7 @@ fn data_map(a: &DataMap<'_>, b: &Map<'_>) -> Result<bool, Failure> {
     }
     for (name, json) in a.entries {
         if a.shape_of(name).is_none() {
-            // Fields that are not declared are compared as they are.
+            // Fields that are not declared are compared as plain JSON.
             let Map::Data(b) = b else {
                 return Err(Failure::no_such_overload());
             };

@@ -29,9 +29,9 @@ pub enum Value<'a> {
     String(Text<'a>),
     /// Bytes.
     Bytes(Arc<[u8]>),
-    /// A moment, in nanoseconds since 1970.
+    /// A timestamp, in nanoseconds since 1970.
     Timestamp(i128),
-    /// A span of time, in nanoseconds.
+    /// A duration, in nanoseconds.
     Duration(i64),
     /// A list.
     List(List<'a>),
@@ -215,7 +215,7 @@ impl<'a> Value<'a> {
         self.opaque()?.as_any().downcast_ref()
     }
 
-    /// The type at run time. Lists and maps do not know what they hold.
+    /// The type at run time. Lists and maps have no element types.
     #[must_use]
     pub fn type_of(&self) -> Type {
         match self {

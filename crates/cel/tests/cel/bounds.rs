@@ -174,7 +174,7 @@ fn loops_and_growth_are_stopped() {
 
 #[test]
 fn limit_cannot_be_argued_away() {
-    // `||`, `&&`, conditions and loops make up for failures, but not for this one.
+    // `&&`, `||`, conditions and comprehensions absorb failures, but not this one.
     let endless = "lists.range(1000000000).size() > 1";
     for text in [
         format!("true || {endless}"),

@@ -178,7 +178,7 @@ fn is_equal(left: &Value, right: &Value) -> Result<bool, String> {
     }
 }
 
-/// Numbers compare with numbers of their kind, texts with texts.
+/// Numbers compare with numbers of their type, strings with strings.
 fn order(left: &Value, right: &Value) -> Result<Ordering, String> {
     let comparable = |v: &Value| matches!(v, Value::Number(_) | Value::String(_) | Value::Bool(_));
     if !comparable(left) || !comparable(right) {

@@ -32,7 +32,7 @@ enum Step {
     Filter(Filter),
     /// A literal string, number or boolean.
     Literal(Value),
-    /// A bare word, which only templates know.
+    /// A bare word, which only templates support.
     Word(String),
 }
 
@@ -58,12 +58,12 @@ impl JsonPath {
     /// Parses the path of a column or of a selectable field.
     ///
     /// # Errors
-    /// Kubernetes' words for the errors of the path.
+    /// The errors of the path, with the messages of Kubernetes.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         parse::steps(text).map(|steps| Self { steps })
     }
 
-    /// The values the path leads to.
+    /// The values at the path.
     ///
     /// # Errors
     /// An index out of range, or a filter or comparison that the values do not allow.

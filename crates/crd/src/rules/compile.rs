@@ -19,7 +19,7 @@ const TYPE_NAME: &str = "selfType";
 /// A compiled rule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compiled {
-    /// None when the rule is empty or wrong.
+    /// `None` when the rule is empty or invalid.
     pub(super) program: Option<Program>,
     pub(super) error: Option<String>,
     pub(super) message: Option<Program>,

@@ -192,7 +192,7 @@ fn declare_formats(f: &mut Functions) {
     );
 }
 
-/// The errors of a text, or nothing.
+/// The errors of a string, if any.
 fn validate<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let format = args
         .first()

@@ -198,7 +198,7 @@ impl RuleTree {
     }
 }
 
-/// The rules of one object on their way.
+/// The evaluation of the rules of one object.
 struct Run<'e> {
     /// The remaining budget; the evaluation ends below zero.
     budget: i64,
@@ -394,7 +394,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reports that a rule is broken, or warns about it if nothing changed here.
+    /// Reports a violation, or a warning if the value is unchanged.
     fn broken(
         &mut self,
         rule: &Rule,
@@ -423,11 +423,11 @@ impl Run<'_> {
         }
     }
 
-    /// The message that an expression makes; none when it makes none that can be shown, and the
-    /// rule speaks for itself.
+    /// The message of a message expression; `None` when it has no valid result, and the message of
+    /// the rule is used.
     ///
     /// # Errors
-    /// It used up what the rules of an object may cost.
+    /// The cost limit of the rules of an object is exceeded.
     fn message(
         &mut self,
         program: &Program,
@@ -476,7 +476,7 @@ impl ValidatedValue<'_, '_> {
         FieldError::invalid(self.at(None), self.tree.type_name.as_str(), why)
     }
 
-    /// A rule is broken. Objects and lists are too large to show.
+    /// A violation. Objects and lists are too large to be printed.
     fn broken(&self, at: String, rule: &Rule, detail: &str) -> FieldError {
         let large = matches!(self.tree.type_name.as_str(), "object" | "array");
         let value = shown(self.value);

@@ -10,7 +10,7 @@ use bellerophon_cel::{Field, ListOrder, Shape, ShapeKind, escape};
 
 use crate::schema::Schema;
 
-/// The largest request, in bytes: nothing in an object can be longer.
+/// The largest request, in bytes: no value in an object can be longer.
 pub(super) const REQUEST_MAX: u64 = 3 << 20;
 
 /// A shape, and the least bytes that data of it takes in JSON.

@@ -26,7 +26,7 @@ const REASONS: [&str; 4] = [
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Suppress {
     Nothing,
-    /// That single rules are too expensive. All of them together may not be, even so.
+    /// That single rules are too expensive. The limit of their sum still applies.
     CostOfRules,
 }
 
@@ -105,8 +105,8 @@ fn validate_field_path(
     }
 }
 
-/// The errors of the expressions of a sound schema: rule by rule, and with all of them together.
-/// `known` is the errors of its keywords; where that touches a schema, its rules are left alone.
+/// The errors of the expressions of a valid schema: of each rule, and of their sum. `known` is the
+/// errors of its keywords; rules of schemas with such errors are skipped.
 pub(crate) fn validate(
     schema: &Schema,
     path: &Path<'_>,
@@ -205,7 +205,7 @@ impl RuleValidator<'_> {
         }
     }
 
-    /// Whether something is wrong with the schema at a path or below.
+    /// Whether the schema at a path or below has errors.
     fn is_unsound(&self, path: &Path<'_>) -> bool {
         let path = path.to_string();
         self.known
