@@ -9,7 +9,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-// Where the words get coarser.
+// Thresholds of coarser units.
 const TWO_MINUTES: i64 = 2 * MINUTE;
 const TEN_MINUTES: i64 = 10 * MINUTE;
 const THREE_HOURS: i64 = 3 * HOUR;
@@ -27,8 +27,8 @@ pub fn since(then: Option<Time>, now: Time) -> String {
     )
 }
 
-/// A span in words: the longer it is, the coarser. A second in the future still counts as now,
-/// because clocks differ.
+/// A duration for tables: the longer it is, the coarser. A second in the future still counts as
+/// now, because clocks differ.
 pub fn human_duration(seconds: i64) -> String {
     match seconds {
         ..-1 => "<invalid>".into(),
@@ -45,7 +45,7 @@ pub fn human_duration(seconds: i64) -> String {
     }
 }
 
-/// `3m20s`, or `3m` when nothing of the smaller unit is left.
+/// `3m20s`, or `3m` when the smaller unit is zero.
 fn two_units(
     seconds: i64,
     (large, large_name): (i64, char),

@@ -73,7 +73,7 @@ fn dotted(name: &str, group: &str, f: &mut std::fmt::Formatter<'_>) -> std::fmt:
 pub struct Cause {
     /// `NamespaceTerminating`, `DisruptionBudget`, …; empty where Kubernetes gives none.
     pub reason: String,
-    /// In words.
+    /// The message.
     pub message: String,
     /// The field it is about; may be empty.
     pub field: String,
@@ -84,7 +84,7 @@ pub struct Cause {
 pub enum ApiError {
     /// 400: the request itself makes no sense.
     BadRequest(String),
-    /// 401: no or wrong credentials.
+    /// 401: no or invalid credentials.
     Unauthorized,
     /// 403 on an object: `configmaps "a" is forbidden: WHY`.
     Forbidden {
@@ -114,7 +114,7 @@ pub enum ApiError {
     MethodNotAllowed,
     /// 406 with the representations there are.
     NotAcceptable(Vec<&'static str>),
-    /// 406 in words.
+    /// 406 with a message.
     NotAcceptableForm(String),
     /// 409: the name is taken. `deleting` is set while the holder of the name is terminating.
     AlreadyExists {
@@ -155,7 +155,7 @@ pub enum ApiError {
     UnsupportedMediaType(Vec<&'static str>),
     /// 415 without a list.
     UnsupportedPatchType,
-    /// 422: fields are wrong.
+    /// 422: invalid fields.
     Invalid {
         /// The kind of the object.
         kind: GroupKind,
@@ -212,7 +212,7 @@ pub enum ApiError {
         code: u16,
         /// May be empty.
         reason: String,
-        /// In words.
+        /// The message.
         message: String,
         /// `details` of the Status.
         details: Option<Map<String, Value>>,
@@ -238,7 +238,8 @@ impl ApiError {
         }
     }
 
-    /// 504 for a request that exceeds its time, as the timeout filter of kube-apiserver words it.
+    /// 504 for a request that exceeds its timeout, with the message of kube-apiserver's timeout
+    /// filter.
     pub fn request_timeout() -> Self {
         Self::Timeout("request did not complete within the allotted timeout".into())
     }
@@ -253,7 +254,7 @@ impl ApiError {
         }
     }
 
-    /// 422 for wrong fields of an object, or nothing when there are none.
+    /// 422 for invalid fields of an object, or `Ok` when there are none.
     pub fn from_fields(
         kind: GroupKind,
         name: &str,

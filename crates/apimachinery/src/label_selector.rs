@@ -163,7 +163,7 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
-/// Words and symbols with their texts, ended by [`Token::End`].
+/// Tokens with their texts, ended by [`Token::End`].
 fn tokens(text: &str) -> Vec<(Token, String)> {
     let mut out = Vec::new();
     let mut rest = text;
@@ -209,7 +209,7 @@ struct Parser {
 }
 
 impl Parser {
-    /// The next token; where a value is expected, `in` and `notin` are words.
+    /// The next token; where a value is expected, `in` and `notin` are identifiers.
     fn peek(&self) -> (Token, String) {
         let (token, text) = self.tokens[self.at].clone();
         (

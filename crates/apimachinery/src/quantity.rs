@@ -52,8 +52,8 @@ impl Quantity {
         format: Format::Decimal,
     };
 
-    /// Larger amounts count as this one. A whole number of units, so that rounding it up changes
-    /// nothing.
+    /// Larger quantities saturate to this one. A whole number of units, so that rounding it up
+    /// changes nothing.
     const MAX_NANOS: i128 = i128::MAX / NANOS * NANOS;
 
     /// Parses the text of a quantity. Mirrors `resource.ParseQuantity`.
@@ -140,7 +140,7 @@ impl Quantity {
         self.nanos
     }
 
-    /// In billionths, as far as the type goes.
+    /// In billionths, saturating.
     pub fn nano_value(self) -> i64 {
         whole(self.nanos)
     }
@@ -282,7 +282,7 @@ fn ceil_div(a: i128, b: i128) -> i128 {
     }
 }
 
-/// Divides as often as it goes without a rest.
+/// Divides as often as there is no remainder.
 const fn without_factors(mut number: i128, base: i128) -> (i128, usize) {
     let mut times = 0;
     while number.abs() >= base && number % base == 0 {
@@ -398,8 +398,8 @@ impl<'t> Parts<'t> {
         })
     }
 
-    /// Whether Kubernetes keeps the text as it is: it does so for short texts that look canonical,
-    /// without making sure.
+    /// Whether Kubernetes keeps the text: it does so for short texts that look canonical, without
+    /// validation.
     fn is_canonical(&self, suffix: Suffix) -> bool {
         if suffix.format == Format::Binary {
             // An estimate of the digits that the suffix adds.

@@ -138,7 +138,7 @@ pub(crate) fn compile_within(source: &str, bytes_max: usize) -> Result<Regex, St
         .map_err(|e| format!("error parsing regexp: {}", in_go(source, &e.to_string())))
 }
 
-/// The error with Go's message, as far as the two engines report the same position.
+/// The error with Go's message, as far as the two engines have the same errors.
 fn in_go(source: &str, text: &str) -> String {
     let known = [
         ("unclosed character class", "missing closing ]"),

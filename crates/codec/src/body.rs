@@ -56,7 +56,7 @@ pub struct Typed {
     pub strict: Vec<String>,
 }
 
-/// Why a body was refused.
+/// Why a body was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// Not even its kind could be found out.
@@ -106,10 +106,10 @@ impl DecodeError {
     }
 }
 
-/// Reads a body as the kind that is expected. A body may leave out its apiVersion and kind.
+/// Decodes a body as the expected kind. A body may leave out its apiVersion and kind.
 ///
 /// # Errors
-/// A body that is broken, of another kind or version, or has a field of the wrong type.
+/// A body that is malformed, of another kind or version, or has a field of another type.
 pub fn read_typed(
     bytes: &[u8],
     encoding: Encoding,
@@ -275,7 +275,7 @@ impl Named {
         })
     }
 
-    /// The refusal of a kind that a registry does not have.
+    /// The error of a kind that is not registered.
     fn unregistered(&self, scheme: &str) -> String {
         let api_version = join(&self.group, &self.version);
         format!(

@@ -173,7 +173,7 @@ fn loops_and_growth_are_stopped() {
 }
 
 #[test]
-fn limit_cannot_be_argued_away() {
+fn failed_limit_is_not_absorbed_by_operators() {
     // `&&`, `||`, conditions and comprehensions absorb failures, but not this one.
     let endless = "lists.range(1000000000).size() > 1";
     for text in [

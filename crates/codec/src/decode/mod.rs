@@ -16,8 +16,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-/// Levels of nesting that are read. Kubernetes reads 10,000; no object comes near these, and
-/// reading, checking and writing them fits any stack.
+/// The maximum depth. Kubernetes allows 10,000; no real object reaches this limit, and recursion to
+/// it fits any stack.
 pub const DEPTH_MAX: usize = 256;
 
 /// Objects with members that JSON may have, since one takes 100 times the memory of its shortest
@@ -89,7 +89,7 @@ pub fn parse(bytes: &[u8], media: Media) -> Result<Tree<'_>, String> {
 /// Decodes JSON that has no kind, such as a patch.
 ///
 /// # Errors
-/// Broken JSON, with the messages of Go's decoder.
+/// Malformed JSON, with the messages of Go's decoder.
 pub fn parse_json(bytes: &[u8]) -> Result<Node<'_>, String> {
     json::parse(bytes)
 }

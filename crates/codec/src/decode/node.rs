@@ -21,7 +21,7 @@ pub enum Node<'a> {
     Bool(bool),
     /// The text of a number that follows the grammar of JSON.
     Number(Cow<'a, str>),
-    /// A string, unescaped; borrowed where nothing was escaped.
+    /// A string, unescaped; borrowed where there were no escapes.
     String(Cow<'a, str>),
     /// An array, in the order of the body.
     Array(Vec<Node<'a>>),
@@ -42,12 +42,11 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The plain value, as a decoder that knows no type makes it: the last of repeated keys wins
-    /// and is added to `duplicates`, and a number that is whole is an integer, however it was
-    /// written.
+    /// The plain value, as an untyped decoder returns it: the last of repeated keys wins and is
+    /// added to `duplicates`, and a number that is whole is an integer, however it was written.
     ///
     /// # Errors
-    /// A number too large to be one.
+    /// A number out of range.
     pub fn into_value(self, duplicates: &mut Vec<String>) -> Result<Value, String> {
         self.plain(&Path::ROOT, duplicates)
     }
@@ -92,7 +91,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The value as it is, for what the server keeps without looking into it: `1.0` stays `1.0`.
+    /// The raw value, for fields that the server does not interpret: `1.0` stays `1.0`.
     pub(crate) fn into_raw(self) -> Value {
         match self {
             Self::Null => Value::Null,

@@ -48,7 +48,7 @@ pub fn is_plain_text(text: &str) -> bool {
         && !is_base_60(text)
 }
 
-/// A date, or a date and a time, in the forms that Go's library knows.
+/// A date, or a date and a time, in the formats of Go's library.
 fn is_moment(text: &str) -> bool {
     let numbers = |text: &str, separator: char, lens: [std::ops::RangeInclusive<usize>; 3]| {
         let parts: Vec<&str> = text.split(separator).collect();
@@ -71,7 +71,7 @@ fn is_moment(text: &str) -> bool {
     numbers(date, '-', [4..=4, 1..=2, 1..=2]) && time.is_none_or(is_time)
 }
 
-/// A number in base 60, such as `1:30`, which old readers take for ninety.
+/// A number in base 60, such as `1:30`, which is 90 in YAML 1.1.
 fn is_base_60(text: &str) -> bool {
     let (whole, rest) = text.split_once(':').unwrap_or((text, ""));
     let whole = whole.strip_prefix(['+', '-']).unwrap_or(whole);

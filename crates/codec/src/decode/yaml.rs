@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads on to the end of the first document, which finds what is broken behind its root.
+    /// Reads to the end of the first document, to find errors behind its root.
     fn finish_document(&mut self) -> Result<(), String> {
         while !self.ended && !matches!(self.next_event()?.0, Event::DocumentEnd) {}
         Ok(())
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Nothing is whole yet when a collection begins.
+    /// Begins a collection.
     fn begin(
         &mut self,
         open: &mut Vec<Open<'a>>,
@@ -240,7 +240,7 @@ struct Mapping<'a> {
     own: HashMap<Cow<'a, str>, Node<'a>>,
     /// The members that `<<` merges, for keys that are not in `own`.
     merged: Members<'a>,
-    /// The key whose value is still to come.
+    /// The key whose value is expected next.
     key: Option<(Node<'a>, Position)>,
 }
 
@@ -408,8 +408,7 @@ fn binary(text: &str) -> Result<Node<'static>, String> {
     ))
 }
 
-/// The parser's error in the words that clients know, where there are such words, and with the line
-/// that those words come with.
+/// The parser's error with the message and line of Go's library, where there is an equivalent.
 fn syntax_error(error: &ScanError, text: &str) -> String {
     let index = error.marker().line().saturating_sub(1);
     let (line, why) = match error.kind() {
@@ -569,7 +568,7 @@ mod tests {
         assert!(value(&"[".repeat(DEPTH_MAX + 2)).is_err());
     }
 
-    /// Aliases were counted as one value each, whatever their length: a body of 1 MiB took 3.5 GB.
+    /// Aliases were counted as one value each, whatever their size: a body of 1 MiB took 3.5 GB.
     #[test]
     fn copies_of_long_text_are_bounded() {
         let long = "A".repeat(1 << 20);

@@ -67,13 +67,13 @@ pub struct ObjectMeta {
         deserialize_with = "or_default"
     )]
     pub labels: BTreeMap<String, String>,
-    /// Arbitrary texts of clients.
+    /// Arbitrary strings of clients.
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "or_default"
     )]
     pub annotations: BTreeMap<String, String>,
-    /// The owners; the object is garbage collected when all are gone.
+    /// The owners; the object is garbage collected when all are deleted.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub owner_references: Vec<OwnerReference>,
     /// The object is not removed while there are any.

@@ -9,7 +9,7 @@ use crate::{
     types::Opened,
 };
 
-/// More operations are refused.
+/// The maximum number of operations.
 const OPERATIONS_MAX: usize = 10_000;
 
 /// The total size of copied values, so that a small patch cannot make a huge object.
@@ -135,7 +135,7 @@ impl JsonPatch {
         why.ends_with(": test failed")
     }
 
-    /// The containers that the operations looked into on their way.
+    /// The containers that the operations traversed.
     pub fn opened(&self) -> Opened {
         let mut opened = Opened::default();
         for pointer in self
@@ -190,7 +190,7 @@ impl Spent {
     }
 }
 
-/// Moves can bury an object ever deeper, and whatever walks it later must fit the stack.
+/// Moves can nest an object ever deeper, and later recursion must fit the stack.
 struct Depth {
     /// No value of the target lies deeper than this.
     bound: usize,
@@ -342,7 +342,7 @@ enum Miss {
 }
 
 impl Miss {
-    /// The words of the library that kube-apiserver uses.
+    /// The message of the library that kube-apiserver uses.
     fn describe(self, missing_parent: String, operation: &str, path: &str) -> String {
         let why = match self {
             Self::Parent => return format!("{missing_parent}: missing value"),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::types::Opened;
 
-/// Lays a patch over an object: maps are merged, `null` removes, anything else replaces.
+/// Applies a patch to an object: maps are merged, `null` removes, any other value replaces.
 pub fn merge(target: &mut Value, patch: Value) {
     match (target, patch) {
         (Value::Object(map), Value::Object(patch)) => {

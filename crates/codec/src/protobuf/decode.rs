@@ -19,14 +19,14 @@ use crate::{
     types::{self, Field, Item, Published, Shape},
 };
 
-/// Messages inside messages that are read. Only schemas of custom resources hold themselves, and
-/// none comes near this.
+/// The maximum depth of messages. Only schemas of custom resources are recursive, and no real one
+/// reaches this limit.
 const DEPTH_MAX: usize = 128;
 
-/// Reads a message.
+/// Decodes a message.
 ///
 /// # Errors
-/// A broken message, or one with a value that JSON has no form for.
+/// A malformed message, or one with a value that JSON cannot represent.
 pub fn decode(ty: Published, bytes: &[u8]) -> Result<Node<'_>, String> {
     let mut object = Members::new();
     read_object(Layout::find(ty), bytes, 0, &mut object)?;
@@ -278,7 +278,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Node<'_>, String> {
     }
 }
 
-/// JSON inside a message, kept as it is.
+/// JSON inside a message, not interpreted.
 fn raw(bytes: &[u8]) -> Result<Node<'_>, String> {
     let mut json: &[u8] = b"";
     let mut reader = Reader::new("RawExtension", bytes);

@@ -63,8 +63,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Encoding and content type after a message, which stand for nothing here and are written
-/// nevertheless.
+/// Encoding and content type after a message, which are empty and written nevertheless.
 const AFTER_MESSAGE: &[u8] = b"\x1a\x00\x22\x00";
 
 /// Puts a message into an envelope.

@@ -32,7 +32,7 @@ impl Layout {
         &LAYOUTS[ty.index()]
     }
 
-    /// The layout of what has nothing but the metadata of a core kind.
+    /// The layout of the metadata of a core kind.
     pub(super) fn of_metadata(kind: &str) -> Self {
         let ty = types::find("", "v1", kind).expect("a kind of the table");
         Self {

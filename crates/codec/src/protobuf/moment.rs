@@ -12,10 +12,10 @@ pub(super) enum Precision {
     Micros,
 }
 
-/// Reads a moment; `None` for none at all.
+/// Decodes a timestamp; `None` for the zero time.
 ///
 /// # Errors
-/// A broken message, or a year that JSON cannot show.
+/// A malformed message, or a year that JSON cannot represent.
 pub(super) fn read(bytes: &[u8], precision: Precision) -> Result<Option<String>, String> {
     if bytes.is_empty() {
         return Ok(None);
@@ -39,7 +39,7 @@ pub(super) fn read(bytes: &[u8], precision: Precision) -> Result<Option<String>,
         .ok_or_else(|| "Time.MarshalJSON: year outside of range [0,9999]".to_owned())
 }
 
-/// Writes a moment; nothing for what is none.
+/// Encodes a timestamp; nothing for an invalid one.
 pub(super) fn write(text: &str, precision: Precision, writer: &mut Writer) {
     let Ok(moment) = text.parse::<Timestamp>() else {
         return;

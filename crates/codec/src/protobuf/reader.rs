@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
                 self.message
             ));
         }
-        // Go cuts the number to 32 bits before it looks at it.
+        // Go truncates the number to 32 bits first.
         #[expect(
             clippy::cast_possible_truncation,
             reason = "so that the same input is refused"
@@ -115,8 +115,7 @@ impl<'a> Reader<'a> {
         self.delimited()
     }
 
-    /// The content of a field that is text. What is no UTF-8 is replaced, as it is when Go writes
-    /// JSON.
+    /// The content of a string field. Invalid UTF-8 is replaced, as when Go encodes JSON.
     pub(super) fn text(&mut self, tag: Tag, field: &str) -> Result<Cow<'a, str>, String> {
         Ok(String::from_utf8_lossy(self.bytes(tag, field)?))
     }
@@ -196,7 +195,7 @@ fn expect(tag: Tag, wire: WireType, field: &str) -> Result<(), String> {
     }
 }
 
-/// The refusal of a field that is written in another way than its type is.
+/// The error of a field whose wire type does not match its type.
 pub(super) fn wire_type_error(tag: Tag, field: &str) -> String {
     let mut letters = field.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());

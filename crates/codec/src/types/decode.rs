@@ -35,18 +35,18 @@ pub struct Decoded {
     pub strict: Vec<String>,
 }
 
-/// Reads a value that was decoded before: the outcome of a patch, an object of another server.
+/// Decodes a JSON value: the result of a patch, or an object of another server.
 ///
 /// # Errors
-/// A value of the wrong type, with the messages of Go's decoder.
+/// A value of another type, with the messages of Go's decoder.
 pub fn decode(ty: &'static Type, value: Value) -> Result<Decoded, String> {
     decode_node(ty, Node::from_value(value))
 }
 
-/// Reads a tree. Of a repeated field the last one counts.
+/// Decodes a tree. Of a repeated field the last one counts.
 ///
 /// # Errors
-/// A value of the wrong type, with the messages of Go's decoder.
+/// A value of another type, with the messages of Go's decoder.
 pub fn decode_node(ty: &'static Type, root: Node<'_>) -> Result<Decoded, String> {
     let mut decoder = Decoder {
         strict: Vec::new(),
@@ -77,8 +77,7 @@ struct Decoder {
     strict: Vec<String>,
     /// The first type error; decoding continues behind it.
     first_error: Option<String>,
-    /// The struct that errors name while a schema is read that decodes itself: nothing inside is
-    /// strict.
+    /// The struct that errors name inside a schema with its own decoder, which is not strict.
     nested: Option<&'static Type>,
 }
 
@@ -116,7 +115,7 @@ impl Decoder {
         Ok(map)
     }
 
-    /// The value of a field, null for a nil one; `None` where the field stays as it is.
+    /// The value of a field, null for a nil one; `None` where the field is unchanged.
     fn field(
         &mut self,
         field: &'static Field,
@@ -230,7 +229,7 @@ impl Decoder {
             }))
     }
 
-    /// One value; `None` for null where Go ignores it, and for a value of the wrong type.
+    /// One value; `None` for null where Go ignores it, and for a value of another type.
     fn item(
         &mut self,
         item: Item,
@@ -349,8 +348,8 @@ impl Decoder {
         }
     }
 
-    /// Reads what decodes itself: inside nothing is strict, and the first wrong type ends
-    /// everything.
+    /// Decodes a type with its own decoder: it is not strict, and the first type error ends
+    /// decoding.
     fn apart(
         &mut self,
         at: &FieldPath<'_>,
@@ -384,7 +383,7 @@ impl Decoder {
         );
     }
 
-    /// Records a value of the wrong type, which leaves the field as it was.
+    /// Records a type error, which leaves the field unset.
     fn leave_unset(&mut self, found: &str, go: &str, at: &FieldPath<'_>) -> Option<Value> {
         self.record_type_error(found, go, at);
         None

@@ -51,7 +51,7 @@ pub const fn schema() -> Item {
     Item::Object(SCHEMA)
 }
 
-/// Whether clients may know the kind, served or not.
+/// Whether the kind is registered in the client scheme, served or not.
 pub fn is_registered(group: &str, version: &str, kind: &str) -> bool {
     find(group, version, kind).is_some() || UNSERVED.binary_search(&(group, version, kind)).is_ok()
 }

@@ -54,7 +54,7 @@ impl Type {
 pub struct Field {
     /// Its name in JSON.
     pub name: &'static str,
-    /// The first bytes of the name, by which a search goes without reading it.
+    /// The first bytes of the name, compared before the name in a search.
     head: u64,
     /// How often it holds what.
     pub shape: Shape,
@@ -134,11 +134,11 @@ pub enum Item {
     Quantity,
     /// `intstr.IntOrString`.
     IntOrString,
-    /// Any JSON, kept as it is: an object of a kind that is not looked into.
+    /// Any JSON, not interpreted: an object of an arbitrary kind.
     Raw,
-    /// The field set of a managed-fields entry, kept as it is.
+    /// The field set of a managed-fields entry, not interpreted.
     Owned,
-    /// Any JSON, kept as it is: a default or an enum value of a schema.
+    /// Any JSON, not interpreted: a default or an enum value of a schema.
     Json,
     /// `JSONSchemaPropsOrBool`.
     SchemaOrBool,
@@ -176,9 +176,9 @@ pub enum ListKind {
 pub enum Patch {
     /// Merges items by their key.
     Merge,
-    /// Merges items by their key; `$retainKeys` names the fields that stay.
+    /// Merges items by their key; `$retainKeys` names the fields that are kept.
     MergeRetainingKeys,
-    /// Merges the struct; `$retainKeys` names the fields that stay.
+    /// Merges the struct; `$retainKeys` names the fields that are kept.
     RetainKeys,
     /// Replaces the value.
     Replace,

@@ -28,7 +28,7 @@ impl Field {
         }
     }
 
-    /// The value as Go writes it, or `None` where it writes nothing.
+    /// The value as Go encodes it, or `None` where it omits it.
     pub(super) fn written(&self, value: Value) -> Option<Value> {
         if self.is_always_written() {
             return Some(value);

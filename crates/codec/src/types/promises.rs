@@ -257,7 +257,7 @@ fn object_with_every_field_set_comes_back_unchanged() {
     }
 }
 
-/// An object of the type with every field set, as it comes back from decoding.
+/// An object of the type with every field set, as decoding returns it.
 pub(crate) fn full_object(ty: &'static Type) -> Map<String, Value> {
     full(ty, 0)
 }
@@ -303,7 +303,7 @@ fn full_item(item: Item, depth: usize) -> Value {
     }
 }
 
-/// Replaces values of an object by others, most of them of a wrong type or empty.
+/// Replaces values of an object by others, most of them of another type or empty.
 fn disturb(value: &mut Value, choices: &mut impl Iterator<Item = u8>) {
     let replacement = match choices.next() {
         Some(0) => Some(Value::Null),

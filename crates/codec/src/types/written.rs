@@ -127,7 +127,7 @@ fn enclose<'a>(
     out.push(close);
 }
 
-/// These characters stand only inside strings.
+/// These characters occur only inside strings.
 pub(super) fn escape(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

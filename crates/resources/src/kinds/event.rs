@@ -244,7 +244,7 @@ fn same_but_series(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         ("firstTimestamp", "firstTimestamp"),
         ("lastTimestamp", "lastTimestamp"),
         ("count", "count"),
-        // Kubernetes looks at it twice.
+        // Kubernetes validates it twice.
         ("reason", "reason"),
         ("type", "type"),
         ("eventTime", "eventTime"),

@@ -74,7 +74,7 @@ fn prepare_create(node: &mut Object) {
     node.section("status").remove("config");
 }
 
-/// A removed feature: the field stays only where an old object has it.
+/// A removed feature: the field is kept only where an old object has it.
 fn drop_config_source(new: &mut Object, old: &Object) {
     if old.at("spec.configSource").is_none() {
         new.section("spec").remove("configSource");

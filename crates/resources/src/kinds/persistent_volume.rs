@@ -373,7 +373,7 @@ fn csi(at: &Path, csi: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-/// A driver's name, whatever its case; that it is there is checked elsewhere.
+/// A driver's name, in any case; its presence is validated elsewhere.
 pub(super) fn driver_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
     if name.is_empty() {
         return;

@@ -80,8 +80,7 @@ pub struct StoredAs {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
     pub(crate) plural: &'static str,
-    /// Turns a written object into the stored version. Loses nothing that a read in the same
-    /// version shows.
+    /// Converts a written object to the stored version, without loss for reads in the same version.
     pub to_storage: fn(&mut Object),
     /// Turns a stored object into the served version.
     pub from_storage: fn(&mut Object),
@@ -125,10 +124,10 @@ impl Row {
             .map_or((self.group, self.version), |s| (s.group, s.version))
     }
 
-    /// Whether a field may stand in a field selector.
+    /// Whether a field selector supports a field.
     ///
     /// # Errors
-    /// The words Kubernetes refuses the selector with.
+    /// The message of Kubernetes.
     pub fn validate_selectable(&self, label: &str) -> Result<(), String> {
         let known = match label {
             "metadata.name" => true,

@@ -179,7 +179,7 @@ fn tls_pair(certificate: &[u8], key: &[u8]) -> Result<(), String> {
         .map_err(|_| "x509: malformed certificate".into())
 }
 
-/// The words of Go's JSON reader, for the one place where a kind reads JSON inside a value.
+/// The messages of Go's JSON decoder, for the one kind with JSON inside a value.
 mod go_json {
     use serde_json::Value;
 

@@ -19,7 +19,7 @@ pub const POD: &[Field] = &[
     same(&["spec.hostNetwork"]).or("false"),
     same(&["status.phase"]),
     same(&["status.podIP"]),
-    // Taken, but compared with nothing: the server never fills it in.
+    // Accepted, but without a value: the server never sets it.
     Field::own("status.podIPs", &[]),
     same(&["status.nominatedNodeName"]),
 ];
@@ -56,7 +56,7 @@ pub const EVENT: &[Field] = &[
     same(&["type"]),
 ];
 
-/// Events are kept in their core form, whatever group they are read in.
+/// Events are stored in their core form, whatever group they are read in.
 pub const EVENTS_EVENT: &[Field] = &[
     same(&["reason"]),
     Field::own("regarding.kind", &["involvedObject.kind"]),

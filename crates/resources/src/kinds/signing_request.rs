@@ -91,7 +91,7 @@ pub fn record_requester(request: &mut Object, user_info: &Value) {
     }
 }
 
-/// A write to `approval`: the conditions of the request, everything else as it is stored.
+/// A write to `approval`: the conditions of the request, all other fields as stored.
 pub fn prepare_approval(new: &mut Object, old: &Object) {
     let conditions = new.body.field("status").list("conditions").to_vec();
     keep_all_but_status(new, old);
@@ -111,7 +111,7 @@ pub fn validate_approval(new: &Object, old: &Object, out: &mut Vec<FieldError>) 
     validate_change(new, old, Allowed::Approval, out);
 }
 
-/// A status write keeps approvals and denials as they are, as long as it names them.
+/// A status write keeps approvals and denials unchanged, as long as it contains them.
 fn prepare_status(new: &mut Object, old: &Object) {
     keep_all_but_status(new, old);
     let before = old.body.field("status").list("conditions").to_vec();

@@ -391,7 +391,7 @@ fn validate_node(node: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-/// A driver on a node stays as it is, but for how many volumes it can take.
+/// A driver on a node is immutable, except for its volume limit.
 fn same_drivers(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let drivers = |node: &Object| node.body.field("spec").list("drivers").to_vec();
     let fixed = |driver: &Value| {

@@ -45,7 +45,7 @@ pub enum Review {
 pub enum Creation {
     /// Stores the object.
     Store,
-    /// Answers a review; nothing is stored.
+    /// Returns a review; nothing is stored.
     Review(Review),
     /// Binds the pod that the body names: the old path of `pods/binding`.
     Binding,

@@ -93,8 +93,8 @@ fn is_v1(object: &Object) -> bool {
     object.api_version == "autoscaling/v1"
 }
 
-/// The metrics that v1 keeps in an annotation, in v2's shape; nothing when there is no such
-/// annotation or it makes no sense.
+/// The metrics of v1's annotation, as in v2; `None` when there is no such annotation or it is
+/// invalid.
 fn annotated(object: &Object, annotation: &str) -> Option<Vec<Value>> {
     let metrics: Vec<Value> =
         serde_json::from_str(object.meta.annotations.get(annotation)?).ok()?;

@@ -101,7 +101,7 @@ pub(super) static PRIORITY_CLASS: Printer = Printer {
 };
 
 pub(super) static RUNTIME_CLASS: Printer = Printer {
-    // Kubernetes describes the handler with nothing.
+    // The description of the handler is empty in Kubernetes.
     columns: &[Column::NAME, Column::text("Handler", ""), Column::AGE],
     cells: |object, now| {
         vec![
@@ -238,7 +238,7 @@ fn node_status(node: &Object) -> String {
     }
 }
 
-/// Roles come from labels, in either of two ways.
+/// Roles are read from labels, in either of two forms.
 fn node_roles(node: &Object) -> String {
     let role = |(key, value): (&String, &String)| match key.strip_prefix(ROLE_LABEL_PREFIX) {
         Some(role) => Some(role.to_owned()),

@@ -39,7 +39,7 @@ pub enum MetaVersion {
 }
 
 impl MetaVersion {
-    /// The version named in an `Accept` header; nothing when Kubernetes has no such version.
+    /// The version in an `Accept` header; `None` when Kubernetes has no such version.
     pub fn parse(version: &str) -> Option<Self> {
         match version {
             "v1" => Some(Self::V1),

@@ -161,9 +161,8 @@ impl Containers {
         seen
     }
 
-    /// Goes through the init containers up to the first that is not done. Returns the restarts of
-    /// those that keep running, once the pod is past its initialisation; before, all init
-    /// containers count.
+    /// Visits the init containers up to the first that is not complete. Returns the restarts of
+    /// sidecars, once the pod is initialized; before, all init containers count.
     fn initialise(&mut self, pod: &Object) -> Option<Restarts> {
         let specs = pod.list("spec.initContainers");
         let mut sidecars = Restarts::default();
@@ -192,7 +191,7 @@ impl Containers {
         (!held_up || pod.is_true("status.conditions", "Initialized")).then_some(sidecars)
     }
 
-    /// Goes through the containers from the last to the first, whose word stays.
+    /// Visits the containers from the last to the first, whose reason is shown.
     fn run(&mut self, pod: &Object) {
         let mut running = false;
         let mut failure = None;
@@ -232,7 +231,7 @@ fn phase_word(pod: &Object) -> String {
         .into()
 }
 
-/// Why an init container holds the pod up; nothing when it is just not done.
+/// Why an init container blocks the pod; `None` when it is just not complete.
 fn init_word(container: &Value) -> Option<String> {
     if container.has("state.terminated") {
         return Some(format!("Init:{}", terminated_word(container)));

@@ -12,7 +12,7 @@ use serde_json::Value;
 pub struct Printer {
     /// The columns, wide ones included: a client leaves out what it does not want.
     pub(crate) columns: &'static [Column],
-    /// The cells of an object as of a moment.
+    /// The cells of an object at a time.
     pub(crate) cells: fn(&Object, Time) -> Vec<Value>,
     /// Conditions of the row as a whole.
     pub(crate) conditions: fn(&Object) -> Vec<RowCondition>,
@@ -60,7 +60,7 @@ impl Printer {
         ..Self::PLAIN
     };
 
-    /// Name and age: kinds that have nothing else to show.
+    /// Name and age: kinds without other columns.
     pub(super) const PLAIN: Self = Self {
         columns: &[Column::NAME, Column::AGE],
         cells: |object, now| vec![name(object), age(object, now)],
@@ -98,7 +98,7 @@ pub(super) fn age(object: &Object, now: Time) -> Value {
 }
 
 fn created_at(object: &Object) -> Value {
-    // The zero value of a moment, as it is printed.
+    // The zero time, as it is printed.
     object
         .meta
         .creation_timestamp

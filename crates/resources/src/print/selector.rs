@@ -17,7 +17,7 @@ pub(super) fn selector_or_none(selector: Option<&Value>) -> String {
     )
 }
 
-/// A selector as it would be typed, which is nothing at all for an empty one.
+/// A selector as in `kubectl -l`, empty for an empty one.
 pub(super) fn selector_text(selector: Option<&Value>) -> String {
     Selector::read(selector).map_or_else(|| "<invalid>".into(), |selector| selector.to_string())
 }

@@ -76,7 +76,7 @@ pub(super) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
         Column::text("VolumeMode", descriptions::CLAIM_VOLUME_MODE).wide(),
     ],
     cells: |object, now| {
-        // Only a claim with a volume has anything to show of it.
+        // Only a claim with a volume shows its capacity and modes.
         let (capacity, modes) = match object.text("spec.volumeName") {
             "" => (String::new(), String::new()),
             _ => (

@@ -56,7 +56,7 @@ impl IncludeObject {
     }
 }
 
-/// The table a client wants.
+/// The requested table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableOptions {
     /// The version of the answer, and of the metadata in its rows.
@@ -128,7 +128,7 @@ impl<'a> Table<'a> {
         self.rows.push(value);
     }
 
-    /// The table as it is sent.
+    /// The encoded table.
     pub fn finish(self, list: &ListMeta) -> Value {
         json!({
             "kind": "Table",

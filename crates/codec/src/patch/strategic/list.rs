@@ -205,7 +205,7 @@ fn element_type(left: &[Value], right: &[Value]) -> Result<&'static str, ApiErro
     Ok(first)
 }
 
-/// Whether the items of a patch list stand in the order that the patch gives.
+/// Whether the items of a patch list are in the order that the patch specifies.
 fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), ApiError> {
     if order.is_empty() || patch.is_empty() {
         return Ok(());

@@ -11,7 +11,7 @@ pub(super) enum Schema {
     Struct(&'static Type),
     /// A struct of Go whose fields JSON does not show, by its name.
     Opaque(&'static str),
-    /// Anything else, by the name Go has for it.
+    /// Any other type, by its Go name.
     Other(&'static str),
 }
 

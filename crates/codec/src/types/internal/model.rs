@@ -28,7 +28,7 @@ pub(super) enum Holds {
     Maybe(Item),
     List(Item),
     Map(Item),
-    /// Metadata, whose fields stand among the members.
+    /// Metadata, whose fields are inlined.
     Inline,
 }
 

@@ -164,7 +164,7 @@ pub(super) fn declare(functions: &mut Functions) {
             CostModel::Unit,
             |_, args| narrowed(args, |check, text| check.name = text),
         ),
-        // Selectors narrow a list or watch; RBAC does not look at them.
+        // Selectors narrow a list or watch; RBAC ignores them.
         (
             "fieldSelector",
             "authorizer_fieldselector",

@@ -14,7 +14,7 @@ use super::type_check::GroupVersionKind;
 /// How references to schemas begin.
 const SCHEMAS: &str = "#/components/schemas/";
 
-/// Published as a text or a number. kube-controller-manager knows it as a text.
+/// Published as a string or a number. kube-controller-manager treats it as a string.
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 
 /// The position of a schema.
@@ -62,7 +62,7 @@ struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    /// The shape of a schema; `None` if a reference leads nowhere.
+    /// The shape of a schema; `None` if a reference cannot be resolved.
     fn shape(&mut self, schema: &'a Value, place: Place) -> Option<Shape> {
         let Some(name) = reference(schema) else {
             return self.resolved(schema, place);

@@ -167,8 +167,7 @@ pub fn default_objects(now: Time) -> Vec<Object> {
         .collect()
 }
 
-/// The objects without which flow control does not work, without a uid. Nothing depends on their
-/// time.
+/// The mandatory objects of flow control, without a uid and with a fixed time.
 pub fn mandatory_objects() -> impl Iterator<Item = Object> {
     default_objects(Time::from_timestamp(Timestamp::UNIX_EPOCH))
         .into_iter()

@@ -102,7 +102,7 @@ fn validate_apparmor(
     }
 }
 
-/// The errors of a change of annotations: what a node or kernel acted on must stay.
+/// The errors of an update of annotations: seccomp and AppArmor annotations are immutable.
 pub(super) fn validate_update(
     new: &BTreeMap<String, String>,
     old: &BTreeMap<String, String>,

@@ -212,7 +212,7 @@ pub(super) fn validate_no_backsteps(path: &str, at: &Path<'_>, out: &mut Vec<Fie
     }
 }
 
-/// A path must lead down from where it starts.
+/// A path must not contain `..`.
 pub(super) fn validate_descending(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if path.starts_with('/') {
         out.push(FieldError::invalid(at, path, "must be a relative path"));
@@ -220,7 +220,7 @@ pub(super) fn validate_descending(path: &str, at: &Path<'_>, out: &mut Vec<Field
     validate_no_backsteps(path, at, out);
 }
 
-/// A path must lead down and keep away from the names the kubelet uses itself.
+/// A path must not contain `..`, and must not use the names that the kubelet reserves.
 pub(super) fn validate_not_reserved(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     validate_descending(path, at, out);
     if path.starts_with("..") && !path.starts_with("../") {

@@ -23,7 +23,7 @@ pub(crate) enum Holder<'a> {
 
 /// The pod around the validated containers.
 pub(super) struct ContainerContext<'a> {
-    /// Sound volumes by name.
+    /// Valid volumes by name.
     pub(super) volumes: BTreeMap<&'a str, &'a Value>,
     /// The names of the pod's resource claims.
     pub(super) claims: BTreeSet<&'a str>,

@@ -18,7 +18,7 @@ use super::{
     annotations, spec_value,
 };
 
-/// Puts back what a status write may not change; generations once observed are not forgotten.
+/// Restores the fields that a status write may not change; observed generations are kept.
 pub(super) fn prepare(new: &mut Object, old: &Object) {
     keep_all_but_status(new, old);
     new.meta

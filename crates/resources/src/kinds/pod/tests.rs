@@ -10,7 +10,7 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// The spec is refused with exactly these, in order.
+/// Asserts that the spec has exactly these errors, in order.
 fn check(spec: Value, expected: &[&str]) {
     assert_eq!(refusals(&POD, &pod(spec.clone())), expected, "{spec}");
 }
@@ -25,7 +25,7 @@ fn one(own: Value) -> Value {
     json!({ "containers": [container] })
 }
 
-/// A sound container next to these fields of the spec.
+/// A valid container next to these fields of the spec.
 fn with(own: Value) -> Value {
     let mut spec = json!({"containers": [{"name": "a", "image": "a"}]});
     spec.as_object_mut()
@@ -405,7 +405,7 @@ fn only_image_deadline_and_tolerations_may_change() {
     const FIXED: &str = "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
     const KEPT: &str = "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds";
     type Change = fn(&mut Value);
-    // A refusal that ends with a diff is one text for each line of it that came or went.
+    // An error that ends with a diff is one text for each added or removed line of it.
     let cases: [(Change, &[&str]); 12] = [
         (|s| s["containers"][0]["image"] = json!("app/a:2"), &[]),
         (|s| s["activeDeadlineSeconds"] = json!(50), &[]),

@@ -72,7 +72,7 @@ const SOURCES: [(&str, &[&str], Check); 30] = [
 
 fn nothing(_: &Value, _: &Path<'_>, _: &mut Vec<FieldError>) {}
 
-/// The errors of the volumes of a spec; the sound ones come back by name.
+/// The errors of the volumes of a spec; returns the valid ones by name.
 pub(super) fn validate_all<'a>(
     spec: &'a Value,
     holder: Holder<'_>,

@@ -18,7 +18,7 @@ const FILE_MODE: i64 = 0o644;
 /// How long a projected service-account token lives.
 const TOKEN_SECONDS: i64 = 3600;
 
-/// Texts that sources get: the source, the field, the value.
+/// Default strings of sources: the source, the field, the value.
 const TEXTS: [(&str, &str, &str); 8] = [
     ("iscsi", "iscsiInterface", "default"),
     ("rbd", "pool", "rbd"),

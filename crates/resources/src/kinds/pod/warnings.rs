@@ -46,7 +46,7 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
         "non-functional in v1.11+; use the \"sysctls\" field instead",
     ),
 ];
-/// Sources of volumes that nothing mounts any more, with the name Kubernetes warns under.
+/// Sources of volumes that are no longer supported, with the name in the warning.
 const OLD_SOURCES: [(&str, &str, &str); 9] = [
     (
         "photonPersistentDisk",
@@ -293,7 +293,7 @@ fn of_repeats(spec: &Value, list: &str, field: &str, at: &Path<'_>, out: &mut Ve
     }
 }
 
-/// Bytes do not come in parts.
+/// Bytes cannot be fractional.
 fn of_fractions(amounts: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         if let Some(amount) = Quantity::of(amounts.field(name)).filter(|a| !a.is_whole()) {

@@ -52,7 +52,7 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// Nothing taken.
+    /// No allocations.
     pub fn new() -> Self {
         Self {
             ips: Pool::new(ADDRESSES, ADDRESSES_DYNAMIC),
@@ -74,7 +74,7 @@ impl Addresses {
         self.ports.free(&ports);
     }
 
-    /// The write is stored: what it gave up is free for others.
+    /// The write is stored: the numbers that it releases become free.
     pub fn commit(&mut self, reservation: Reservation) {
         self.ips.free(&reservation.freed_ips);
         self.ports.free(&reservation.freed_ports);
@@ -137,12 +137,12 @@ impl Addresses {
 }
 
 impl Reservation {
-    /// Gives up addresses once the write is stored.
+    /// Releases addresses once the write is stored.
     pub(super) fn give_up_ips(&mut self, ips: &[Value]) {
         self.freed_ips.extend(numbers(ips));
     }
 
-    /// Gives up a node port once the write is stored.
+    /// Releases a node port once the write is stored.
     pub(super) fn give_up_port(&mut self, port: i64) {
         self.freed_ports.extend(u32::try_from(port));
     }

@@ -367,7 +367,7 @@ fn carry_over(new: &mut Spec, old: &Value) {
     }
 }
 
-/// Whether node ports once given stay with a service of this type.
+/// Whether a service of this type keeps its node ports.
 fn keeps_node_ports(spec: &impl JsonExt) -> bool {
     let declined = spec.field("allocateLoadBalancerNodePorts") == &Value::Bool(false);
     has_node_ports(spec) && !(spec.text("type") == "LoadBalancer" && declined)

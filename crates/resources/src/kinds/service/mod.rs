@@ -109,8 +109,8 @@ fn prepare_update(new: &mut Object, old: &Object) {
     }
 }
 
-/// A name outside the cluster is never shown with a policy, though the field manager that set one
-/// still owns it. A wrong policy stays, to be refused.
+/// Removes `internalTrafficPolicy` of an ExternalName service, though the field manager that set it
+/// still owns it. An invalid policy is kept, to be rejected.
 fn hide_internal_policy(spec: &mut Map<String, Value>) {
     if spec.text("type") == "ExternalName"
         && matches!(spec.text("internalTrafficPolicy"), "Cluster" | "Local")

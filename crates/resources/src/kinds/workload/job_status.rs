@@ -275,7 +275,7 @@ fn validate_indexes(
         ));
     }
     if let (Ok(completed), Ok(failures)) = (read(completed), read(failed)) {
-        // Intervals stand in order and apart.
+        // Intervals are in order and disjoint.
         let overlap = |(a, b): &(i64, i64)| {
             let next = failures.partition_point(|(_, d)| d < a);
             failures

@@ -24,7 +24,7 @@ pub(super) fn validate_count(value: &Value, at: &Path<'_>, out: &mut Vec<FieldEr
     }
 }
 
-/// A percentage may not exceed the whole.
+/// A percentage may not exceed 100%.
 pub(super) fn validate_partial_count(value: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if percent(value).is_some_and(|p| p > 100) {
         out.push(FieldError::invalid(
@@ -41,7 +41,7 @@ fn percent(value: &Value) -> Option<i64> {
     plain.then(|| digits.parse().unwrap_or(i64::MAX))
 }
 
-/// Whether a count or percentage comes to nothing.
+/// Whether a count or percentage is zero.
 pub(super) fn is_zero(value: &Value) -> bool {
     percent(value)
         .or_else(|| value.as_str().and_then(|s| s.parse().ok()))

@@ -14,7 +14,7 @@ fn workload(spec: Value) -> Object {
     object(json!({"metadata": {"name": "web"}, "spec": spec}))
 }
 
-/// A template with these labels and these fields next to one sound container.
+/// A template with these labels and these fields next to one valid container.
 fn template(labels: Value, own: Value) -> Value {
     let mut spec = json!({"containers": [{"name": "a", "image": "a:1"}]});
     merge(&mut spec, own);
