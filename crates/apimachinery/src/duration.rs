@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_as_go_reads_them() {
+    fn durations_are_parsed_as_in_go() {
         for (text, expected) in [
             ("1s", Ok(Duration::from_secs(1))),
             ("1m30s", Ok(Duration::from_secs(90))),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_was_has_an_unknown_age() {
+    fn missing_time_has_an_unknown_age() {
         let now = Time::parse("2026-01-02T03:04:05Z").unwrap();
         assert_eq!(since(None, now), "<unknown>");
         assert_eq!(since(Some(now.plus_seconds(-5)), now), "5s");

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_selectors_are_refused_in_the_known_words() {
+    fn invalid_selectors_have_the_messages_of_kubernetes() {
         for (selector, message) in [
             (
                 "app===x",

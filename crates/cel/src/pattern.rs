@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_patterns_are_explained_in_go_words() {
+    fn invalid_patterns_have_the_messages_of_go() {
         for (source, problem) in [
             ("[a", "missing closing ]: `[a`"),
             ("(a", "missing closing ): `(a`"),

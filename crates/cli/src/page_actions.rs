@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_lead_to_another_path_are_refused() {
+    fn names_that_are_no_path_segment_are_rejected() {
         for (namespace, name, passes) in [
             ("default", "web-1", true),
             ("default", "../x", false),

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn null_takes_the_default_or_goes() {
+    fn null_is_replaced_by_the_default_or_dropped() {
         let schema = json!({"type": "object", "properties": {
             "plain": {"type": "string"}, "defaulted": {"type": "string", "default": "d"},
             "nullable": {"type": "string", "nullable": true}, "both": {"type": "string", "nullable": true, "default": "d"},

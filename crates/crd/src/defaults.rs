@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_in_embedded_metadata_make_a_sound_resource() {
+    fn defaults_in_embedded_metadata_make_a_valid_resource() {
         let embedded = |name: &str| {
             json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {
                 "metadata": {"type": "object", "properties": {"name": {"type": "string", "default": name}}}}})

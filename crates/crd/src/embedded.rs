@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn embedded_fields_of_the_wrong_type_cannot_be_decoded() {
+    fn embedded_fields_of_another_type_cannot_be_decoded() {
         for (tmpl, error) in [
             (
                 json!({"kind": 1}),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn embedded_resource_needs_type_and_sound_metadata() {
+    fn embedded_resource_needs_type_and_valid_metadata() {
         for (tmpl, expected) in [
             (
                 json!({"apiVersion": "v1"}),

@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_take_what_kubernetes_takes() {
+    fn formats_accept_the_strings_of_kubernetes() {
         for (format, good, bad) in [
             (
                 "date-time",

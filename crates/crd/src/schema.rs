@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn keyword_of_the_wrong_type_is_named() {
+    fn keyword_of_another_type_is_named() {
         for (schema, problem) in [
             (json!({"type": 1}), "type must be a string"),
             (

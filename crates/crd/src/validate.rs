@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_named_with_the_type_found() {
+    fn type_errors_name_the_found_type() {
         let schema = object(json!({
             "s": {"type": "string"}, "i": {"type": "integer"}, "n": {"type": "number"}, "b": {"type": "boolean"},
             "l": {"type": "array", "items": {"type": "string"}}, "o": {"type": "object"},
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn list_items_come_before_missing_fields() {
+    fn list_items_are_before_missing_fields() {
         let schema = json!({"type": "object", "required": ["z", "y"], "properties": {
             "c": {"type": "array", "items": {"type": "integer", "minimum": 1}}, "y": {"type": "string"}, "z": {"type": "string"}}});
         assert_eq!(

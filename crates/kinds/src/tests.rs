@@ -248,7 +248,7 @@ fn late_times_are_decoded_in_every_sort_of_kind() {
 }
 
 #[test]
-fn object_that_is_wrong_otherwise_is_still_refused() {
+fn object_with_other_errors_is_still_rejected() {
     for json in [
         r#"{"metadata":{"name":"a","creationTimestamp":"9999-12-31T23:59:59Z","labels":7}}"#,
         r#"{"metadata":{"name":"a","creationTimestamp":"9999-12-32T23:59:59Z"}}"#,

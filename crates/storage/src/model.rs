@@ -444,7 +444,7 @@ fn shown(event: &Event) -> Shown {
 }
 
 #[test]
-fn store_shows_what_was_done_to_it() {
+fn store_agrees_with_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

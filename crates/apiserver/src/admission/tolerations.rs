@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_tolerations_of_long_lists_stand_once() {
+    fn merged_tolerations_of_long_lists_are_unique() {
         let list: Vec<Value> = (0..30_000)
             .map(|i| json!({"key": format!("k{i}"), "operator": "Exists"}))
             .collect();

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn static_token_is_good_for_the_server_only() {
+    fn static_token_is_valid_for_the_server_only() {
         let a = authenticator();
         let review = |audience: &str| {
             a.user_of_token(

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn index_forgets_deleted_bindings() {
+    async fn index_drops_deleted_bindings() {
         let store = MemoryStore::new();
         let index = BindingIndex::new(Source::RoleBinding);
         let ann = user("ann", &[]);

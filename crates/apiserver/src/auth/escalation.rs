@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregation_is_for_those_who_may_do_everything() {
+    fn aggregation_rule_needs_all_permissions() {
         let role =
             json!({"metadata": {"name": "agg"}, "aggregationRule": {"clusterRoleSelectors": [{}]}});
         assert_eq!(

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn token_is_good_for_whom_it_was_issued() {
+    fn token_is_valid_for_its_audiences() {
         let authenticator = authenticator();
         let answer = issue(&authenticator, "default", json!({"spec": {}})).expect("a token");
         assert_eq!(

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn token_dies_with_what_it_is_bound_to() {
+    fn token_is_invalid_after_its_bound_object_is_deleted() {
         let named = |uid: &str| {
             Some(Named {
                 name: "x".into(),

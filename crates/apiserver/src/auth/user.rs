@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_names_are_taken_apart() {
+    fn user_names_are_parsed() {
         assert_eq!(
             as_service_account("system:serviceaccount:ns:a.b"),
             Some(("ns", "a.b"))

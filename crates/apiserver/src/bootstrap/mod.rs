@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_cluster_holds_what_a_real_one_does() {
+    fn new_cluster_has_the_objects_of_a_real_one() {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for object in fresh() {
             *counts.entry(object.kind).or_default() += 1;

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_of_the_backend_lead_through_the_proxy() {
+    fn links_of_the_backend_are_rewritten_to_the_proxy() {
         let links = Links {
             prefix: "/p/proxy".into(),
             hosts: ["10.0.0.1:80".into(), "localhost:8001".into()],

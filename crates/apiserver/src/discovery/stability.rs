@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stable_versions_come_before_beta_and_alpha() {
+    fn stable_versions_are_before_beta_and_alpha() {
         let order = [
             "v10",
             "v2",

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn flow_that_comes_back_early_is_held_back() {
+    async fn flow_that_retries_early_is_delayed() {
         let start = Instant::now();
         let mut flows = RejectedFlows::default();
         assert!(!flows.hold(1, start, 2), "the first rejection");

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_come_in_the_first_plain_format() {
+    fn errors_are_sent_in_the_first_plain_format() {
         for (accept, expected) in [
             ("", Format::Json),
             ("text/html", Format::Json),

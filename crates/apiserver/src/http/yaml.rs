@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_values_round_trip() {
         for text in [
             "",
             "null",

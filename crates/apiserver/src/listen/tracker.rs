@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_connection_that_never_authenticated_makes_room() {
+    fn oldest_unauthenticated_connection_is_closed_first() {
         let tracker = tracker(4);
         let authenticated = open_for(&tracker, &user("alice"));
         let running = tracker.open();
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn user_with_most_connections_makes_room_for_others() {
+    fn connections_of_the_user_with_most_are_closed() {
         let tracker = tracker(4);
         let admin = open_for(&tracker, &admin());
         let bobs: Vec<_> = (0..3).map(|_| open_for(&tracker, &user("bob"))).collect();

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn index_leads_to_documents_that_never_change() {
+    fn index_has_hashes_of_immutable_documents() {
         let openapi = OpenApi::default();
         let catalog = Arc::default();
         let index = index(&openapi, &catalog, &HeaderMap::new());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn swagger_comes_in_the_first_form_accepted() {
+    fn swagger_is_sent_in_the_first_accepted_form() {
         let openapi = OpenApi::default();
         let catalog = Arc::default();
         for (accept, wanted) in [

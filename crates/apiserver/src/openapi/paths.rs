@@ -622,7 +622,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_named_in_one_word() {
+    fn groups_are_named_by_one_identifier() {
         for (group, version, tag, prefix) in [
             ("", "v1", "core_v1", "CoreV1"),
             ("apps", "v1", "apps_v1", "AppsV1"),

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stable_versions_come_first() {
+    fn stable_versions_are_first() {
         let mut versions = [
             "v1alpha1", "foo10", "v1", "v1beta1", "v10", "v2beta1", "foo1", "v2",
         ];

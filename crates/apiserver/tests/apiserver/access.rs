@@ -135,7 +135,7 @@ async fn token_allows_what_its_account_is_bound_to() {
 }
 
 #[tokio::test]
-async fn token_dies_with_its_account() {
+async fn token_is_invalid_after_its_account_is_deleted() {
     let cluster = Cluster::start().await;
     let token = cluster.token().await;
     let robot = [("authorization", token.as_str())];

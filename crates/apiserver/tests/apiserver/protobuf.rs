@@ -373,7 +373,7 @@ async fn both_forms_store_the_same_object() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_refused() {
+async fn malformed_bodies_are_rejected() {
     let (server, client) = started().await;
     let good = config_map("a", "", "1");
     for (what, body) in [

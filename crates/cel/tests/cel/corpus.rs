@@ -187,7 +187,7 @@ fn run(environment: &Environment, expression: &str, data: &Value<'_>) -> Json {
 }
 
 #[test]
-fn expressions_mean_what_they_mean_to_kubernetes() {
+fn expressions_have_the_results_of_kubernetes() {
     let shape = Arc::new(thing());
     let environment = Environment::kubernetes()
         .with_variable("self", shape.type_of())

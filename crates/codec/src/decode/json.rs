@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn good_json_is_read() {
+    fn valid_json_is_decoded() {
         let cases = [
             (
                 r#" {"a": [1, -2.5e1, true, false, null, "x"], "b": {}} "#,
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_json_is_refused_in_the_words_of_go() {
+    fn malformed_json_has_the_messages_of_go() {
         let cases = [
             ("", "unexpected end of JSON input"),
             (r#"{"kind":"ConfigMap","#, "unexpected end of JSON input"),

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_text_goes_without_quotes() {
+    fn only_strings_are_plain_scalars() {
         for text in [
             "v1",
             "a b",

@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_do_what_the_real_server_does() {
+    fn operations_equal_those_of_kube_apiserver() {
         let object = json!({"a": 1, "list": [1, 2, 3], "m": {"x/y": 1}});
         for (patch, expected) in [
             (

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_envelope_is_refused_in_the_words_of_the_server() {
+    fn body_without_envelope_has_the_message_of_the_server() {
         let cases: [(&[u8], &str); 5] = [
             (b"", "empty data"),
             (

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_messages_are_refused_in_the_words_of_go() {
+    fn malformed_messages_have_the_messages_of_go() {
         let cases: [(&[u8], &str); 11] = [
             (b"\x0a", "unexpected EOF"),
             (b"\x0a\x05hi", "unexpected EOF"),

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn table_knows_what_patches_and_apply_need() {
+    fn table_has_merge_keys_and_list_types() {
         let field = |kind, path: &[&str]| {
             let mut ty = find("", "v1", kind).expect("a core kind");
             let (last, steps) = path.split_last().expect("a path");

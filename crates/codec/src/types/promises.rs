@@ -64,7 +64,7 @@ fn field(found: &str, place: &str, go: &str) -> String {
 }
 
 #[test]
-fn first_wrong_type_is_named_unless_a_value_cannot_be_read_at_all() {
+fn first_type_error_is_reported_unless_a_value_cannot_be_decoded() {
     let two = r#"{"metadata":{"labels":5,"name":6}}"#;
     assert_eq!(
         read("v1/Pod", two).expect_err(two),
@@ -79,7 +79,7 @@ fn first_wrong_type_is_named_unless_a_value_cannot_be_read_at_all() {
 }
 
 #[test]
-fn objects_come_back_as_go_writes_them() {
+fn objects_are_encoded_as_in_go() {
     let cases = [
         (
             "v1/ConfigMap",
@@ -239,7 +239,7 @@ fn unknown_and_repeated_fields_are_named_in_their_order() {
 }
 
 #[test]
-fn object_with_every_field_set_comes_back_unchanged() {
+fn object_with_every_field_set_round_trips() {
     for (group, version, kind, id) in KINDS {
         let ty = &TYPES[usize::from(*id)];
         let full = Value::Object(full(ty, 0));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_where_kubernetes_leads() {
+    fn paths_find_the_values_of_kubernetes() {
         for (path, expected) in [
             (".a.b", "1"),
             ("$.a.b", "1"),

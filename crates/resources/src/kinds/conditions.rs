@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_are_complete_and_stand_once() {
+    fn conditions_are_complete_and_unique() {
         let good = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "AllGood"});
         let mut out = Vec::new();
         validate(

@@ -81,7 +81,7 @@ mod tests {
     use crate::kinds::test_support::{create, refused, update};
 
     #[test]
-    fn keys_are_checked_and_stand_once() {
+    fn keys_are_validated_and_unique() {
         refused(
             &CONFIG_MAP,
             json!({"data": {"Ünï": "x"}}),

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_stay_and_odd_bounds_are_warned_of() {
+    fn scopes_are_immutable_and_inverted_bounds_are_warned_of() {
         let (quota, errors) = create(
             &RESOURCE_QUOTA,
             json!({"spec": {"hard": {"requests.cpu": "2", "limits.cpu": "1"}, "scopes": ["NotTerminating"]}, "status": {"used": {"pods": "1"}}}),

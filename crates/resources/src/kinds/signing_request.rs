@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn approval_comes_once_and_stays() {
+    fn approval_is_set_once() {
         let (stored, _) = create(&SIGNING_REQUEST, request());
         let (sneaky, _) = update(
             &SIGNING_REQUEST,
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_comes_through_status() {
+    fn certificate_is_set_through_status() {
         let (stored, _) = create(&SIGNING_REQUEST, request());
         let (_, errors) = update_status(
             &SIGNING_REQUEST,

@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn attachment_names_one_volume_for_good() {
+    fn volume_of_an_attachment_is_immutable() {
         let body = json!({"spec": {"attacher": "disk.example.com", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}}});
         let (attachment, errors) = create(&VOLUME_ATTACHMENT, body);
         assert_eq!(errors.len(), 0);

@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_resources_come_whole() {
+    fn counted_resources_are_integers() {
         assert_eq!(
             messages(|out| resource_amount(&AT, "pods", &json!("1500m"), out)),
             ["x: Invalid value: \"1500m\": must be an integer"]

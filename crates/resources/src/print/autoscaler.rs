@@ -204,7 +204,7 @@ mod tests {
     use crate::print::printer::tests::check;
 
     #[test]
-    fn targets_show_what_is_and_what_should_be() {
+    fn targets_show_current_and_target_values() {
         let cpu = json!({ "type": "Resource", "resource": { "name": "cpu", "target": { "averageUtilization": 70 } } });
         let memory = json!({ "type": "ContainerResource", "containerResource": { "name": "memory", "target": { "averageValue": "1Gi" } } });
         let queue =

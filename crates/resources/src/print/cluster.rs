@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn flow_schemas_come_in_the_order_they_are_tried() {
+    fn flow_schemas_are_in_matching_order() {
         let schema = |name: &str, precedence: i64| {
             let level = json!({ "name": "exempt" });
             object(

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_show_what_they_got() {
+    fn claims_show_capacity_and_modes_of_their_volume() {
         let status = json!({ "phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "5Gi" } });
         let bound = json!({ "spec": { "volumeName": "pv", "storageClassName": "fast", "volumeMode": "Block" }, "status": status });
         check(

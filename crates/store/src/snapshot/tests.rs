@@ -80,7 +80,7 @@ fn every_flipped_bit_is_refused() {
 }
 
 #[test]
-fn snapshot_that_goes_on_is_refused() {
+fn snapshot_with_trailing_data_is_rejected() {
     let mut bytes = snapshot(&state(3, 10));
     bytes.push(0);
     let error = verify(&bytes[..]).unwrap_err();

@@ -81,7 +81,7 @@ async fn bodies_that_are_on_their_way_hold_no_seats() {
 }
 
 #[tokio::test]
-async fn body_that_never_comes_is_not_waited_for() {
+async fn body_that_never_arrives_is_not_waited_for() {
     let target = Target::start().await;
     let mut slow = target.connect("http/1.1").await;
     let head = promise(&target, 100).replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");

@@ -204,7 +204,7 @@ async fn malformed_headers_have_one_answer_each() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_closed() {
+async fn connection_without_http_is_closed() {
     let target = Target::start().await;
     let noise: Vec<u8> = (0..4096u32)
         .map(|i| (i * 7 + i / 3) as u8)

@@ -290,7 +290,7 @@ fn broken_definitions_are_refused() {
 }
 
 #[test]
-fn definition_goes_after_its_objects() {
+fn definition_is_deleted_after_its_objects() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         defined(cluster).await;
@@ -325,7 +325,7 @@ fn definition_goes_after_its_objects() {
 /// Each deletion of an object used to start the clean-up again, one call deeper, until the stack
 /// overflowed.
 #[test]
-fn definition_goes_with_ten_thousand_objects() {
+fn definition_is_deleted_with_ten_thousand_objects() {
     const OBJECTS: usize = 10_000;
     in_process(async |cluster| {
         let place = cluster.place("a").await;
@@ -349,7 +349,7 @@ fn definition_goes_with_ten_thousand_objects() {
 
 /// The release of each object used to list and decode all that were left.
 #[test]
-fn definition_goes_when_the_last_of_many_objects_is_released() {
+fn definition_is_deleted_after_the_last_finalizer_of_an_object() {
     const OBJECTS: usize = 2_000;
     in_process(async |cluster| {
         let place = cluster.place("a").await;

@@ -82,7 +82,7 @@ fn forgotten_revisions_are_gone() {
 }
 
 #[test]
-fn forgotten_token_comes_with_a_fresh_one() {
+fn expired_token_is_returned_with_a_new_one() {
     both_ways(async |cluster| {
         let (place, _, token) = forgetful(cluster).await;
         let refused = place.get(&format!("cm?limit=1&continue={token}")).await;
@@ -205,7 +205,7 @@ fn revisions_of_the_last_75_seconds_are_kept() {
 }
 
 #[test]
-fn what_a_fresh_server_was_made_of_is_no_history() {
+fn objects_of_a_new_server_are_not_watch_history() {
     both_ways(async |cluster| {
         let events = cluster
             .watch("/api/v1/namespaces?watch=1&resourceVersion=1")

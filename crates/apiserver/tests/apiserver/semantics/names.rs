@@ -125,7 +125,7 @@ fn taken_name_is_not_given_twice() {
 }
 
 #[test]
-fn freed_name_goes_to_who_waits_for_it() {
+fn freed_name_is_accepted_for_the_waiting_definition() {
     both_ways(async |cluster| {
         defined(cluster).await;
         let waiting = gadgets(&json!({"kind": "Widget"}));

@@ -101,7 +101,7 @@ fn all_pages_show_one_revision() {
 }
 
 #[test]
-fn tokens_go_with_their_own_list_only() {
+fn tokens_are_valid_for_their_own_list_only() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         let made = five(&place).await;

@@ -260,7 +260,7 @@ fn watch_without_a_time_ends_within_an_hour() {
 }
 
 #[test]
-fn bookmarks_come_every_minute_and_before_the_end() {
+fn bookmarks_are_sent_every_minute_and_before_the_end() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         let start = place.now().await;

@@ -344,7 +344,7 @@ fn generated_names_have_a_base_and_five_characters() {
 }
 
 #[test]
-fn warnings_come_as_headers() {
+fn warnings_are_sent_as_headers() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         let made = place

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_see_what_is_declared_only() {
+    fn expressions_see_declared_fields_only() {
         let sound = [
             "request.userInfo.username == 'a' && object.spec.x > 1",
             "namespaceObject.metadata.labels['a'] == 'b' && params.x == 1",

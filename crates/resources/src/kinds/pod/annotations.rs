@@ -102,7 +102,8 @@ fn validate_apparmor(
     }
 }
 
-/// The errors of an update of annotations: seccomp and AppArmor annotations are immutable.
+/// The errors of an update of annotations: mirror pod and AppArmor annotations are
+/// immutable.
 pub(super) fn validate_update(
     new: &BTreeMap<String, String>,
     old: &BTreeMap<String, String>,

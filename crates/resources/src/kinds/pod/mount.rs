@@ -212,7 +212,7 @@ pub(super) fn validate_no_backsteps(path: &str, at: &Path<'_>, out: &mut Vec<Fie
     }
 }
 
-/// A path must not contain `..`.
+/// A relative path without `..`. Mirrors `validateLocalDescendingPath`.
 pub(super) fn validate_descending(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if path.starts_with('/') {
         out.push(FieldError::invalid(at, path, "must be a relative path"));
@@ -220,7 +220,8 @@ pub(super) fn validate_descending(path: &str, at: &Path<'_>, out: &mut Vec<Field
     validate_no_backsteps(path, at, out);
 }
 
-/// A path must not contain `..`, and must not use the names that the kubelet reserves.
+/// A relative path without `..` whose name the kubelet does not reserve. Mirrors
+/// `validateLocalNonReservedPath`.
 pub(super) fn validate_not_reserved(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     validate_descending(path, at, out);
     if path.starts_with("..") && !path.starts_with("../") {

@@ -345,7 +345,7 @@ fn scheduling_wishes_are_refused_as_recorded() {
 }
 
 #[test]
-fn several_errors_come_in_kubernetes_order() {
+fn several_errors_are_in_the_order_of_kubernetes() {
     check(
         json!({"restartPolicy": "Maybe", "volumes": [{"name": "V"}], "containers": [{"name": "", "image": "",
             "ports": [{"containerPort": 0}], "volumeMounts": [{"name": "x", "mountPath": "/x"}],
@@ -660,7 +660,7 @@ fn binding_sets_node_and_condition_once() {
 }
 
 #[test]
-fn odd_but_accepted_pods_are_warned_about() {
+fn questionable_pods_are_accepted_with_warnings() {
     let warnings = |spec: Value| (POD.warnings)(&created(&POD, &pod(spec)), None);
     assert_eq!(
         warnings(one(

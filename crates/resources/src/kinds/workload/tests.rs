@@ -309,7 +309,7 @@ fn numbers_and_strategies_are_refused_as_recorded() {
 }
 
 #[test]
-fn templates_are_checked_where_they_stand() {
+fn templates_are_validated_at_their_path() {
     let ending = |policy: &str| {
         web(
             json!({"template": template(json!({"app": "web"}), json!({ "restartPolicy": policy }))}),
@@ -471,7 +471,7 @@ fn change(strategy: &Strategy, old: &Object, own: Value) -> Vec<String> {
 }
 
 #[test]
-fn what_workloads_rely_on_cannot_change() {
+fn immutable_fields_of_workloads_cannot_change() {
     let both = json!({"matchLabels": {"app": "web", "tier": "front"}});
     let old = web(json!({"template": template(json!({"app": "web", "tier": "front"}), json!({}))}));
     const FIXED: &str = "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"web\",\"tier\":\"front\"}}: field is immutable";
