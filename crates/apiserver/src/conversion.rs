@@ -1,5 +1,5 @@
 //! Conversion of custom resources by webhook.
-//! In: stored objects and objects on their way into storage. Out: the same objects in another
+//! In: stored objects and objects that are written. Out: the same objects in another
 //! version, as the webhook of their definition converts them.
 //!
 //! Guarantees: resources without a conversion webhook are passed on as they are; one request for

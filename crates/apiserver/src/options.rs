@@ -71,7 +71,7 @@ pub enum AuthorizationMode {
     /// RBAC: the roles that are bound to a user.
     #[default]
     Rbac,
-    /// Everybody may do everything, unauthenticated clients included.
+    /// Every request is allowed, also of unauthenticated clients.
     AlwaysAllow,
 }
 

@@ -22,8 +22,7 @@ use rustls::{
 
 use crate::{entropy::Entropy, options::ServingCertificate};
 
-/// The administrator: what the kubeconfig names, what the client certificate and the token stand
-/// for.
+/// The administrator: the user of the kubeconfig, its client certificate and its token.
 pub(crate) const ADMIN: &str = "admin";
 /// Certificates are good for this long; a server is started far more often.
 const LIFE_DAYS: i64 = 3650;

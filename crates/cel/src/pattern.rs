@@ -19,7 +19,7 @@ const SET_BYTES_MAX: usize = 64 << 20;
 /// Go's ceiling for `x{n}`.
 const REPEAT_MAX: u32 = 1000;
 
-/// A regular expression in Go's dialect, and what became of it.
+/// A regular expression in Go's dialect, compiled or with its error.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     /// The text as it was written; messages show it.

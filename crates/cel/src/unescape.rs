@@ -1,6 +1,6 @@
 //! Decodes string and bytes literals.
 //! In: the literal with its quotes and prefix. Out: its text or bytes.
-//! Guarantees: a literal that the lexer let through fails only on escapes that name no character.
+//! Guarantees: a literal that the lexer accepts fails only on escapes that name no character.
 
 /// The text of a string literal.
 ///

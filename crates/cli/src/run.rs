@@ -29,7 +29,7 @@ use crate::{arguments::RunArguments, error::CliError, operators, trace};
 pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
     let operators = operators::parse_list(&arguments.operators)?;
     let has_controllers = |operator: &Operator| !(operator.permissions)().is_empty();
-    // A process that runs nothing would look healthy for ever.
+    // A process that runs nothing would look healthy forever.
     if !operators.iter().any(has_controllers) {
         let message = format!("{:?} has no controllers to run", arguments.operators);
         return Err(

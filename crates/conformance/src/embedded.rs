@@ -16,7 +16,7 @@ use crate::{
     transport::{Https, InProcess, TransportError},
 };
 
-/// What came of the same scenarios both ways.
+/// The results of the same scenarios over both transports.
 #[derive(Clone, Debug)]
 pub struct BothWays {
     /// Without a socket and without the scenarios that send requests without credentials:

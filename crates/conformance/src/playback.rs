@@ -87,7 +87,7 @@ fn reply(answer: &Json) -> Reply {
     let mut response = Response::builder().status(
         answer
             .get("status")
-            .map(Json::spoken)
+            .map(Json::unquoted)
             .expect("an answer has a status")
             .as_str(),
     );

@@ -39,7 +39,7 @@ impl Outcome {
     }
 
     /// Drops all problems.
-    pub(super) fn forgive(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.problems.clear();
         self.texts.clear();
     }

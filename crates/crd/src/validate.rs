@@ -35,7 +35,7 @@ pub(crate) fn validate(
 fn ratchet(value: &Value, old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
     let mut outcome = validate_value(value, old, schema, path);
     if !outcome.is_valid() && old.is_some_and(|old| is_same(value, old, schema)) {
-        outcome.forgive();
+        outcome.clear();
     }
     outcome
 }

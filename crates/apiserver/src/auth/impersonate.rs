@@ -90,7 +90,7 @@ pub(crate) fn impersonate(
             Err(refusal) => first_refusal = first_refusal.or(Some(refusal)),
         }
     }
-    Err(first_refusal.expect("the legacy mode applies to everybody"))
+    Err(first_refusal.expect("the legacy mode applies to all users"))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

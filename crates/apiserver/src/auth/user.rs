@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 /// The group that may do everything.
 pub(crate) const MASTERS: &str = "system:masters";
-/// The group of everybody who proved who they are.
+/// The group of authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The group of everybody else.
+/// The group of unauthenticated users.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The user without credentials.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";

@@ -10,7 +10,7 @@ use rustls::{ClientConfig, pki_types::ServerName};
 
 use super::url;
 
-/// How a backend is spoken to.
+/// The scheme of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Http,

@@ -8,7 +8,7 @@ mod connection; // one peer, from handshake to close
 mod cpu_fairness; // worker threads, shared between users
 mod gated; // futures that are seldom ready
 pub(crate) mod request_body; // request bodies within limits
-mod response_body; // responses on their way to a peer
+mod response_body; // response bodies
 mod tracker; // the open connections, and what they hold
 mod unsent; // chunks that a peer has not read
 

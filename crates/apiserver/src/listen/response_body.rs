@@ -1,4 +1,4 @@
-//! Response bodies on their way to a peer.
+//! Response bodies that are sent to a peer.
 //!
 //! Guarantees:
 //! - A body is handed to hyper in chunks of at most 64 KiB, each counted until it is sent.

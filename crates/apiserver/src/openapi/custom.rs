@@ -167,8 +167,8 @@ fn unfold(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Leaves out what version 2 has no word for, and what makes old clients refuse objects that the
-/// server takes.
+/// Leaves out keywords that version 2 does not have, and those that make old clients reject objects
+/// that the server accepts.
 fn reduce(schema: &mut Map<String, Value>) {
     let nullable = |schema: Option<&Value>| schema.is_some_and(|schema| schema["nullable"] == true);
     let nullable_fields: Vec<String> = schema

@@ -1,5 +1,5 @@
-//! CustomResourceDefinition as a kind.
-//! In: definitions on their way into storage. Out: the same completed, or their errors.
+//! The strategy of CustomResourceDefinition.
+//! In: definitions that are written. Out: defaulted definitions, or their errors.
 
 use bellerophon_apimachinery::time::Time;
 use bellerophon_codec::object::Object;

@@ -332,7 +332,10 @@ mod tests {
             "{warning}"
         );
         let kept: Vec<OwnerReference> = (0..OWNERS).map(owner).collect();
-        assert_eq!(meta.owner_references, kept, "one uid may stand for several");
+        assert_eq!(
+            meta.owner_references, kept,
+            "several references may have one uid"
+        );
         assert_eq!(dedup_owners(&mut meta), None);
     }
 

@@ -107,7 +107,7 @@ fn median(mut rows: Vec<Row>) -> Row {
 struct Row {
     latencies: Latencies,
     memory_kib: u64,
-    /// What became of the flood.
+    /// The results of the flood.
     outcome: String,
 }
 

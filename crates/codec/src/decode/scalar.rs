@@ -40,7 +40,7 @@ pub(super) fn plain(text: Cow<'_, str>) -> Result<Node<'_>, String> {
     })
 }
 
-/// Whether text that is written without quotes is read as that text by everybody: as no number,
+/// Whether plain text is read as a string by all YAML parsers: as no number,
 /// boolean, null or date.
 pub fn is_plain_text(text: &str) -> bool {
     matches!(plain(Cow::Borrowed(text)), Ok(Node::String(_)))

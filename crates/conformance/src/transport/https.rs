@@ -72,7 +72,7 @@ impl Transport for Https {
 }
 
 fn tls(access: &Access) -> Result<ClientConfig, TransportError> {
-    let unusable = |e| TransportError::new("a certificate of the kubeconfig is of no use", e);
+    let unusable = |e| TransportError::new("a certificate of the kubeconfig cannot be used", e);
     let mut roots = RootCertStore::empty();
     for certificate in certificates(&access.authority)? {
         roots.add(certificate).map_err(unusable)?;

@@ -133,14 +133,14 @@ fn loopback(server: &str) -> Result<Uri, TransportError> {
 fn decoded(data: &str) -> Result<Vec<u8>, TransportError> {
     BASE64_STANDARD.decode(data).map_err(|e| {
         TransportError::new(
-            "the kubeconfig is of no use: a certificate or key of it is not base64",
+            "the kubeconfig cannot be used: a certificate or key of it is not base64",
             e,
         )
     })
 }
 
 fn wrong(why: &str) -> TransportError {
-    TransportError(format!("the kubeconfig is of no use: {why}"))
+    TransportError(format!("the kubeconfig cannot be used: {why}"))
 }
 
 #[cfg(test)]

@@ -324,7 +324,7 @@ impl Run<'_> {
     }
 
     /// Whether the value is the same as before.
-    fn forgives(&mut self, ratchet: Ratchet<'_>) -> bool {
+    fn is_tolerated(&mut self, ratchet: Ratchet<'_>) -> bool {
         let Some(Pair { new, old, schema }) = ratchet.compared() else {
             return false;
         };
@@ -416,7 +416,7 @@ impl Run<'_> {
             Some(Ok(Some(message))) => validated.broken(at, rule, &message),
             Some(Ok(None)) | None => validated.broken(at, rule, &rule.complaint()),
         };
-        if !compiled.uses_old_self() && self.forgives(ratchet) {
+        if !compiled.uses_old_self() && self.is_tolerated(ratchet) {
             self.warnings.push(error.to_string());
         } else {
             self.errors.push(error);

@@ -170,7 +170,7 @@ pub struct EventRecorder {
     instance: Arc<str>,
 }
 
-/// An event on its way to the writer.
+/// An event that is queued for the writer.
 #[derive(Debug)]
 struct QueuedEvent {
     regarding: ObjectReference,

@@ -357,7 +357,7 @@ impl ReflectorState {
         };
         Phase::Watching {
             // Also after an event that cannot be decoded: resuming before it would receive it again
-            // for ever.
+            // forever.
             since: version.unwrap_or(since),
         }
     }

@@ -209,7 +209,7 @@ fn validate_namespace(
     Ok(warn_of_pods(&namespace.meta.name, new, by_importance(pods)))
 }
 
-/// Pods that stand for others first: of those with one controller, the first.
+/// Representative pods first: of those with one controller, the first.
 fn by_importance(pods: Vec<Object>) -> Vec<Object> {
     let mut seen = BTreeSet::new();
     let controller = |meta: &ObjectMeta| {

@@ -44,7 +44,7 @@ async fn busy(target: &Target, wanted: &str) {
 }
 
 #[tokio::test]
-async fn bodies_that_are_on_their_way_hold_no_seats() {
+async fn incomplete_bodies_hold_no_seats() {
     let limits = RequestLimits {
         reads_max: 1,
         writes_max: 1,

@@ -157,7 +157,7 @@ pub(crate) async fn finish(stream: &mut TlsStream<TcpStream>) -> Outcome {
 }
 
 impl Outcome {
-    /// A refusal as a client understands it: a Status, plain text for a path that leads nowhere, or
+    /// An error as a client understands it: a Status, plain text for a path that is not served, or
     /// a close by the HTTP layer.
     pub(crate) fn is_clean(&self) -> bool {
         let status = || {

@@ -58,7 +58,7 @@ async fn malformed_queries_have_one_answer_each() {
         (format!("labelSelector=a+in+({})", repeat("b,", 15_000)), 200),
         (format!("labelSelector={}", repeat("(", 30_000)), 400),
         (format!("labelSelector={}", repeat("!", 30_000)), 400),
-        // A form feed used to be read for ever.
+        // A form feed used to be an endless loop.
         ("labelSelector=a%0Cb,%0C".into(), 400),
         ("labelSelector=%ff%00".into(), 400),
         ("labelSelector=a%00b".into(), 400),

@@ -1,5 +1,5 @@
 //! One server and two transports: a call in this process, or HTTPS.
-//! Guarantees: time moves only through [`Cluster::pass`], even while bytes are on their way through
+//! Guarantees: time moves only through [`Cluster::pass`], even while bytes are sent through
 //! a socket.
 
 use std::{

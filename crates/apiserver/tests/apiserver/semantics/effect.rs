@@ -41,7 +41,7 @@ impl Effect {
     }
 }
 
-/// One promise. In the body, `{rv}` and `{uid}` stand for those of the object before the request,
+/// One case. In the body, `{rv}` and `{uid}` are those of the object before the request,
 /// `{first}` for the revision after the first step of the setup.
 pub(crate) struct Row {
     pub(crate) promise: &'static str,

@@ -115,7 +115,7 @@ fn failures_have_their_code_reason_and_kind() {
                 "",
             ),
         ] {
-            // The server waits a moment for a namespace that may be on its way.
+            // The server waits a moment for a namespace that may be created concurrently.
             let answer = place.request_in_time(line, &body).await;
             assert_eq!(
                 answer.code,

@@ -340,7 +340,7 @@ fn watch_from_the_future_is_silent_until_then() {
 }
 
 #[test]
-fn initial_events_of_the_future_are_waited_for_in_vain() {
+fn initial_events_of_a_future_revision_time_out() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         place.set_up(&[("POST cm", cm("a", "1"))]).await;

@@ -57,7 +57,7 @@ pub fn kind_shape(document: &Value, kind: &GroupVersionKind) -> Option<Shape> {
 
 struct Resolver<'a> {
     schemas: &'a Value,
-    /// The references on the way to the schema at hand.
+    /// The references on the path to the current schema.
     visited: Vec<&'a str>,
 }
 

@@ -74,7 +74,7 @@ fn validate_mounts(
     }
 }
 
-// Kubernetes blames the list, not the mount, for some of a mount's fields: hence two places.
+// Kubernetes reports some errors of a mount at the list: hence two paths.
 fn validate_sub_paths(mount: &Value, list: &Path<'_>, item: &Path<'_>, out: &mut Vec<FieldError>) {
     let path = mount.text("subPath");
     let expression = mount.text("subPathExpr");
