@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// A stored object in the version of a resource.
 ///
 /// # Errors
-/// 500 with what the webhook did wrong.
+/// 500 with the error of the webhook.
 pub(crate) async fn present(
     api: &Api,
     resource: &Resource,
@@ -45,7 +45,7 @@ pub(crate) async fn present(
 /// Stored objects in the version of a resource.
 ///
 /// # Errors
-/// 500 with what the webhook did wrong.
+/// 500 with the error of the webhook.
 pub(crate) async fn present_all(
     api: &Api,
     resource: &Resource,
@@ -115,7 +115,7 @@ fn webhook_of(resource: &Resource) -> Option<&ConversionWebhook> {
 /// An object in another version of its resource.
 ///
 /// # Errors
-/// 500 with what the webhook did wrong.
+/// 500 with the error of the webhook.
 pub(crate) async fn to_version(
     api: &Api,
     resource: &Resource,

@@ -43,7 +43,7 @@ pub(crate) struct Verified {
 pub(crate) enum TokenFault {
     /// It is no token of this issuer.
     Foreign,
-    /// It is, and this is wrong with it.
+    /// It is one, with this error.
     Bad(String),
 }
 

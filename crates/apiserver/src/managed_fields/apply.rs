@@ -77,7 +77,7 @@ impl Tracker<'_> {
     /// Applies a configuration to an object, or makes a new one of it.
     ///
     /// # Errors
-    /// A configuration of another kind or of the wrong form; conflicts with other managers, unless
+    /// A configuration of another kind or a malformed one; conflicts with other managers, unless
     /// `force` is set.
     pub(crate) fn apply(
         &self,

@@ -214,7 +214,7 @@ pub(crate) async fn update(
 /// converts between them. Mirrors the updater of structured-merge-diff.
 ///
 /// # Errors
-/// 409 for an apply that changes such a field without force; 500 with what the webhook did wrong.
+/// 409 for an apply that changes such a field without force; 500 with the error of the webhook.
 async fn settle_managers(
     api: &Api,
     resource: &Resource,

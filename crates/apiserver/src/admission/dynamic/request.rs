@@ -197,7 +197,7 @@ impl<'a> Request<'a> {
     /// converts them; [`Request::versioned`] finds them.
     ///
     /// # Errors
-    /// 500 with what the webhook did wrong.
+    /// 500 with the error of the webhook.
     pub(super) async fn prepare(
         &self,
         objects: [Option<&Object>; 2],
@@ -288,7 +288,7 @@ impl<'a> Request<'a> {
     /// An object in one of the versions of the resource, in the version of the request.
     ///
     /// # Errors
-    /// 500 with what a conversion webhook did wrong.
+    /// 500 with the error of a conversion webhook.
     pub(super) async fn unversioned(
         &self,
         mut object: Object,

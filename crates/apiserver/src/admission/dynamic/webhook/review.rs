@@ -91,7 +91,7 @@ pub(super) fn decode(
     Ok(review)
 }
 
-/// Refuses fields of the wrong type.
+/// Rejects fields of another type.
 fn check_types(review: &Value) -> Result<(), String> {
     let wrong = |found: &Value, field: &str, ty: &str| {
         let found = match found {
