@@ -7,8 +7,7 @@ use std::fmt;
 /// A certificate chain and its private key, in PEM.
 #[derive(Clone)]
 pub struct ServingCertificate {
-    /// The certificate of the server, followed by those of the authorities between it and the one
-    /// that clients trust.
+    /// The certificate of the server, followed by the intermediate certificates.
     pub certificate_pem: String,
     /// Its private key in PKCS#8, PKCS#1 or SEC1.
     pub key_pem: String,
@@ -26,7 +25,7 @@ pub struct ServiceAccountKeys {
     /// The private key that signs tokens, in PEM: P-256 in PKCS#8, or RSA. Default: a new P-256 key.
     pub signing_key_pem: Option<String>,
     /// Files of certificates, public keys or private keys, in PEM, whose tokens are accepted.
-    /// Default: the key that signs.
+    /// Default: the signing key.
     pub accepted_keys_pem: Vec<String>,
     /// The issuers of accepted tokens; the first one is that of new tokens. Default:
     /// `https://kubernetes.default.svc`.
@@ -80,15 +79,15 @@ pub enum AuthorizationMode {
 pub struct ServerOptions {
     /// The serving certificate. Default: a certificate of a CA that is created at the start.
     pub serving_certificate: Option<ServingCertificate>,
-    /// Certificates, in PEM, of authorities whose client certificates are accepted. Default: that of
-    /// the authority that is made at the start, which signs the administrator's.
+    /// CA certificates, in PEM, whose client certificates are accepted. Default: the CA that is
+    /// created at the start, which signs the administrator's.
     pub client_ca_pem: Option<String>,
     /// How service-account tokens are signed and verified.
     pub service_accounts: ServiceAccountKeys,
     /// Further bearer tokens.
     pub static_tokens: Vec<StaticToken>,
-    /// Whether requests without credentials are of the user `system:anonymous`, or refused. Default:
-    /// true.
+    /// Whether requests without credentials have the user `system:anonymous`, or are rejected.
+    /// Default: true.
     pub anonymous: bool,
     /// The authorization mode.
     pub authorization: AuthorizationMode,

@@ -59,7 +59,7 @@ const SLOW_REQUEST: Duration = Duration::from_millis(500);
 /// The part of its time limit for which a request may wait for seats.
 const QUEUE_WAIT_FRACTION: u32 = 4;
 
-/// Everything a request needs.
+/// The shared state of requests.
 pub(crate) struct Server {
     pub(crate) api: Arc<Api>,
     pub(crate) authenticator: Authenticator,
@@ -105,7 +105,7 @@ impl Server {
         }
     }
 
-    /// Keeps what is known of other API servers up to date until `stop` is cancelled.
+    /// Runs the aggregation controller until `stop` is cancelled.
     pub(crate) async fn run_aggregation(&self, stop: CancellationToken) {
         self.aggregator.run(&self.api, &self.connector, stop).await;
     }

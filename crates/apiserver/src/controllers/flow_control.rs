@@ -45,7 +45,7 @@ const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
 
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Lets others bring the configuration in line if this task is dropped before it is done.
+/// Allows another task to sync the configuration if this one is dropped before it is done.
 struct Syncing<'a> {
     upkeep: &'a Upkeep,
     done: bool,

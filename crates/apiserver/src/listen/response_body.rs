@@ -40,7 +40,7 @@ pub(super) struct ResponseBody {
     /// The chunks of a large body or stream. Those of a small body are counted for the connection
     /// only: its end is sent with them.
     unsent: Option<Arc<Unsent>>,
-    /// The wait until the connection has room for another chunk.
+    /// The wait for the connection's limit of unsent bytes.
     room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// The wait for a part of the connection's window.
     window: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,

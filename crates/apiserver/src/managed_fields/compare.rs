@@ -28,7 +28,7 @@ struct NodeComparison {
     below: Comparison,
 }
 
-/// The fates of the places of one map or list.
+/// The comparisons of the children of one map or list.
 #[derive(Default)]
 pub(super) struct ComparisonBuilder {
     added: Vec<Entry>,

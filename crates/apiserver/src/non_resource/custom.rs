@@ -13,7 +13,7 @@ use crate::http::body::Body;
 
 type Pieces = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
-/// A page at a path.
+/// An endpoint of the embedding program.
 pub(crate) struct CustomEndpoint {
     path: &'static str,
     write: Box<dyn Fn(&str) -> Pieces + Send + Sync>,

@@ -43,7 +43,7 @@ pub(super) fn of_version(root: &str, group: &str, version: &Version) -> Vec<u8> 
     head.write(&paths, &schemas.finish())
 }
 
-/// The document of one page.
+/// The document of one non-resource path.
 pub(super) fn of_endpoint(endpoint: &Endpoint) -> Vec<u8> {
     let mut schemas = Schemas::within("", "v1");
     let mut paths = Entries::paths(Encoding::Json);

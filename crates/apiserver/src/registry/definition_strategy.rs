@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 /// The port of a webhook's service.
 const WEBHOOK_PORT: u16 = 443;
 
-/// How definitions are completed, checked and stored.
+/// The strategy of definitions.
 pub(crate) const DEFINITION: Strategy = Strategy {
     reset_fields: STATUS_RESETS_METADATA,
     default,

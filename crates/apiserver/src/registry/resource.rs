@@ -228,7 +228,7 @@ impl Resource {
         }
     }
 
-    /// Brings an object back from the form that strategies work on.
+    /// Converts an object from the form of strategies to the served version.
     pub(crate) fn to_outer(&self, object: &mut Object) {
         if let Source::BuiltIn(row) = &self.source
             && let Some(other) = row
