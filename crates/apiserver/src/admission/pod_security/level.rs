@@ -51,7 +51,8 @@ impl fmt::Display for Level {
 
 impl Policy {
     /// The levels that labels configure, and the errors of the labels. An `enforce`
-    /// label that cannot be parsed is the level restricted, a `warn` label that cannot be parsed none.
+    /// label that cannot be parsed is the level restricted; a `warn` label that cannot be parsed is
+    /// ignored.
     pub(super) fn of(labels: &BTreeMap<String, String>) -> (Self, Vec<FieldError>) {
         let mut read = Reader {
             labels,
