@@ -403,9 +403,9 @@ impl<'t> Parts<'t> {
     fn is_canonical(&self, suffix: Suffix) -> bool {
         if suffix.format == Format::Binary {
             // An estimate of the digits that the suffix adds.
-            let room = 14 - suffix.exponent * 3 / 10;
+            let digits_max = 14 - suffix.exponent * 3 / 10;
             let short = self.fraction.is_empty()
-                && i32::try_from(self.whole.len()).is_ok_and(|digits| digits <= room);
+                && i32::try_from(self.whole.len()).is_ok_and(|digits| digits <= digits_max);
             return short
                 && self.whole.parse::<i64>().is_ok_and(|number| {
                     number & 7 != 0 && number.checked_mul(1 << suffix.exponent).is_some()

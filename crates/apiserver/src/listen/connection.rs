@@ -238,7 +238,7 @@ impl Connections {
 }
 
 /// Why a connection is closed at the limit of connections.
-const CLOSED: &str = "closed to make room for others";
+const CLOSED: &str = "closed at the limit of connections";
 
 /// How long such a connection may take to send what hyper has of its last response.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);

@@ -301,7 +301,7 @@ impl CpuScheduler {
 }
 
 impl Queues {
-    /// The next task: one of each flow in turn.
+    /// The next task, round-robin over the flows.
     fn next(&mut self) -> Option<oneshot::Sender<Grant>> {
         let flow = self.round.pop_front()?;
         let waiting = self.waiting.get_mut(&flow)?;

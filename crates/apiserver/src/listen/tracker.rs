@@ -284,13 +284,13 @@ impl TrackedConnection {
         self.closed.is_cancelled()
     }
 
-    /// Whether there is room for another response.
+    /// Whether the limit of unsent bytes allows another response.
     pub(super) fn is_writable(&self) -> bool {
         let unsent_bytes = self.unsent_bytes.load(Ordering::Relaxed);
         unsent_bytes < self.tracker.connection_unsent_bytes_max
     }
 
-    /// Waits until there is room for another response.
+    /// Waits until the limit of unsent bytes allows another response.
     pub(super) async fn writable(&self) {
         loop {
             let has_room = self.has_room.notified();
