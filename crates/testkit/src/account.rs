@@ -196,7 +196,7 @@ impl TestCluster {
     }
 }
 
-/// What happens to each request of an account.
+/// Handles each request of an account.
 #[derive(Clone)]
 struct RequestHandler {
     inner: Client,

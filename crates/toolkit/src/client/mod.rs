@@ -38,7 +38,7 @@ use crate::ObjectKey;
 use crate::controller::core::Core;
 use crate::informer::kind_name;
 
-/// What all clients of one controller share.
+/// Shared by all clients of one controller.
 #[derive(Clone)]
 pub(crate) struct ClientConfig {
     pub(crate) client: kube::Client,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::client::one_line;
 
-/// What follows a successful reconcile.
+/// The result of a successful reconcile.
 ///
 /// ```
 /// use std::time::Duration;

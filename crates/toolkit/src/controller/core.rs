@@ -26,7 +26,7 @@ struct WatchedCache {
 }
 
 impl WatchedCache {
-    /// What the cache shows of an object; `None` if that cannot be determined.
+    /// The cached state of an object; `None` if that cannot be determined.
     fn seen(&self, key: &ObjectKey) -> Option<Seen> {
         let core = self.informer.core();
         let number = |version: String| version.parse::<u64>().ok();

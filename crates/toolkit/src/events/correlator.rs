@@ -106,7 +106,7 @@ struct AggregateRecord {
     last_seen: Instant,
 }
 
-/// What to do with an event.
+/// The decision about an event.
 #[derive(Debug)]
 pub(super) enum Decision {
     /// It is counted in its series, which is written later.

@@ -38,7 +38,7 @@ use crate::{
 /// One namespace, or all of them.
 pub(crate) type Scope = Option<String>;
 
-/// What an informer holds, and what its reflectors did so far.
+/// Statistics of an informer: its cache, and the requests of its reflectors.
 ///
 /// ```
 /// use bellerophon::informer::{

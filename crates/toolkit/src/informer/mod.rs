@@ -228,7 +228,7 @@ impl<K: Kind> SharedInformer<K> {
         self.handle.informer.wait_for_cache_sync().await
     }
 
-    /// What it holds, and what its reflectors did so far.
+    /// Statistics: its cache, and the requests of its reflectors.
     pub fn stats(&self) -> InformerStats {
         self.handle.core().stats()
     }

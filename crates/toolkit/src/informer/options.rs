@@ -221,7 +221,7 @@ impl<K: Kind> Transform<K> {
 /// ```
 pub type ListWatchFn = Arc<dyn Fn(Option<&str>) -> Arc<dyn ListWatch> + Send + Sync>;
 
-/// What an informer caches, and how. `None` takes the default, or the setting of an earlier
+/// Options of an informer. `None` takes the default, or the setting of an earlier
 /// request for the same informer.
 ///
 /// ```
@@ -247,7 +247,7 @@ pub struct InformerOptions<K> {
     /// Where objects come from; default: the API server. Informers with different sources are
     /// different informers.
     pub list_watch: Option<ListWatchFn>,
-    /// What happens to each object before it is cached.
+    /// Modifies each object before it is cached.
     pub transform: Option<Transform<K>>,
     /// How objects are kept.
     pub cache_mode: Option<CacheMode>,
@@ -323,7 +323,7 @@ impl<K> std::fmt::Debug for InformerOptions<K> {
     }
 }
 
-/// What is decided when the informer starts.
+/// Settings that are fixed when the informer starts.
 #[derive(Clone, Default)]
 pub(super) struct Settings {
     /// The cache mode of the factory.

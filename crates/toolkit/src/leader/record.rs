@@ -14,12 +14,12 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::Instant;
 
-/// What a candidate writes into a lease.
+/// The identity and durations that a candidate writes into a lease.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) identity: String,
     pub(super) lease_duration: Duration,
-    /// What this process last acquired, or tried to; `None` before the first try.
+    /// The last acquisition of this process, or attempt; `None` before the first attempt.
     pub(super) acquired: Option<Acquisition>,
 }
 

@@ -67,7 +67,7 @@ pub(super) enum Input {
     BackedOff,
 }
 
-/// What the reflector does next.
+/// The next operation of the reflector.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Watch(WatchFrom),
@@ -99,7 +99,7 @@ enum Phase {
     },
 }
 
-/// What follows the back-off.
+/// The phase after the back-off.
 #[derive(Debug)]
 enum Resume {
     Initial,
