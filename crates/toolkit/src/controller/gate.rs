@@ -57,8 +57,8 @@ impl Awaited {
         }
     }
 
-    /// The awaited state after one more write. Responses may arrive in another order than the writes
-    /// were made.
+    /// The awaited state after one more write. Responses may arrive in another order than the
+    /// writes were made.
     fn and_then(self, later: Self) -> Self {
         match (self, later) {
             (Self::Version(one), Self::Version(other)) => Self::Version(one.max(other)),
