@@ -125,7 +125,7 @@ fn signing_requests_are_parsed_within_limits() {
 }
 
 #[test]
-fn tokens_authenticate_their_account_or_nobody() {
+fn tokens_authenticate_their_account_or_no_user() {
     check("token", 250);
 }
 

@@ -3,7 +3,7 @@
 pub mod check; // the checks of CI
 pub mod codecs; // no decoders of built-in types in operators
 pub mod dist; // the files of a release
-pub mod first_hour; // what a new author does, timed
+pub mod first_hour; // the steps of a new author, timed
 pub mod reference; // docs/reference/annotations.md
 pub mod tasks; // the subcommands
 pub mod tidy; // rules that the compiler does not check

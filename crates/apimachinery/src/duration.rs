@@ -1,4 +1,4 @@
-//! Time spans: in two or three figures, as people like to read them, and as Go reads them.
+//! Durations: as in the columns of tables, and in Go's format.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-// Where the words get coarser.
+// Thresholds of coarser units.
 const TWO_MINUTES: i64 = 2 * MINUTE;
 const TEN_MINUTES: i64 = 10 * MINUTE;
 const THREE_HOURS: i64 = 3 * HOUR;
@@ -27,8 +27,8 @@ pub fn since(then: Option<Time>, now: Time) -> String {
     )
 }
 
-/// A span in words: the longer it is, the coarser. A second in the future still counts as now,
-/// because clocks differ.
+/// A duration for tables: the longer it is, the coarser. A second in the future still counts as
+/// now, because clocks differ.
 pub fn human_duration(seconds: i64) -> String {
     match seconds {
         ..-1 => "<invalid>".into(),
@@ -45,7 +45,7 @@ pub fn human_duration(seconds: i64) -> String {
     }
 }
 
-/// `3m20s`, or `3m` when nothing of the smaller unit is left.
+/// `3m20s`, or `3m` when the smaller unit is zero.
 fn two_units(
     seconds: i64,
     (large, large_name): (i64, char),
@@ -57,11 +57,11 @@ fn two_units(
     }
 }
 
-/// A span as Go writes it, such as `1m30s` or `300ms`; zero for a negative one. Mirrors
+/// A duration in Go's format, such as `1m30s` or `300ms`; zero for a negative one. Mirrors
 /// `time.ParseDuration`.
 ///
 /// # Errors
-/// A text that is no span, in the words of Go.
+/// A text that is no duration, with Go's message.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let (is_negative, mut rest) = match text.strip_prefix('-') {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_as_go_reads_them() {
+    fn durations_are_parsed_as_in_go() {
         for (text, expected) in [
             ("1s", Ok(Duration::from_secs(1))),
             ("1m30s", Ok(Duration::from_secs(90))),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_was_has_an_unknown_age() {
+    fn missing_time_has_an_unknown_age() {
         let now = Time::parse("2026-01-02T03:04:05Z").unwrap();
         assert_eq!(since(None, now), "<unknown>");
         assert_eq!(since(Some(now.plus_seconds(-5)), now), "5s");

@@ -1,5 +1,5 @@
-//! Everything a request can fail with, and the one place that turns it into a `Status`.
-//! Guarantees: codes, reasons and wording are Kubernetes' own, because clients match on them.
+//! The errors of requests, and their conversion to a `Status`.
+//! Guarantees: codes, reasons and messages are those of Kubernetes, because clients match on them.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::field::FieldError;
 
-/// What a client is answered whose request flow control rejects.
+/// The message of a request that flow control rejects.
 pub const REJECTED: &str = "Too many requests, please try again later.";
 
 /// A group and the plural name of a resource in it, printed `deployments.apps`.
@@ -73,7 +73,7 @@ fn dotted(name: &str, group: &str, f: &mut std::fmt::Formatter<'_>) -> std::fmt:
 pub struct Cause {
     /// `NamespaceTerminating`, `DisruptionBudget`, …; empty where Kubernetes gives none.
     pub reason: String,
-    /// In words.
+    /// The message.
     pub message: String,
     /// The field it is about; may be empty.
     pub field: String,
@@ -84,7 +84,7 @@ pub struct Cause {
 pub enum ApiError {
     /// 400: the request itself makes no sense.
     BadRequest(String),
-    /// 401: no or wrong credentials.
+    /// 401: no or invalid credentials.
     Unauthorized,
     /// 403 on an object: `configmaps "a" is forbidden: WHY`.
     Forbidden {
@@ -114,7 +114,7 @@ pub enum ApiError {
     MethodNotAllowed,
     /// 406 with the representations there are.
     NotAcceptable(Vec<&'static str>),
-    /// 406 in words.
+    /// 406 with a message.
     NotAcceptableForm(String),
     /// 409: the name is taken. `deleting` is set while the holder of the name is terminating.
     AlreadyExists {
@@ -142,7 +142,7 @@ pub enum ApiError {
         /// One per conflicting field.
         causes: Vec<Cause>,
     },
-    /// 410: history is gone. `message` says which.
+    /// 410: the revision is compacted. `message` names it.
     Expired {
         /// The message of the Status.
         message: String,
@@ -155,7 +155,7 @@ pub enum ApiError {
     UnsupportedMediaType(Vec<&'static str>),
     /// 415 without a list.
     UnsupportedPatchType,
-    /// 422: fields are wrong.
+    /// 422: invalid fields.
     Invalid {
         /// The kind of the object.
         kind: GroupKind,
@@ -171,7 +171,7 @@ pub enum ApiError {
         /// The header `Retry-After`.
         retry_after_seconds: u32,
     },
-    /// 429: a disruption budget stands in the way.
+    /// 429: a disruption budget does not allow the eviction.
     TooManyRequests {
         /// The message of the Status.
         message: String,
@@ -195,12 +195,12 @@ pub enum ApiError {
         /// The name of the object.
         name: String,
     },
-    /// 503: what is asked for is not there to answer.
+    /// 503: the backend of the request is not available.
     Unavailable(String),
-    /// 504: the revision asked for lies in the future.
+    /// 504: the requested revision is in the future.
     TooLargeRevision {
         /// The revision of the request.
-        asked: u64,
+        requested: u64,
         /// The newest revision.
         current: u64,
     },
@@ -212,7 +212,7 @@ pub enum ApiError {
         code: u16,
         /// May be empty.
         reason: String,
-        /// In words.
+        /// The message.
         message: String,
         /// `details` of the Status.
         details: Option<Map<String, Value>>,
@@ -238,7 +238,8 @@ impl ApiError {
         }
     }
 
-    /// 504 for a request that exceeds its time, as the timeout filter of kube-apiserver words it.
+    /// 504 for a request that exceeds its timeout, with the message of kube-apiserver's timeout
+    /// filter.
     pub fn request_timeout() -> Self {
         Self::Timeout("request did not complete within the allotted timeout".into())
     }
@@ -253,7 +254,7 @@ impl ApiError {
         }
     }
 
-    /// 422 for wrong fields of an object, or nothing when there are none.
+    /// 422 for invalid fields of an object, or `Ok` when there are none.
     pub fn from_fields(
         kind: GroupKind,
         name: &str,
@@ -297,7 +298,7 @@ impl ApiError {
         }
     }
 
-    /// How long a client should wait before it tries again, where the answer says so.
+    /// How long a client should wait before it retries, if the response specifies it.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         match self {
             Self::TooManyRequests {
@@ -516,7 +517,7 @@ impl ApiError {
                 Shape::new(*code, reason, message).with(named(resource, name))
             }
             Self::Unavailable(message) => Shape::new(503, "ServiceUnavailable", message),
-            Self::TooLargeRevision { asked, current } => {
+            Self::TooLargeRevision { requested, current } => {
                 let cause = Cause {
                     reason: "ResourceVersionTooLarge".into(),
                     message: "Too large resource version".into(),
@@ -527,7 +528,7 @@ impl ApiError {
                 Shape::new(
                     504,
                     "Timeout",
-                    format!("Timeout: Too large resource version: {asked}, current: {current}"),
+                    format!("Timeout: Too large resource version: {requested}, current: {current}"),
                 )
                 .with(Some(details))
             }
@@ -613,7 +614,7 @@ pub fn server_response(code: u16, text: &str) -> (&'static str, String) {
     (reason, message.to_owned())
 }
 
-/// What differs between one `Status` and another.
+/// The fields in which `Status` objects differ.
 struct Shape {
     code: u16,
     reason: Cow<'static, str>,

@@ -1,13 +1,12 @@
-//! The errors of an object, field by field.
-//! In: checks of metadata, schemas and kinds. Out: the causes of a 422 `Status`.
-//! Guarantees: wording follows Kubernetes, because clients and people match on it.
+//! Field errors of an object.
+//! In: validation of metadata, schemas and kinds. Out: the causes of a 422 `Status`.
+//! Guarantees: messages are those of Kubernetes, because clients match on them.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A place in an object, built on the stack while walking it and printed only when something is
-/// wrong there.
+/// A path in an object, built on the stack during validation and printed only for an error.
 #[derive(Clone, Copy)]
 pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -23,7 +22,7 @@ enum Step<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The object itself; it prints as nothing.
+    /// The object itself; it prints as an empty string.
     pub const ROOT: Path<'static> = Path {
         parent: None,
         step: Step::Root,
@@ -87,7 +86,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Why a field is refused; the names are those of a `Status` cause.
+/// Why a field is invalid; the names are those of a `Status` cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// `FieldValueRequired`.
@@ -130,7 +129,7 @@ impl Reason {
     }
 }
 
-/// One thing wrong with one field.
+/// An error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Why.
@@ -196,7 +195,7 @@ impl FieldError {
         Self::new(Reason::Internal, field, format!("Internal error: {detail}"))
     }
 
-    /// `Invalid value: VALUE: detail`, counted as a wrong type.
+    /// `Invalid value: VALUE: detail`, with the reason of a type error.
     pub fn type_invalid(field: impl fmt::Display, value: impl Shown, detail: &str) -> Self {
         Self {
             reason: Reason::TypeInvalid,
@@ -314,7 +313,7 @@ impl Shown for &Value {
     }
 }
 
-/// Text shown as it is, for the values that Kubernetes prints in a form of their own.
+/// Text shown verbatim, for values that Kubernetes prints in another form.
 pub struct Verbatim<'a>(pub &'a str);
 
 impl Shown for Verbatim<'_> {

@@ -1,5 +1,5 @@
-//! Reading JSON the way Kubernetes reads its structs: what is absent is empty.
-//! Guarantees: nothing here fails; a value of the wrong type, which decoding has refused before,
+//! Reads JSON as Go decodes structs: what is absent is the zero value.
+//! Guarantees: nothing here fails; a value of another type, which decoding has rejected before,
 //! reads as absent.
 
 use serde_json::{Map, Value};
@@ -91,7 +91,7 @@ pub trait JsonDefaults {
     /// Sets the field unless it is there and not 0.
     fn default_number(&mut self, name: &str, value: i64);
 
-    /// Sets the field to what `from` has there, and removes it when that has nothing.
+    /// Sets the field to its value in `from`, and removes it when `from` has none.
     fn take_over(&mut self, name: &str, from: &Value);
 
     /// The map in the field, made when there is none.

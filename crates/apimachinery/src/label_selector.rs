@@ -1,5 +1,5 @@
 //! Label selectors: `app=web,tier in (front,back),!legacy`.
-//! Guarantees: grammar, quirks and error texts are those of Kubernetes.
+//! Guarantees: grammar and error messages are those of Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -158,12 +158,12 @@ fn is_symbol(c: char) -> bool {
     matches!(c, '=' | '!' | '(' | ')' | ',' | '>' | '<')
 }
 
-/// What separates words. The other kinds of white space are part of a word, and make it a bad one.
+/// The separators of tokens. Other white space is part of a token, and makes it invalid.
 fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
-/// Words and symbols with their texts, ended by [`Token::End`].
+/// Tokens with their texts, ended by [`Token::End`].
 fn tokens(text: &str) -> Vec<(Token, String)> {
     let mut out = Vec::new();
     let mut rest = text;
@@ -209,7 +209,7 @@ struct Parser {
 }
 
 impl Parser {
-    /// The next token; where a value is expected, `in` and `notin` are words.
+    /// The next token; where a value is expected, `in` and `notin` are identifiers.
     fn peek(&self) -> (Token, String) {
         let (token, text) = self.tokens[self.at].clone();
         (
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_selectors_are_refused_in_the_known_words() {
+    fn invalid_selectors_have_the_messages_of_kubernetes() {
         for (selector, message) in [
             (
                 "app===x",

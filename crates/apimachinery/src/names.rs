@@ -1,5 +1,5 @@
-//! What names, label keys and label values may look like.
-//! Guarantees: the wording of each refusal is Kubernetes' own.
+//! Validation of names, label keys and label values.
+//! Guarantees: messages are those of Kubernetes.
 
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ fn whole(pattern: &str) -> Regex {
     Regex::new(&format!("^(?:{pattern})$")).expect("the pattern is a constant of this file")
 }
 
-/// The errors of a name such as `example.com`; nothing when it is good.
+/// The errors of a name such as `example.com`; empty when it is valid.
 pub fn dns_subdomain(name: &str) -> Vec<String> {
     let mut errors = too_long(name, DNS_SUBDOMAIN_MAX, "characters");
     if !DNS_SUBDOMAIN_RE.is_match(name) {
@@ -35,7 +35,7 @@ pub fn dns_subdomain(name: &str) -> Vec<String> {
     errors
 }
 
-/// The errors of a name such as `my-name`; nothing when it is good.
+/// The errors of a name such as `my-name`; empty when it is valid.
 pub fn dns_label(name: &str) -> Vec<String> {
     let mut errors = too_long(name, DNS_LABEL_MAX, "characters");
     if !DNS_LABEL_RE.is_match(name) {
@@ -50,7 +50,7 @@ pub fn dns_label(name: &str) -> Vec<String> {
     errors
 }
 
-/// The errors of a name such as `abc-123` that must start with a letter; nothing when it is good.
+/// The errors of a name such as `abc-123` that must start with a letter; empty when it is valid.
 pub fn dns_1035_label(name: &str) -> Vec<String> {
     let mut errors = too_long(name, DNS_LABEL_MAX, "characters");
     if !DNS_1035_RE.is_match(name) {
@@ -61,7 +61,7 @@ pub fn dns_1035_label(name: &str) -> Vec<String> {
     errors
 }
 
-/// The errors of a name that is one segment of a path; nothing when it is good.
+/// The errors of a name that is one segment of a path; empty when it is valid.
 pub fn path_segment(name: &str) -> Vec<String> {
     if name == "." || name == ".." {
         return vec![format!("may not be '{name}'")];
@@ -73,7 +73,7 @@ pub fn path_segment(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// The errors of a label or annotation key such as `example.com/name`; nothing when it is good.
+/// The errors of a label or annotation key such as `example.com/name`; empty when it is valid.
 pub fn qualified_name(key: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let parts: Vec<&str> = key.split('/').collect();
@@ -112,7 +112,7 @@ pub fn qualified_name(key: &str) -> Vec<String> {
     errors
 }
 
-/// The errors of a label's value; nothing when it is good.
+/// The errors of a label's value; empty when it is valid.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut errors = too_long(value, DNS_LABEL_MAX, "bytes");
     if !LABEL_VALUE_RE.is_match(value) {
@@ -123,7 +123,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     errors
 }
 
-/// Kubernetes counts bytes everywhere; it says so for labels and calls them characters for names.
+/// Kubernetes counts bytes everywhere; messages name bytes for labels and characters for names.
 fn too_long(text: &str, max: usize, unit: &str) -> Vec<String> {
     if text.len() > max {
         vec![format!("must be no more than {max} {unit}")]

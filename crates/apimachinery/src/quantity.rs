@@ -1,4 +1,4 @@
-//! Quantities: amounts of resources such as `500m`, `1.5Gi`, `2e3`.
+//! Quantities of resources, such as `500m`, `1.5Gi`, `2e3`.
 //! In: the text of a `resource.Quantity`. Out: a number to compare and add, and its canonical form.
 //! Guarantees: a quantity is a whole number of billionths; what is finer is rounded away from zero,
 //! what is larger than the type saturates; equal quantities are equal however they are written.
@@ -52,8 +52,8 @@ impl Quantity {
         format: Format::Decimal,
     };
 
-    /// Larger amounts count as this one. A whole number of units, so that rounding it up changes
-    /// nothing.
+    /// Larger quantities saturate to this one. A whole number of units, so that rounding it up
+    /// changes nothing.
     const MAX_NANOS: i128 = i128::MAX / NANOS * NANOS;
 
     /// Parses the text of a quantity. Mirrors `resource.ParseQuantity`.
@@ -140,7 +140,7 @@ impl Quantity {
         self.nanos
     }
 
-    /// In billionths, as far as the type goes.
+    /// In billionths, saturating.
     pub fn nano_value(self) -> i64 {
         whole(self.nanos)
     }
@@ -165,7 +165,7 @@ impl Quantity {
         written.with(self.nanos.saturating_add(other.nanos))
     }
 
-    /// What is left without the other.
+    /// The difference.
     pub fn minus(self, other: Self) -> Self {
         self.with(self.nanos.saturating_sub(other.nanos))
     }
@@ -268,7 +268,7 @@ impl Shown for &Quantity {
     }
 }
 
-/// What is too large for the type is cut.
+/// Saturates at the limits of the type.
 fn whole(amount: i128) -> i64 {
     i64::try_from(amount).unwrap_or(if amount > 0 { i64::MAX } else { i64::MIN })
 }
@@ -282,7 +282,7 @@ fn ceil_div(a: i128, b: i128) -> i128 {
     }
 }
 
-/// Divides as often as it goes without a rest.
+/// Divides as often as there is no remainder.
 const fn without_factors(mut number: i128, base: i128) -> (i128, usize) {
     let mut times = 0;
     while number.abs() >= base && number % base == 0 {
@@ -398,14 +398,14 @@ impl<'t> Parts<'t> {
         })
     }
 
-    /// Whether Kubernetes keeps the text as it is: it does so for short texts that look canonical,
-    /// without making sure.
+    /// Whether Kubernetes keeps the text: it does so for short texts that look canonical, without
+    /// validation.
     fn is_canonical(&self, suffix: Suffix) -> bool {
         if suffix.format == Format::Binary {
-            // A rough measure of the digits that the suffix stands for.
-            let room = 14 - suffix.exponent * 3 / 10;
+            // An estimate of the digits that the suffix adds.
+            let digits_max = 14 - suffix.exponent * 3 / 10;
             let short = self.fraction.is_empty()
-                && i32::try_from(self.whole.len()).is_ok_and(|digits| digits <= room);
+                && i32::try_from(self.whole.len()).is_ok_and(|digits| digits <= digits_max);
             return short
                 && self.whole.parse::<i64>().is_ok_and(|number| {
                     number & 7 != 0 && number.checked_mul(1 << suffix.exponent).is_some()

@@ -1,4 +1,4 @@
-//! A column of a table: its name, what its cells hold and when it is shown.
+//! A column of a table: its name, type and priority.
 
 use std::borrow::Cow;
 
@@ -17,9 +17,9 @@ pub struct Column {
     pub type_: Cow<'static, str>,
     /// `name` for the column that names the object; mostly empty.
     pub format: Cow<'static, str>,
-    /// For people who wonder what the column means.
+    /// The description of the column.
     pub description: Cow<'static, str>,
-    /// 0 is always shown; anything higher only on request (`-o wide`).
+    /// 0 is always shown; higher ones only on request (`-o wide`).
     pub priority: i64,
 }
 
@@ -28,12 +28,12 @@ impl Column {
     pub const NAME: Self = Self::named("Name", NAME_DESCRIPTION);
     /// The object's name, in the table of `Scale`, whose column has no format.
     pub const NAME_WITHOUT_FORMAT: Self = Self::text("Name", NAME_DESCRIPTION);
-    /// How long ago the object was created, in words.
+    /// The age of the object.
     pub const AGE: Self = Self::text("Age", AGE_DESCRIPTION);
-    /// When the object was created, for kinds without columns of their own.
+    /// The creation time, for kinds without columns.
     pub const CREATED_AT: Self = Self::new("Created At", "date", "", AGE_DESCRIPTION);
 
-    /// A column of words.
+    /// A column of strings.
     pub const fn text(name: &'static str, description: &'static str) -> Self {
         Self::new(name, "string", "", description)
     }

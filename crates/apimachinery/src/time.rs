@@ -5,20 +5,20 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// A moment in whole seconds, printed as `2026-01-02T03:04:05Z`.
+/// A time in whole seconds, printed as `2026-01-02T03:04:05Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(Timestamp);
 
 impl Time {
-    /// This moment, without its fraction of a second.
+    /// The time of a timestamp, without its fraction of a second.
     pub fn from_timestamp(t: Timestamp) -> Self {
         Self(Timestamp::from_second(t.as_second()).expect("a timestamp's seconds are in range"))
     }
 
-    /// Reads RFC 3339.
+    /// Parses RFC 3339.
     ///
     /// # Errors
-    /// Anything that is not a date and time with an offset.
+    /// A text that is no date and time with an offset.
     pub fn parse(text: &str) -> Result<Self, jiff::Error> {
         text.parse::<Timestamp>().map(Self::from_timestamp)
     }
@@ -28,7 +28,7 @@ impl Time {
         self.0.as_second()
     }
 
-    /// This moment and `seconds` more.
+    /// The time `seconds` later.
     pub fn plus_seconds(self, seconds: i64) -> Self {
         Self(
             self.0

@@ -1,9 +1,8 @@
-//! What the worst bodies cost: `cargo bench -p bellerophon-apiserver --bench hostile`.
+//! The cost of the most expensive bodies: `cargo bench -p bellerophon-apiserver --bench hostile`.
 //!
-//! Sends bodies made to hurt to an embedded server in-process, one at a time, each as large as the
-//! server takes or as its bounds allow. For each the table shows the response, the CPU time, and
-//! how far the memory of the process rose above what it was before. With `-- --write FILE` it also
-//! writes the table there.
+//! Sends bodies that are as expensive as possible to an embedded server in-process, one at a time,
+//! each as large as the limits allow. The table shows for each the response, the CPU time, and the
+//! growth of the memory of the process. With `-- --write FILE` it also writes the table there.
 
 use std::{fmt::Write as _, fs, io::Write as _, time::Duration};
 
@@ -443,9 +442,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// of its status.
 fn processor_time() -> Duration {
     let status = fs::read_to_string("/proc/self/stat").expect("the kernel reports every process");
-    let (_, behind_name) = status
-        .rsplit_once(')')
-        .expect("the name stands in brackets");
+    let (_, behind_name) = status.rsplit_once(')').expect("the name is in brackets");
     let ticks: u32 = behind_name
         .split_whitespace()
         .skip(11)
@@ -455,7 +452,7 @@ fn processor_time() -> Duration {
     TICK * ticks
 }
 
-/// What the process has in memory, or had at most since the kernel was asked to forget.
+/// The resident memory of the process, or its peak since it was last reset.
 fn resident(name: &str) -> Result<usize, Failure> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status

@@ -1,10 +1,10 @@
-//! How fast writes are decoded, merged and stored, and what a stored object costs: `cargo bench -p
-//! bellerophon-apiserver --bench writes`.
+//! Throughput of writes and memory per stored object: `cargo bench -p bellerophon-apiserver --bench
+//! writes`.
 //!
-//! Asks an embedded server in-process, one request after another on one thread, so a figure is what
-//! one core does with a whole request: reading, defaults, ownership, validation, storage and the
-//! answer. Time is that of the processor, not of the wall. Prints a table; with `-- --write FILE`
-//! it also writes it there.
+//! Sends requests to an embedded server in-process, one after another on one thread, so a figure is
+//! what one core does with a whole request: decoding, defaulting, managed fields, validation,
+//! storage and the response. Times are CPU times. Prints a table; with `-- --write FILE` it also
+//! writes it there.
 
 use std::{fmt::Write as _, fs, io::Write as _, time::Duration};
 
@@ -69,11 +69,17 @@ async fn measure() -> Result<Rows, Box<dyn std::error::Error + Send + Sync>> {
 async fn applies(client: &Client, rows: &mut Rows) {
     let path = format!("{DEPLOYMENTS}/applied?fieldManager=bench");
     let same = deployment("applied", 0).to_string();
-    client.ask("PATCH", &path, APPLY, same.clone().into()).await;
+    client
+        .request("PATCH", &path, APPLY, same.clone().into())
+        .await;
     rows.push(
         rate(
             "server-side apply of a Deployment, nothing new",
-            async |_| client.ask("PATCH", &path, APPLY, same.clone().into()).await,
+            async |_| {
+                client
+                    .request("PATCH", &path, APPLY, same.clone().into())
+                    .await
+            },
         )
         .await,
     );
@@ -81,7 +87,11 @@ async fn applies(client: &Client, rows: &mut Rows) {
     rows.push(
         rate(
             "server-side apply of a Deployment, one field new",
-            async |i| client.ask("PATCH", &path, APPLY, changing(i).into()).await,
+            async |i| {
+                client
+                    .request("PATCH", &path, APPLY, changing(i).into())
+                    .await
+            },
         )
         .await,
     );
@@ -91,7 +101,7 @@ async fn applies(client: &Client, rows: &mut Rows) {
         let name = format!("server-side apply of a ConfigMap with {keys} keys, one new");
         rows.push(
             rate(&name, async |i| {
-                client.ask("PATCH", &path, APPLY, body(i).into()).await
+                client.request("PATCH", &path, APPLY, body(i).into()).await
             })
             .await,
         );
@@ -100,7 +110,7 @@ async fn applies(client: &Client, rows: &mut Rows) {
 
 async fn patches(client: &Client, rows: &mut Rows) {
     client
-        .ask(
+        .request(
             "POST",
             DEPLOYMENTS,
             JSON,
@@ -113,14 +123,16 @@ async fn patches(client: &Client, rows: &mut Rows) {
     };
     rows.push(
         rate("strategic merge patch of an image", async |i| {
-            client.ask("PATCH", &path, STRATEGIC, image(i).into()).await
+            client
+                .request("PATCH", &path, STRATEGIC, image(i).into())
+                .await
         })
         .await,
     );
     let note = |i: usize| json!({"metadata": {"annotations": {"note": i.to_string()}}}).to_string();
     rows.push(
         rate("merge patch of an annotation", async |i| {
-            client.ask("PATCH", &path, MERGE, note(i).into()).await
+            client.request("PATCH", &path, MERGE, note(i).into()).await
         })
         .await,
     );
@@ -141,7 +153,9 @@ async fn decoding(client: &Client, rows: &mut Rows) {
         );
         rows.push(
             rate(&name, async |_| {
-                client.ask("POST", &path, content_type, body.clone()).await
+                client
+                    .request("POST", &path, content_type, body.clone())
+                    .await
             })
             .await,
         );
@@ -234,9 +248,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// of its status.
 fn processor_time() -> Duration {
     let status = fs::read_to_string("/proc/self/stat").expect("the kernel reports every process");
-    let (_, behind_name) = status
-        .rsplit_once(')')
-        .expect("the name stands in brackets");
+    let (_, behind_name) = status.rsplit_once(')').expect("the name is in brackets");
     let ticks: u32 = behind_name
         .split_whitespace()
         .skip(11)
@@ -249,7 +261,7 @@ fn processor_time() -> Duration {
 struct Client(ApiService);
 
 impl Client {
-    async fn ask(&self, method: &str, path: &str, content_type: &str, body: Bytes) {
+    async fn request(&self, method: &str, path: &str, content_type: &str, body: Bytes) {
         drop(self.answer(method, path, content_type, JSON, body).await);
     }
 

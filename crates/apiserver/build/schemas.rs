@@ -15,9 +15,9 @@ use std::{
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Map, Value, json};
 
-const TYPE: &str = "            "; // what stands directly in a type's schema
+const TYPE: &str = "            "; // indentation of entries of a type's schema
 const PROPERTY: &str = "                "; // a property's name
-const INSIDE: &str = "                    "; // what stands directly in a property's schema
+const INSIDE: &str = "                    "; // indentation of entries of a property's schema
 /// How a property that refers to another type gets its description.
 const INSERT: &str = "schema_obj.ensure_object().insert(\"description\".into(), ";
 
@@ -130,7 +130,7 @@ fn read_schema<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Described, St
     Ok(described)
 }
 
-/// What stands between a prefix at a certain depth and a suffix.
+/// The text between a prefix at an indentation and a suffix.
 fn between<'a>(line: &'a str, depth: &str, prefix: &str, suffix: &str) -> Option<&'a str> {
     line.strip_prefix(depth)?
         .strip_prefix(prefix)?

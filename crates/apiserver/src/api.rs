@@ -37,7 +37,7 @@ pub(crate) struct WriteEvent<'a> {
     pub(crate) new: Option<&'a Object>,
 }
 
-/// What the server does after a write and before it is answered. Mirrors the hooks `AfterCreate`,
+/// Runs after a write and before its response is sent. Mirrors the hooks `AfterCreate`,
 /// `AfterUpdate` and `AfterDelete` of upstream's generic registry.
 pub(crate) type AfterWrite =
     for<'a> fn(&'a Api, WriteEvent<'a>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -58,9 +58,9 @@ pub(crate) struct Api {
     pub(crate) flow_control: Arc<FlowControl>,
     /// Notified when an APIService is written.
     pub(crate) api_services_changed: Notify,
-    /// What runs with the server.
+    /// The components that run with the server.
     pub(crate) components: Components,
-    /// Who may do what.
+    /// The authorization mode.
     pub(crate) authorization: AuthorizationMode,
     /// Admission plugins that do not run.
     pub(crate) disabled_admission_plugins: Vec<String>,
@@ -94,7 +94,7 @@ impl Default for QuotaTurns {
 }
 
 impl QuotaTurns {
-    /// Waits for the writes of the namespace that came before; ends when it is dropped.
+    /// Waits for earlier writes of the namespace; released when it is dropped.
     pub(crate) async fn take(&self, namespace: &str) -> SemaphorePermit<'_> {
         let hash = self.hasher.hash_one(namespace);
         let part = (hash % self.parts.len() as u64) as usize;
@@ -199,7 +199,7 @@ impl Api {
     /// Allocates what an object needs, such as a Service address.
     ///
     /// # Errors
-    /// What is asked for is taken or does not exist.
+    /// The requested value is in use or out of range.
     pub(crate) fn claim(
         &self,
         resource: &Resource,

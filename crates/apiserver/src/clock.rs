@@ -5,7 +5,7 @@ use bellerophon_apimachinery::time::Time;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// The server's clock: the wall clock at its start plus what `tokio::time` says has passed.
+/// The server's clock: the wall clock at its start plus the time elapsed on `tokio::time`.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     origin: Timestamp,

@@ -1,5 +1,5 @@
 //! Conversion of custom resources by webhook.
-//! In: stored objects and objects on their way into storage. Out: the same objects in another
+//! In: stored objects and objects that are written. Out: the same objects in another
 //! version, as the webhook of their definition converts them.
 //!
 //! Guarantees: resources without a conversion webhook are passed on as they are; one request for
@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// A stored object in the version of a resource.
 ///
 /// # Errors
-/// 500 with what the webhook did wrong.
+/// 500 with the error of the webhook.
 pub(crate) async fn present(
     api: &Api,
     resource: &Resource,
@@ -45,7 +45,7 @@ pub(crate) async fn present(
 /// Stored objects in the version of a resource.
 ///
 /// # Errors
-/// 500 with what the webhook did wrong.
+/// 500 with the error of the webhook.
 pub(crate) async fn present_all(
     api: &Api,
     resource: &Resource,
@@ -86,10 +86,10 @@ pub(crate) async fn present_all(
     Ok(stored)
 }
 
-/// What is stored of an object.
+/// The stored form of an object.
 ///
 /// # Errors
-/// 500 with what the webhook did wrong.
+/// 500 with the error of the webhook.
 pub(crate) async fn put(api: &Api, resource: &Resource, object: &Object) -> Result<Put, ApiError> {
     let (group, version) = resource.stored_version();
     let stored_version = format!("{group}/{version}");
@@ -115,7 +115,7 @@ fn webhook_of(resource: &Resource) -> Option<&ConversionWebhook> {
 /// An object in another version of its resource.
 ///
 /// # Errors
-/// 500 with what the webhook did wrong.
+/// 500 with the error of the webhook.
 pub(crate) async fn to_version(
     api: &Api,
     resource: &Resource,
@@ -225,7 +225,7 @@ fn verify(review: &Value, webhook: &ConversionWebhook, uid: &str) -> Result<Vec<
     Ok(response.list("convertedObjects").to_vec())
 }
 
-/// Where an object stands in a response, as errors say it.
+/// The position of an object in a response, as in error messages.
 #[derive(Clone, Copy)]
 enum Place {
     Single,

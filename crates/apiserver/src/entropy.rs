@@ -9,7 +9,7 @@ use std::{fmt, sync::Mutex};
 use rand::{Rng as _, RngExt as _, SeedableRng as _, rngs::StdRng};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-/// What `generateName` draws from: no vowels and no look-alikes, so that no word appears by chance.
+/// The alphabet of `generateName`: no vowels and no look-alikes, so that no word appears by chance.
 const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -33,8 +33,8 @@ impl Entropy {
         }
     }
 
-    /// The sequence that belongs to `seed`. For replay only, never for credentials: a client that
-    /// knows the seed knows every value.
+    /// The sequence of `seed`. For replay only, never for credentials: with the seed, every value
+    /// can be computed.
     pub(crate) fn seeded(seed: u64) -> Self {
         Self {
             generator: Mutex::new(StdRng::seed_from_u64(seed)),

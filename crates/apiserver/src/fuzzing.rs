@@ -1,7 +1,7 @@
-//! What fuzz targets call: one function for each reader of foreign bytes.
-//! In: any bytes. Out: nothing; a panic is a finding, whether it comes from the reader or from a
-//! broken promise checked here. Not part of the API: there only with the feature `fuzzing`, for the
-//! targets in `fuzz/`, and in tests, so that it is always compiled.
+//! Entry points of the fuzz targets: one function for each parser of untrusted bytes.
+//! In: any bytes. Out: nothing; a panic is a finding, in the parser or in an invariant asserted
+//! here. Not part of the API: compiled only with the feature `fuzzing`, for the targets in `fuzz/`,
+//! and in tests, so that it is always compiled.
 
 use std::collections::BTreeMap;
 #[cfg(feature = "fuzzing")]
@@ -197,8 +197,8 @@ pub fn continue_token(data: &[u8]) {
     }
 }
 
-/// Definitions: a schema on the first line, a value behind it. What is pruned and completed once
-/// stays as it is.
+/// Definitions: a schema on the first line, a value behind it. Pruning and defaulting are
+/// idempotent.
 pub fn schema(data: &[u8]) {
     let (schema, value) = halves(data);
     let Some(schema) = json_of(schema) else {
@@ -238,7 +238,7 @@ pub fn schema(data: &[u8]) {
 }
 
 /// Validation rules: an expression on the first line, an object behind it. A rule that is accepted
-/// says the same of an object every time.
+/// evaluates to the same result for an object every time.
 pub fn rule(data: &[u8]) {
     let (rule, object) = halves(data);
     let rule = String::from_utf8_lossy(rule);
@@ -293,7 +293,7 @@ fn definition_of(schema: Value) -> Map<String, Value> {
     }
 }
 
-/// What stands before the first line end, and what behind it.
+/// The bytes before the first line end, and those behind it.
 fn halves(data: &[u8]) -> (&[u8], &[u8]) {
     match data.iter().position(|byte| *byte == b'\n') {
         Some(end) => (&data[..end], &data[end + 1..]),

@@ -1,7 +1,7 @@
-//! The file through which kubectl and every other client find the server.
+//! Writes the kubeconfig of the server.
 //! In: address and credentials. Out: a kubeconfig that only its owner can read.
-//! Guarantees: the file appears whole or not at all, is never readable by others, and never
-//! replaces a file that is not ours.
+//! Guarantees: the file is replaced atomically, is never readable by others, and never replaces a
+//! file that this program did not write.
 
 use std::{
     fs, io,
@@ -23,7 +23,7 @@ const MARK: &str = "# Written by bellerophon:";
 pub(crate) struct Kubeconfig<'a> {
     /// `https://127.0.0.1:6443`.
     pub(crate) server: &'a str,
-    /// Whom to trust.
+    /// The CA of the server.
     pub(crate) ca_pem: &'a str,
     /// The administrator's certificate and key.
     pub(crate) identity: &'a Identity,
@@ -37,7 +37,7 @@ pub(crate) enum KubeconfigError {
     /// Something else is there.
     #[error("will not replace {path}: {what}")]
     Occupied { path: PathBuf, what: &'static str },
-    /// The file system says no.
+    /// The file system returned an error.
     #[error("cannot write kubeconfig {path}: {source}")]
     Io { path: PathBuf, source: io::Error },
 }
@@ -76,11 +76,11 @@ impl Kubeconfig<'_> {
         )
     }
 
-    /// Writes the file in one step, with its directory if need be. A kubeconfig of an earlier start
-    /// is replaced.
+    /// Replaces the file atomically, and creates its directory if needed. A kubeconfig of an
+    /// earlier start is replaced.
     ///
     /// # Errors
-    /// When the path is taken by anything but a kubeconfig of ours, or cannot be written.
+    /// When the path is anything but a kubeconfig that this program wrote, or cannot be written.
     pub(crate) fn write(&self, path: &Path, entropy: &Entropy) -> Result<(), KubeconfigError> {
         let failed = |source| KubeconfigError::Io {
             path: path.to_owned(),
@@ -111,8 +111,8 @@ impl Kubeconfig<'_> {
     }
 }
 
-/// What stands at `path` that must stay: nothing when the path is free or holds a kubeconfig of
-/// ours.
+/// What is at `path` and must not be replaced: `None` if the path is free or a kubeconfig that this
+/// program wrote.
 fn occupant(path: &Path) -> io::Result<Option<&'static str>> {
     let kind = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),

@@ -1,19 +1,19 @@
 //! The limits of a server that its embedder chooses.
 
-/// How many requests a server executes concurrently.
+/// The number of requests that a server executes concurrently.
 ///
-/// The sum of both is shared out among the priority levels by API Priority and Fairness, as
+/// The sum of both is divided among the priority levels by API Priority and Fairness, as
 /// kube-apiserver does with `--max-requests-inflight` and `--max-mutating-requests-inflight`, whose
-/// defaults these are. Requests beyond that wait in the queues that the PriorityLevelConfigurations
-/// configure, or are answered 429 with `Retry-After`. Requests of `system:masters` are exempt.
+/// defaults these are. Requests beyond that wait in the queues of their PriorityLevelConfiguration,
+/// or are rejected with 429 and `Retry-After`. Requests of `system:masters` are exempt.
 ///
 /// Every request may hold a body of up to 3 MiB while it waits. Watches count only until they are
 /// started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// Seats that requests which read add.
+    /// Seats for reads.
     pub reads_max: usize,
-    /// Seats that requests which write add.
+    /// Seats for writes.
     pub writes_max: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Long work off the threads that serve other requests.
-//! In: a future whose polls may compute for long. Out: the same, polled where nothing waits for it.
+//! Moves long computations off the threads that serve other requests.
+//! In: a future whose polls may compute for long. Out: the same, polled with `block_in_place`.
 //! Guarantees: on a runtime of one thread nothing changes, so that runs with a paused clock stay
 //! deterministic.
 

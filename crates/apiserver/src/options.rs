@@ -1,14 +1,13 @@
-//! The settings of a server that kube-apiserver takes as flags: certificates and keys that others
-//! made, authorization, admission plugins.
-//! Guarantee: the default of each is what a server does without it.
+//! The settings of a server that kube-apiserver takes as flags: external certificates and keys,
+//! authorization, admission plugins.
+//! Guarantee: the default of each is the behaviour without it.
 
 use std::fmt;
 
 /// A certificate chain and its private key, in PEM.
 #[derive(Clone)]
 pub struct ServingCertificate {
-    /// The certificate of the server, followed by those of the authorities between it and the one
-    /// that clients trust.
+    /// The certificate of the server, followed by the intermediate certificates.
     pub certificate_pem: String,
     /// Its private key in PKCS#8, PKCS#1 or SEC1.
     pub key_pem: String,
@@ -26,7 +25,7 @@ pub struct ServiceAccountKeys {
     /// The private key that signs tokens, in PEM: P-256 in PKCS#8, or RSA. Default: a new P-256 key.
     pub signing_key_pem: Option<String>,
     /// Files of certificates, public keys or private keys, in PEM, whose tokens are accepted.
-    /// Default: the key that signs.
+    /// Default: the signing key.
     pub accepted_keys_pem: Vec<String>,
     /// The issuers of accepted tokens; the first one is that of new tokens. Default:
     /// `https://kubernetes.default.svc`.
@@ -44,7 +43,7 @@ impl fmt::Debug for ServiceAccountKeys {
     }
 }
 
-/// A bearer token that stands for a user until the server stops.
+/// A bearer token that authenticates a user until the server stops.
 #[derive(Clone)]
 pub struct StaticToken {
     /// The token.
@@ -65,33 +64,32 @@ impl fmt::Debug for StaticToken {
     }
 }
 
-/// Who may do what.
+/// The authorization mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuthorizationMode {
-    /// What the roles allow that are bound to a user.
+    /// RBAC: the roles that are bound to a user.
     #[default]
     Rbac,
-    /// Everybody may do everything, unauthenticated clients included.
+    /// Every request is allowed, also of unauthenticated clients.
     AlwaysAllow,
 }
 
 /// The settings of a server besides its address.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// What the server proves its identity with. Default: a certificate of an authority that is made
-    /// at the start.
+    /// The serving certificate. Default: a certificate of a CA that is created at the start.
     pub serving_certificate: Option<ServingCertificate>,
-    /// Certificates, in PEM, of authorities whose client certificates are accepted. Default: that of
-    /// the authority that is made at the start, which signs the administrator's.
+    /// CA certificates, in PEM, whose client certificates are accepted. Default: the CA that is
+    /// created at the start, which signs the administrator's.
     pub client_ca_pem: Option<String>,
     /// How service-account tokens are signed and verified.
     pub service_accounts: ServiceAccountKeys,
     /// Further bearer tokens.
     pub static_tokens: Vec<StaticToken>,
-    /// Whether requests without credentials are of the user `system:anonymous`, or refused. Default:
-    /// true.
+    /// Whether requests without credentials have the user `system:anonymous`, or are rejected.
+    /// Default: true.
     pub anonymous: bool,
-    /// Who may do what.
+    /// The authorization mode.
     pub authorization: AuthorizationMode,
     /// Admission plugins that do not run, by the names of kube-apiserver.
     pub disabled_admission_plugins: Vec<String>,

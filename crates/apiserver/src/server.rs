@@ -1,4 +1,4 @@
-//! Starting, reaching and stopping a server.
+//! Starts and stops a server, and gives access to it.
 
 use std::{
     collections::HashMap,
@@ -43,23 +43,23 @@ pub enum StartError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}; choose another address or port")]
     Listen {
-        /// The address asked for.
+        /// The configured address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Certificates or keys could not be made.
+    /// Certificates or keys could not be created.
     #[error("cannot make the server's keys: {0}")]
     Keys(String),
     /// The audit log cannot be written.
     #[error("{0}")]
     Audit(String),
-    /// The objects of a fresh cluster could not be stored.
+    /// The objects of a new cluster could not be stored.
     #[error("cannot store the first objects of the cluster: {0}")]
     Bootstrap(String),
 }
 
-/// Builds an [`ApiServer`]: what to listen on, and where randomness and the time of day come from.
+/// Builds an [`ApiServer`]: its address, options, seed and clock.
 #[derive(Debug, Default)]
 pub struct Builder {
     listen: Option<SocketAddr>,
@@ -97,7 +97,7 @@ impl std::fmt::Debug for ObserverOption {
 }
 
 impl Builder {
-    /// Also serves HTTPS on this address; port 0 takes a free one. Without it no socket is opened.
+    /// Also serves HTTPS on this address; port 0 selects a free one. Default: no socket.
     #[must_use]
     pub fn listen(self, address: SocketAddr) -> Self {
         Self {
@@ -106,8 +106,8 @@ impl Builder {
         }
     }
 
-    /// Makes uids and generated names repeatable. Credentials are not: the administrator's token,
-    /// certificates and signing keys always come from the operating system's randomness.
+    /// Seeds uids and generated names. Credentials are never seeded: the administrator's token,
+    /// certificates and signing keys use the randomness of the operating system.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self {
@@ -116,8 +116,8 @@ impl Builder {
         }
     }
 
-    /// Lets it be that time of day at the start, and not the one of this machine. The clock goes
-    /// with tokio's.
+    /// Sets the time at the start. Default: that of this machine. The clock advances with
+    /// `tokio::time`.
     #[must_use]
     pub fn starting_at(self, start: Timestamp) -> Self {
         Self {
@@ -132,8 +132,8 @@ impl Builder {
         Self { limits, ..self }
     }
 
-    /// Sets what kube-apiserver takes as flags: certificates, keys, authorization, admission
-    /// plugins.
+    /// Sets the options that are flags of kube-apiserver: certificates, keys, authorization,
+    /// admission plugins.
     #[must_use]
     pub fn options(self, options: ServerOptions) -> Self {
         Self { options, ..self }
@@ -145,7 +145,7 @@ impl Builder {
         Self { snapshot, ..self }
     }
 
-    /// Reaches kubelets, pods and endpoints of Services through this dialer. Default:
+    /// Connects to kubelets, pods and endpoints of Services through this dialer. Default:
     /// [`LoopbackDialer`], which connects to no other host.
     #[must_use]
     pub fn dialer(self, dialer: impl Dialer) -> Self {
@@ -155,7 +155,7 @@ impl Builder {
         }
     }
 
-    /// Shows these components as healthy in `componentstatuses`. Default: none, as if they could
+    /// Reports these components as healthy in `componentstatuses`. Default: none, as if they could
     /// not be reached.
     #[must_use]
     pub fn components(self, components: impl IntoIterator<Item = Component>) -> Self {
@@ -165,8 +165,8 @@ impl Builder {
         }
     }
 
-    /// Calls a function after each accepted write, of clients and of the server itself, the objects
-    /// of a new cluster included. It runs before the request is answered and must not block.
+    /// Calls a function after each accepted write, of clients and of the server itself, including
+    /// the objects of a new cluster. It runs before the response is sent and must not block.
     #[must_use]
     pub fn observe_writes(self, observer: impl Fn(ObservedWrite) + Send + Sync + 'static) -> Self {
         Self {
@@ -175,12 +175,13 @@ impl Builder {
         }
     }
 
-    /// Answers the webhooks of a URL by a function in this process, without a socket: tests run
-    /// under paused time. Webhook configurations and conversions are objects as ever; their
-    /// `clientConfig` names the URL, or a Service, whose URL is
+    /// Handles the webhooks of a URL by a function in this process, without a socket: tests run
+    /// under paused time. Webhook configurations and conversions are configured by objects as
+    /// usual; their `clientConfig` names the URL, or a Service, whose URL is
     /// `https://NAME.NAMESPACE.svc:PORT/PATH`. The port of a Service is 443 by default.
     ///
-    /// The function gets the review that kube-apiserver would send, and may answer with anything.
+    /// The function receives the review that kube-apiserver would send, and may return any
+    /// response.
     ///
     /// ```
     /// use bellerophon_apiserver::ApiServer;
@@ -214,9 +215,9 @@ impl Builder {
         }
     }
 
-    /// Serves a page of one's own at a path that is no resource, to those who may `get` it. The
-    /// page is given the query of the request, as it was sent, and answers with pieces of text. A
-    /// path that the server has already stays its own.
+    /// Adds a non-resource endpoint, for users that may `get` its path. The handler receives the
+    /// query of the request, undecoded, and returns a stream of text. Paths of the server cannot be
+    /// replaced.
     #[must_use]
     pub fn endpoint<S>(
         mut self,
@@ -231,16 +232,16 @@ impl Builder {
         self
     }
 
-    /// Starts the server. It answers from the moment this returns.
+    /// Starts the server. It is ready when this returns.
     ///
     /// # Errors
-    /// The address is taken, or keys cannot be made.
+    /// The address is in use, or keys cannot be created.
     pub async fn start(self) -> Result<ApiServer, StartError> {
         self.start_boxed().await
     }
 
-    /// Boxed: the poll function of an `async fn` is compiled in each crate that awaits it, and that
-    /// of this one has the whole HTTP server in it.
+    /// Boxed: the poll function of an `async fn` is compiled in each crate that awaits it, and this
+    /// one contains the whole HTTP server.
     fn start_boxed(self) -> BoxFuture<'static, Result<ApiServer, StartError>> {
         Box::pin(async move {
             let keys = |e: &dyn std::fmt::Display| StartError::Keys(e.to_string());
@@ -378,7 +379,7 @@ impl Builder {
     }
 }
 
-/// What authenticates requests: the administrator's token, those of the options, and those of
+/// The authenticator of requests: the administrator's token, those of the options, and those of
 /// service accounts.
 fn authenticator(admin_token: &str, options: &ServerOptions) -> Result<Authenticator, KeyError> {
     let ServiceAccountKeys {
@@ -415,12 +416,11 @@ fn authenticator(admin_token: &str, options: &ServerOptions) -> Result<Authentic
     })
 }
 
-/// How often history is forgotten up to where it stood the time before: a revision can be read for
-/// this long, and at most twice as long.
+/// The compaction interval: a revision can be read for this long, and at most twice as long.
 const COMPACTION_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
-/// Forgets history, as the storage of a real cluster does: lists that are read page by page must
-/// not pin it for ever.
+/// Compacts history, as the storage of a real cluster does: lists that are read page by page must
+/// not pin it forever.
 async fn compact(api: Arc<Api>, stop: CancellationToken) {
     let mut seen = api.store.revision();
     while stop
@@ -474,7 +474,7 @@ pub struct ApiServer {
     server: Arc<Server>,
     stop: CancellationToken,
     socket: Option<Socket>,
-    /// Tasks by name that end once `stop` is cancelled; none when they were waited for.
+    /// Tasks by name that end once `stop` is cancelled; empty after they were joined.
     tasks: Vec<(&'static str, JoinHandle<()>)>,
     /// Ends the audit log after the last request, and the task that writes it.
     audit: Option<(DropGuard, JoinHandle<()>)>,
@@ -490,13 +490,13 @@ impl std::fmt::Debug for ApiServer {
 }
 
 impl ApiServer {
-    /// How to start one.
+    /// The builder of a server.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The server as a tower service, without a socket. Requests without credentials come from the
-    /// administrator.
+    /// The server as a tower service, without a socket. Requests without credentials have the user
+    /// of the administrator.
     pub fn service(&self) -> ApiService {
         ApiService::new(self.server.clone(), None).as_user(tls::ADMIN, ["system:masters"])
     }
@@ -514,22 +514,21 @@ impl ApiServer {
         kube::Client::new(self.service(), "default")
     }
 
-    /// Where HTTPS is served; a server on every address of this machine is reached on loopback.
+    /// The URL of HTTPS; loopback for a server that listens on all addresses.
     pub fn url(&self) -> Option<String> {
         self.socket
             .as_ref()
             .map(|s| format!("https://{}", reachable(s.address)))
     }
 
-    /// The certificate authority that clients of the socket trust, in PEM; `None` without a socket.
+    /// The CA certificate for clients of the socket, in PEM; `None` without a socket.
     pub fn root_ca(&self) -> Option<&str> {
         self.socket
             .as_ref()
             .map(|socket| socket.certificates.ca_pem.as_str())
     }
 
-    /// A kubeconfig for HTTPS as administrator; `None` without a socket. It holds secrets: keep it
-    /// private.
+    /// A kubeconfig for HTTPS as administrator; `None` without a socket. It contains secrets.
     pub fn kubeconfig(&self) -> Option<String> {
         let socket = self.socket.as_ref()?;
         let url = self.url()?;
@@ -539,7 +538,7 @@ impl ApiServer {
     /// Writes the kubeconfig, readable by its owner only. Does nothing without a socket.
     ///
     /// # Errors
-    /// The file cannot be written there.
+    /// The file cannot be written.
     pub fn write_kubeconfig(
         &self,
         path: &Path,
@@ -566,7 +565,8 @@ impl ApiServer {
         snapshot::write(&self.server.api)
     }
 
-    /// Stops taking requests, lets those under way end, and returns when the sockets are closed.
+    /// Stops accepting requests, waits for those in flight, and returns when the sockets are
+    /// closed.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
         if let Some(socket) = self.socket.take()

@@ -1,4 +1,4 @@
-//! The tower service: a request in, a response out, whatever the transport.
+//! The tower service: from an HTTP request to a response, for every transport.
 //! Guarantees: every request is answered; a panic in a handler becomes a 500 for that request
 //! alone; bodies, time and concurrency are bounded.
 
@@ -59,11 +59,11 @@ const SLOW_REQUEST: Duration = Duration::from_millis(500);
 /// The part of its time limit for which a request may wait for seats.
 const QUEUE_WAIT_FRACTION: u32 = 4;
 
-/// Everything a request needs.
+/// The shared state of requests.
 pub(crate) struct Server {
     pub(crate) api: Arc<Api>,
     pub(crate) authenticator: Authenticator,
-    /// What is served besides resources.
+    /// The non-resource endpoints.
     pub(crate) endpoints: NonResourceEndpoints,
     /// Passes on requests to kubelets, pods and Services.
     pub(crate) connector: Connector,
@@ -105,7 +105,7 @@ impl Server {
         }
     }
 
-    /// Keeps what is known of other API servers up to date until `stop` is cancelled.
+    /// Runs the aggregation controller until `stop` is cancelled.
     pub(crate) async fn run_aggregation(&self, stop: CancellationToken) {
         self.aggregator.run(&self.api, &self.connector, stop).await;
     }
@@ -115,8 +115,8 @@ impl Server {
 #[derive(Clone)]
 pub struct ApiService {
     server: Arc<Server>,
-    /// Who asks when a request carries no credentials of its own: the holder of an in-process
-    /// handle is trusted, a socket is not.
+    /// The user of requests without credentials: the holder of an in-process handle is trusted, a
+    /// socket is not.
     trusted: Option<Arc<User>>,
 }
 
@@ -268,8 +268,8 @@ impl ApiService {
         decision.into_result(&attributes)?;
         let catalog = self.server.api.registry.catalog();
         if let Some(remote) = served_by(&route, &catalog) {
-            // The other server has flow control of its own: the seat is given back before it is
-            // asked.
+            // The other server has its own flow control: the seat is released before the request is
+            // forwarded.
             drop(self.acquire(classified, Work::ONE, REQUEST_TIMEOUT).await?);
             let request = ConnectRequest {
                 api: &self.server.api,
@@ -291,9 +291,9 @@ impl ApiService {
                 };
                 return self.resource(path, head, query, body, request).await;
             }
-            Route::Discovery(asked) => {
+            Route::Discovery(route) => {
                 let _permit = self.acquire(classified, Work::ONE, REQUEST_TIMEOUT).await?;
-                return self.server.endpoints.discover(&catalog, &asked, head);
+                return self.server.endpoints.discover(&catalog, &route, head);
             }
             Route::Other(path) => path,
         };
@@ -394,14 +394,14 @@ impl ApiService {
             .subresource
             .as_ref()
             .map_or("", |subresource| subresource.name);
-        let asked = MeasuredRequest {
+        let measured = MeasuredRequest {
             resource: &found.resource,
             subresource,
             path: &path,
             head,
             query: &query,
         };
-        let running = self.server.endpoints.metrics.begin(&asked);
+        let running = self.server.endpoints.metrics.begin(&measured);
         if CONNECT_SUBRESOURCES.contains(&subresource) {
             let connected = Arc::new(running.connect());
             let admission = self.admit_connection(&found.resource, &path, &query, &request.user);
@@ -610,8 +610,8 @@ impl ApiService {
             )
         ));
         let running = pin!(async { answer(api, &found.resource, dispatched.await?, &shape) });
-        // Requests of this process stay where they are: their tasks may run on threads that must
-        // not block.
+        // Requests of this process are not offloaded: their tasks may run on threads that must not
+        // block.
         let is_long = self.trusted.is_none() && call.may_take_long(api, &head.method);
         let running = async {
             if is_long {
@@ -676,7 +676,7 @@ fn request_info(head: &http::request::Parts, route: &Route, query: &Query) -> Re
     }
 }
 
-/// The version of a group that another server serves, if the path leads there.
+/// The version of a group that another server serves, if the path is one of its paths.
 fn served_by<'a>(route: &Route, catalog: &'a Catalog) -> Option<&'a RemoteVersion> {
     let (group, version) = match route {
         Route::Resource(path) => (&path.group, &path.version),
@@ -734,11 +734,11 @@ impl Collections for Collection<'_> {
     }
 }
 
-/// What a path leads to.
+/// The resource and subresource of a path.
 struct Found {
     resource: Arc<Resource>,
     subresource: Option<Subresource>,
-    /// What there is to say about it, and what comes up on the way.
+    /// Warnings about the request, and those that are added while it runs.
     warnings: Warnings,
 }
 
@@ -756,7 +756,7 @@ fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiErr
             },
         );
     };
-    // The generic handler of custom resources has words of its own for paths that lead nowhere.
+    // The generic handler of custom resources has its own messages for paths that are not served.
     let nowhere = || {
         if resource.is_custom() {
             ApiError::NoSuchPath
@@ -801,7 +801,7 @@ fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiErr
     })
 }
 
-/// Errors come in the format that was asked for.
+/// Errors are encoded in the requested format.
 fn error_format(headers: &HeaderMap) -> Format {
     negotiate::status_format(negotiate::joined(headers, &header::ACCEPT).as_deref())
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::{api::Api, controllers, write};
 
-/// The group whose objects come first: they define what others are.
+/// The group whose objects are first: they define other resources.
 const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
 /// The first line.
@@ -40,16 +40,16 @@ pub(crate) fn write(api: &Api) -> Vec<u8> {
     text
 }
 
-/// A snapshot that was read.
+/// A decoded snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
-    /// The newest revision at its time; 0 for an empty snapshot.
+    /// The newest revision of the snapshot; 0 for an empty one.
     pub(crate) revision: Revision,
     objects: Vec<Object>,
 }
 
 impl Snapshot {
-    /// Reads what [`write`] wrote.
+    /// Decodes the output of [`write`].
     ///
     /// # Errors
     /// A line that is no object.

@@ -1,7 +1,7 @@
-//! The certificates of one server, made when it starts.
+//! The certificates of one server, issued when it starts.
 //! In: the addresses it listens on and the date. Out: a CA, a TLS configuration, the
 //! administrator's credentials.
-//! Guarantees: private keys stay in memory; only the administrator's leaves, and only into a
+//! Guarantees: private keys stay in memory; only the administrator's is written, and only to a
 //! kubeconfig.
 
 use std::{fmt, net::IpAddr, sync::Arc};
@@ -22,8 +22,7 @@ use rustls::{
 
 use crate::{entropy::Entropy, options::ServingCertificate};
 
-/// The administrator: what the kubeconfig names, what the client certificate and the token stand
-/// for.
+/// The administrator: the user of the kubeconfig, its client certificate and its token.
 pub(crate) const ADMIN: &str = "admin";
 /// Certificates are good for this long; a server is started far more often.
 const LIFE_DAYS: i64 = 3650;
@@ -67,9 +66,9 @@ impl fmt::Debug for Identity {
 
 /// A CA and the certificates it signed: the server's and the administrator's.
 pub(crate) struct Certificates {
-    /// What clients trust.
+    /// The CA certificate for clients.
     pub(crate) ca_pem: String,
-    /// What the administrator proves to be with: user `admin`, group `system:masters`.
+    /// The identity of the administrator: user `admin`, group `system:masters`.
     pub(crate) admin: Identity,
     /// The authorities whose client certificates are accepted, in PEM.
     pub(crate) client_ca_pem: String,
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn admin_certificate_stands_for_admin() {
+    fn admin_certificate_authenticates_admin() {
         let pem = certificates().admin.certificate_pem;
         let (_, parsed) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
         let peer = format!(

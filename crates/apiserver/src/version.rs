@@ -1,4 +1,4 @@
-//! `/version`: which Kubernetes this server is.
+//! `/version`: the Kubernetes release that this server implements.
 
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ pub(crate) struct Info {
     pub(crate) platform: String,
 }
 
-/// What `/version` answers.
+/// The response of `/version`.
 pub(crate) fn info() -> Info {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -47,7 +47,7 @@ pub(crate) fn info() -> Info {
         git_version: GIT_VERSION,
         git_commit: concat!("bellerophon-", env!("CARGO_PKG_VERSION")),
         git_tree_state: "clean",
-        // What Kubernetes says when a build does not know its date.
+        // The build date of Kubernetes builds without one.
         build_date: "1970-01-01T00:00:00Z",
         go_version: concat!("rust", env!("CARGO_PKG_RUST_VERSION")),
         compiler: "rustc",

@@ -1,4 +1,4 @@
-//! Requests to webhooks: where they are sent, without how.
+//! Requests to webhooks: their address and body, without the transport.
 //! In: the `clientConfig` of a webhook configuration or of a conversion. Out: requests that a
 //! [`WebhookTransport`] sends. Mirrors `hookClientConfig` of `apiserver/pkg/util/webhook`.
 
@@ -29,7 +29,7 @@ pub(crate) struct WebhookClient {
     ca_bundle: Arc<[u8]>,
 }
 
-/// What is dialed.
+/// The dialed destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// A ready endpoint of a Service.
@@ -131,7 +131,7 @@ impl WebhookAddress {
     }
 }
 
-/// How a webhook is spoken to. Configurations have HTTPS only; redirects may lead to HTTP.
+/// The scheme of a webhook URL. Configurations have HTTPS only; redirects may have HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scheme {
     Https,
@@ -179,7 +179,7 @@ pub(crate) trait WebhookTransport: Send + Sync + 'static {
     /// Sends a request, follows redirects and reads the whole response.
     ///
     /// # Errors
-    /// Why there is no response, in the words of Go's HTTP client: `Post "URL": …`.
+    /// Why there is no response, with the message of Go's HTTP client: `Post "URL": …`.
     fn post(&self, request: WebhookRequest) -> BoxFuture<'_, Result<Response<Bytes>, String>>;
 }
 

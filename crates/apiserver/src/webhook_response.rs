@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 /// How much of the text of an error response is shown.
 const SHOWN_MAX_BYTES: usize = 2048;
 
-/// What a response with an error code says, and its code.
+/// The message of a response with an error code, and its code.
 pub(crate) fn describe(response: &Response<Bytes>) -> (String, u16) {
     let code = response.status().as_u16();
     let body = response.body();
@@ -41,7 +41,7 @@ fn shown(response: &Response<Bytes>) -> String {
 /// The document of a response.
 ///
 /// # Errors
-/// A body that is no object, in the words of the decoder of kube-apiserver.
+/// A body that is no object, with the message of kube-apiserver's decoder.
 pub(crate) fn decode(response: &Response<Bytes>) -> Result<Value, String> {
     let body = response.body();
     if body.is_empty() {
@@ -60,7 +60,7 @@ pub(crate) fn decode(response: &Response<Bytes>) -> Result<Value, String> {
         format!("couldn't get version/kind; json parse error: {why}")
     };
     let mut repeated = Vec::new();
-    // What does not begin as a JSON object is read as YAML.
+    // A body that does not begin as a JSON object is read as YAML.
     let is_json = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     let media = if is_json { Media::Json } else { Media::Yaml };
     let review = decode::parse(body, media)

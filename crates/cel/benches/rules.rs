@@ -1,4 +1,5 @@
-//! How many rules are compiled and evaluated in a second, on one core: `cargo bench -p bellerophon-cel --bench rules`.
+//! Rules compiled and evaluated per second on one core: `cargo bench -p bellerophon-cel --bench
+//! rules`.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +15,8 @@ use serde_json::json;
 const SPAN: Duration = Duration::from_millis(1500);
 const LIMIT: u64 = 1_000_000;
 
-/// The rules that custom resources have most: a bound, a choice, an immutable field, a loop, a pattern.
+/// The most common rules of custom resources: a bound, an enumeration, an immutable field, a
+/// comprehension, a pattern.
 const RULES: [(&str, &str); 5] = [
     ("bound", "self.minReplicas <= self.maxReplicas"),
     (

@@ -1,7 +1,6 @@
-//! The tree of an expression after macros are gone.
-//! In: nothing. Out: the node types that the parser makes and that the checker, the cost estimator
-//! and the planner walk.
-//! Guarantees: every node has an id of its own; the tree is at most a few times
+//! The abstract syntax tree of an expression, with macros expanded.
+//! The parser creates the nodes; the type checker, the cost estimator and the planner read them.
+//! Guarantees: every node has a unique id; the tree is at most a few times
 //! [`crate::parser::DEPTH_MAX`] deep.
 
 use std::sync::Arc;
@@ -16,7 +15,7 @@ pub(crate) struct Expr {
     pub(crate) kind: Kind,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Literal(Literal),
@@ -48,7 +47,7 @@ pub(crate) enum Literal {
 pub(crate) struct Select {
     pub(crate) operand: Box<Expr>,
     pub(crate) field: String,
-    /// Whether only the presence of the field is asked for.
+    /// Whether this is a presence test (`has`).
     pub(crate) test: bool,
 }
 
@@ -93,13 +92,13 @@ pub(crate) struct MessageField {
     pub(crate) optional: bool,
 }
 
-/// The loop that every macro over lists and maps becomes.
+/// The comprehension that every macro over lists and maps is expanded to.
 #[derive(Clone, Debug)]
 pub(crate) struct Comprehension {
     pub(crate) range: Expr,
     /// The item of a list or key of a map; its index when there is a second variable.
     pub(crate) var: String,
-    /// The item of a list or value of a map, where both are asked for.
+    /// The variable of the list item or map value in a comprehension of two variables.
     pub(crate) var2: Option<String>,
     pub(crate) accumulator: String,
     pub(crate) init: Expr,
@@ -109,7 +108,7 @@ pub(crate) struct Comprehension {
 }
 
 impl Comprehension {
-    /// Whether this only names a value: nothing is looped over.
+    /// Whether this only binds a name to a value, without an iteration.
     pub(crate) fn is_binding(&self) -> bool {
         let nothing = matches!(&self.range.kind, Kind::List(items) if items.is_empty());
         let never = matches!(self.condition.kind, Kind::Literal(Literal::Bool(false)));
@@ -119,7 +118,7 @@ impl Comprehension {
 
 /// The variable in which macros build their result; no source text can name it.
 pub(crate) const ACCUMULATOR: &str = "@result";
-/// The name it had before; still refused as a loop variable.
+/// Its former name; still rejected as an iteration variable.
 pub(crate) const ACCUMULATOR_OF_OLD: &str = "__result__";
 
 /// The names of operators.
@@ -184,7 +183,7 @@ impl Expr {
         }
     }
 
-    /// `a.b.c` when the node is nothing but names joined by dots.
+    /// `a.b.c` when the node consists of names joined by dots.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
             Kind::Ident(name) => Some(name.clone()),

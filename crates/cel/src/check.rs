@@ -1,8 +1,8 @@
 //! Type checking.
-//! In: a parsed expression and what is declared. Out: the type of every node and which overloads
-//! each call may mean.
-//! Guarantees: an expression without issues has a type everywhere; what is only known at run time
-//! is `dyn`.
+//! In: a parsed expression and declarations. Out: the type of every node and the candidate
+//! overloads of each call.
+//! Guarantees: in an expression without issues every node has a type; what is only known at run
+//! time is `dyn`.
 
 use crate::{
     ast::{Call, Comprehension, Expr, Id, Kind, Literal, Message, operator},
@@ -22,7 +22,7 @@ pub(crate) struct Checked {
     nodes: Vec<NodeInfo>,
 }
 
-/// What checking found out about a node.
+/// The result of checking a node.
 #[derive(Clone, Debug, Default)]
 struct NodeInfo {
     /// None for nodes that only macros used.
@@ -30,10 +30,10 @@ struct NodeInfo {
     meaning: Meaning,
 }
 
-/// What a name or call refers to.
+/// The declaration that a name or call refers to.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Meaning {
-    /// What the syntax says.
+    /// As the syntax specifies.
     #[default]
     Plain,
     /// A declared variable or a type, by its full name.
@@ -56,10 +56,10 @@ impl Checked {
     }
 }
 
-/// Checks an expression.
+/// Type-checks an expression.
 ///
 /// # Errors
-/// What does not fit.
+/// The type errors.
 pub(crate) fn check(parsed: Parsed, environment: &Environment) -> Result<Checked, Issues> {
     let mut checker = Checker {
         parsed: &parsed,
@@ -95,7 +95,7 @@ struct Checker<'a> {
     issues: Issues,
     nodes: Vec<NodeInfo>,
     substitutions: Substitutions,
-    /// Variables of loops, innermost last.
+    /// Iteration variables, innermost last.
     scopes: Vec<(String, Type)>,
     /// How many type parameters were made.
     free: usize,
@@ -200,7 +200,7 @@ impl Checker<'_> {
             self.check(&field.value);
             let found = self.element(&field.value, field.optional);
             let Some(expected) = declared.field(&field.name) else {
-                // The resolver of kube-apiserver knows such a field, without a type.
+                // The resolver of kube-apiserver has such a field, without a type.
                 let message = format!(
                     "expected type of field '{}' is '' but provided type is '{found}'",
                     field.name
@@ -414,7 +414,7 @@ impl Checker<'_> {
         };
     }
 
-    /// The signature of an overload with type parameters of its own.
+    /// The signature of an overload with fresh type parameters.
     fn instance(&mut self, overload: &Overload) -> (Vec<Type>, Type) {
         let mut fresh = Substitutions::default();
         for name in ["A", "B", "T", "U", "K", "V"] {
@@ -451,8 +451,8 @@ impl Checker<'_> {
         ty
     }
 
-    /// The type of all items so far, given one more. Where types must not be mixed,
-    /// [`crate::literals`] says so.
+    /// The type of all items so far, joined with one more. [`crate::literals`] reports lists of
+    /// mixed types where these are not allowed.
     fn join(&mut self, before: Option<Type>, ty: Type) -> Type {
         let Some(before) = before else { return ty };
         if self.substitutions.assign(&before, &ty) {

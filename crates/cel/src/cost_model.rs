@@ -1,8 +1,7 @@
-//! What calls cost, before and while they run.
-//! In: the sizes of arguments, as they may be or as they are. Out: a range of costs and sizes, or
-//! the cost.
-//! Guarantees: the rules are kube-apiserver's, so an expression is refused here when and only when
-//! it is refused there.
+//! The cost of calls, estimated and actual.
+//! In: the sizes of arguments, possible or actual. Out: a range of costs and sizes, or the cost.
+//! Guarantees: the rules are kube-apiserver's, so an expression is rejected here if and only if it
+//! is rejected there.
 
 use crate::{types::Type, value::Value};
 
@@ -36,7 +35,7 @@ impl Range {
         min: 0,
         max: u64::MAX,
     };
-    /// What [`Range::or`] starts from.
+    /// The neutral element of [`Range::or`].
     pub(crate) const NOTHING: Self = Self {
         min: u64::MAX,
         max: 0,
@@ -75,7 +74,7 @@ impl Range {
     }
 }
 
-/// A number times a factor, rounded up, as far as it goes.
+/// A number times a factor, rounded up, saturating.
 fn scaled(n: u64, factor: f64) -> u64 {
     let product = (n as f64 * factor).ceil();
     if product >= u64::MAX as f64 {
@@ -85,7 +84,7 @@ fn scaled(n: u64, factor: f64) -> u64 {
     }
 }
 
-/// What the cost model knows of an argument.
+/// The size and type of an argument.
 #[derive(Clone, Debug)]
 pub(crate) struct Argument {
     pub(crate) size: Range,
@@ -95,7 +94,7 @@ pub(crate) struct Argument {
     pub(crate) int: Option<i64>,
 }
 
-/// What a call may cost, and how large its result may be.
+/// The estimated cost of a call, and the size of its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Estimate {
     pub(crate) cost: Range,
@@ -105,9 +104,9 @@ pub(crate) struct Estimate {
 /// The cost model of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CostModel {
-    /// One, whatever the arguments.
+    /// A constant 1.
     Unit,
-    /// That much, whatever the arguments.
+    /// A constant.
     Fixed(u64),
     /// Reading the first argument once.
     Pass,
@@ -127,7 +126,7 @@ pub enum CostModel {
     InList,
     /// Comparing two values that may be large.
     Compare,
-    /// Joining two texts or two byte strings.
+    /// Concatenation of two strings or two byte strings.
     Concat,
     /// Joining two lists.
     Append,
@@ -137,7 +136,7 @@ pub enum CostModel {
     Contains,
     /// `find` and `findAll`.
     Find,
-    /// Functions that look at every item of a list: `sum`, `indexOf`, …
+    /// Functions that read every item of a list: `sum`, `indexOf`, …
     EveryItem,
     /// `replace`.
     Replace,
@@ -169,7 +168,7 @@ pub enum CostModel {
     AllPairs {
         /// Which argument.
         of: usize,
-        /// Whether its items are texts or bytes by declaration.
+        /// Whether its items are strings or bytes by declaration.
         texts: bool,
     },
     /// Looking for all items of one list in another, this many times.
@@ -181,7 +180,7 @@ fn smaller(a: u64, b: u64) -> u64 {
 }
 
 impl CostModel {
-    /// What a call may cost.
+    /// The estimated cost of a call.
     pub(crate) fn estimate(self, args: &[Argument]) -> Estimate {
         let size = |i: usize| args.get(i).map_or(Range::UNKNOWN, |arg| arg.size);
         let int = |i: usize| args.get(i).and_then(|arg| arg.int);
@@ -335,7 +334,7 @@ impl CostModel {
         }
     }
 
-    /// What a call has cost.
+    /// The actual cost of a call.
     pub(crate) fn actual(self, args: &[Value<'_>], result: &Value<'_>) -> u64 {
         let size = |i: usize| args.get(i).map_or(1, Value::size);
         let pass = |n: u64, factor: f64| (n as f64 * factor).ceil() as u64;
@@ -392,7 +391,7 @@ impl CostModel {
     }
 }
 
-/// Comparing texts costs a little more than comparing numbers.
+/// Comparing strings costs a little more than comparing numbers.
 fn pair_factor(texts: bool) -> f64 {
     if texts { 2.0 + PASS } else { 2.0 }
 }
@@ -414,7 +413,7 @@ fn replaced(text: Range, old: Range, new: Range) -> Range {
     let mut count = Range::ZERO;
     let mut kept = Range::ZERO;
     if old.min == 0 {
-        // Nothing can be replaced everywhere: around every character.
+        // An empty string can be replaced everywhere: around every character.
         (count.max, kept.max) = (text.max.saturating_add(1), text.max);
     } else if new.max <= old.min {
         kept.max = text.max;

@@ -1,4 +1,4 @@
-//! What an expression may refer to.
+//! The environment of an expression: functions, variables and types.
 //! In: functions, variables and the shapes of data. Out: types, fields and cost models by name.
 //! Guarantees: an environment is a value; the functions are shared by all.
 
@@ -46,13 +46,13 @@ struct Variable {
     ty: Type,
 }
 
-/// What an expression may refer to.
+/// The functions, variables and types of an expression.
 #[derive(Clone, Debug)]
 pub struct Environment {
     functions: Arc<Functions>,
     variables: Vec<Variable>,
-    /// What is known of data: the objects whose types variables may have. The first gives the sizes
-    /// for the cost estimate.
+    /// The shapes of data: the object types that variables may have. The first gives the sizes for
+    /// the cost estimate.
     data: Vec<Arc<Shape>>,
     /// Types of variables by name, with the types of their fields.
     objects: BTreeMap<String, BTreeMap<String, Type>>,
@@ -118,9 +118,9 @@ impl Environment {
         self
     }
 
-    /// Makes the objects of a shape known, which [`Shape::named`] has named. The cost of
+    /// Declares the object types of a shape, which [`Shape::named`] has named. The cost of
     /// expressions is estimated by the sizes of the first shape: Kubernetes estimates every
-    /// variable of a rule by the one shape of the value the rule stands at.
+    /// variable of a rule by the one schema of the rule.
     #[must_use]
     pub fn with_data(mut self, shape: Arc<Shape>) -> Self {
         self.data.push(shape);
@@ -140,7 +140,7 @@ impl Environment {
         self
     }
 
-    /// Lets expressions make messages of the types that a function knows by name.
+    /// Declares message types, which a function resolves by name.
     #[must_use]
     pub fn with_messages(mut self, messages: fn(&str) -> Option<MessageType>) -> Self {
         self.messages = Some(messages);

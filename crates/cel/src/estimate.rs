@@ -1,7 +1,7 @@
-//! What an expression may cost at most, before it ever runs.
-//! In: a checked expression and how large its variables may be. Out: the least and the most it may
+//! Estimates the cost of an expression before it is evaluated.
+//! In: a checked expression and the maximum sizes of its variables. Out: the minimum and maximum
 //! cost.
-//! Guarantees: the rules are kube-apiserver's; nothing overflows, the most is at most all.
+//! Guarantees: the rules are kube-apiserver's; arithmetic saturates.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::{
     types::Type,
 };
 
-/// What an expression may cost.
+/// The estimated cost of an expression.
 pub(crate) fn estimate(checked: &Checked, environment: &Environment) -> Range {
     let mut estimator = Estimator {
         checked,
@@ -28,7 +28,7 @@ pub(crate) fn estimate(checked: &Checked, environment: &Environment) -> Range {
     estimator.cost(&checked.parsed.expr)
 }
 
-/// What is declared of the value of an expression.
+/// The declaration of the value of an expression.
 #[derive(Clone, Copy, Debug)]
 enum Declaration<'a> {
     /// It is computed.
@@ -73,7 +73,7 @@ struct Estimator<'a> {
     declarations: HashMap<Id, Declaration<'a>>,
     sizes: HashMap<Id, Range>,
     entries: HashMap<Id, Entries>,
-    /// Variables of loops, innermost last.
+    /// Iteration variables, innermost last.
     locals: Vec<Local<'a>>,
 }
 
@@ -186,8 +186,8 @@ impl<'a> Estimator<'a> {
             .unwrap_or(Declaration::None)
     }
 
-    /// The declaration one step further: a field, `@items`, `@values`, `@keys` or `@indices`. A step from
-    /// nowhere leads to the root, because the first name of a path counts as the variable.
+    /// The declaration of a child: a field, `@items`, `@values`, `@keys` or `@indices`. The first
+    /// step is the root, because the first name of a path is the variable.
     fn step(&self, declaration: Declaration<'a>, name: &str) -> Declaration<'a> {
         let shape = match declaration {
             Declaration::None => return self.variable(),

@@ -1,21 +1,21 @@
-//! How an evaluation ends, and what it has used.
-//! In: charges for every step. Out: failures, among them the one that ends everything.
-//! Guarantees: an evaluation never costs more than its limit and never holds more than
-//! [`BYTES_MAX`] of its own.
+//! Failures of an evaluation, and the meter of its cost and memory.
+//! In: charges for every step. Out: failures, among them the one that ends the evaluation.
+//! Guarantees: an evaluation never costs more than its limit and never allocates more than
+//! [`BYTES_MAX`].
 
 use std::borrow::Cow;
 
 /// How much memory the values made by one evaluation may take; its data is borrowed and does not
 /// count.
 const BYTES_MAX: usize = 64 << 20;
-/// What a value takes besides its text.
+/// The size of a value without its text.
 pub(crate) const VALUE_BYTES: usize = 48;
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     message: Cow<'static, str>,
-    /// Whether nothing can make up for it: the limit is reached.
+    /// Whether it ends the evaluation: the limit is reached.
     is_final: bool,
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What an evaluation has used so far.
+/// The cost and memory that an evaluation has used so far.
 #[derive(Debug)]
 pub struct Meter {
     cost: u64,
@@ -91,7 +91,7 @@ impl Meter {
         }
     }
 
-    /// Refuses work that could not be paid for; what is affordable is charged once it is done.
+    /// Fails if the cost would exceed the limit; otherwise it is charged when the work is done.
     pub(crate) fn afford(&mut self, cost: u64) -> Result<(), Failure> {
         if self.cost.saturating_add(cost) > self.limit {
             self.charge(cost)
@@ -100,11 +100,11 @@ impl Meter {
         }
     }
 
-    /// Counts memory that is about to be taken.
+    /// Charges memory before it is allocated.
     ///
     /// # Errors
-    /// It would be more than an evaluation may take. Kubernetes has no such limit, but no useful
-    /// expression comes near it.
+    /// It would exceed the limit of an evaluation. Kubernetes has no such limit, but no useful
+    /// expression reaches it.
     pub fn allocate(&mut self, bytes: usize) -> Result<(), Failure> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > BYTES_MAX {

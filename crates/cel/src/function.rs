@@ -13,13 +13,13 @@ use crate::{
     value::Value,
 };
 
-/// Computes a call. Arguments have the types of the overload; the target comes first.
+/// Implements a call. Arguments have the types of the overload; the target is first.
 pub type Run = for<'a> fn(&mut Meter, &[Value<'a>]) -> Result<Value<'a>, Failure>;
 
 /// One signature of a function.
 #[derive(Clone, Debug)]
 pub struct Overload {
-    /// Under which name cost rules know it; unique among all overloads.
+    /// The overload id of cost rules; unique among all overloads.
     pub id: &'static str,
     /// Whether it is called as `target.function(…)`.
     pub member: bool,
@@ -27,9 +27,9 @@ pub struct Overload {
     pub params: Vec<Type>,
     /// The type of its result.
     pub result: Type,
-    /// What it costs.
+    /// The cost model.
     pub cost_model: CostModel,
-    /// What it does.
+    /// The implementation.
     pub run: Run,
 }
 

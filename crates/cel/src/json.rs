@@ -9,7 +9,7 @@ use crate::{
     value::{Map, Value},
 };
 
-/// Whole numbers beyond this are written as texts, as protobuf's JSON does.
+/// Larger integers are written as strings, as in protobuf's JSON.
 const EXACT_MAX: i64 = (1 << 53) - 1;
 
 impl Value<'_> {

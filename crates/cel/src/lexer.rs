@@ -1,10 +1,10 @@
-//! From text to tokens.
+//! The lexer: from text to tokens.
 //! In: the text of an expression. Out: its tokens, and the characters that belong to none.
-//! Guarantees: every token knows where it begins; the last one is the end of the text.
+//! Guarantees: every token has its offset; the last one is the end of the text.
 
 use crate::source::{Issues, Offset};
 
-/// What a token is.
+/// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// An operator or bracket, by its text.
@@ -28,7 +28,7 @@ pub(crate) struct Lexeme {
     pub(crate) at: Offset,
 }
 
-/// Longest first, so that the first match is the right one. The words among them are no
+/// Longest first, so that the first match is the longest. The keywords among them are no
 /// identifiers.
 const SIGNS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!",
@@ -226,7 +226,7 @@ impl Lexer<'_> {
         } else {
             match end_of_single(self.chars, open + 1, quote, raw) {
                 Ok(end) => self.at = end,
-                // With a prefix in front, the prefix is read as a name of its own.
+                // With a prefix in front, the prefix is read as an identifier.
                 Err(_) if prefix > 0 => return Ok(None),
                 Err(end) => return Err(end),
             }

@@ -1,11 +1,10 @@
-//! The Common Expression Language as Kubernetes speaks it: parsed, type-checked, with estimated
-//! cost, and evaluated within bounds.
+//! The Common Expression Language of Kubernetes: parser, type checker, cost estimation, and
+//! evaluation with limits.
 //!
-//! Validation rules of custom resources and admission policies are written in CEL. This crate knows
-//! the language and the functions that Kubernetes adds to it; it knows nothing of requests,
-//! definitions or servers. It is a crate of its own so that this stays so: the API server depends
-//! on it, it depends on nothing of this repository, and what it may refer to is a parameter
-//! ([`Environment`]).
+//! Validation rules of custom resources and admission policies are written in CEL. This crate
+//! implements the language and the functions that Kubernetes adds to it. It depends on no other
+//! crate of this repository: requests, definitions and servers are unknown to it, and what
+//! expressions may refer to is a parameter ([`Environment`]).
 //!
 //! ```
 //! use bellerophon_cel::{Environment, Type, Value};
@@ -16,34 +15,34 @@
 //! assert!(matches!(evaluation.value, Ok(Value::Bool(true))));
 //! ```
 //!
-//! Nothing an expression says can take more than its share: text, nesting and number of nodes are
-//! bounded when it is parsed, cost and memory when it runs. No stage recurses deeper than the tree,
-//! whose depth is bounded too; a deep one gets a stack of its own.
+//! Every resource of an expression is limited: text, nesting and number of nodes when it is parsed,
+//! cost and memory when it is evaluated. No stage recurses deeper than the tree, whose depth is
+//! limited too; a deep one is evaluated on a separate stack.
 
 mod ast; // the tree
-mod check; // types
-mod cost_model; // what calls cost
-mod environment; // what may be referred to
-mod estimate; // what an expression may cost
+mod check; // type checking
+mod cost_model; // cost of calls
+mod environment; // functions, variables and types
+mod estimate; // cost estimation
 mod eval; // failures and meters
 mod function; // declarations
 mod json; // values as JSON
 mod lexer; // text to tokens
 mod library; // the functions themselves
-mod literals; // mistakes in literals
+mod literals; // errors in literals
 mod overload; // which overload fits
 mod parser; // tokens to tree
 mod pattern; // regular expressions as Go writes them
 mod plan; // tree to program
 mod program; // from text to a program
-mod run; // running a plan
-mod shape; // what is known of data
+mod run; // evaluation of a plan
+mod shape; // schemas of data
 mod source; // text and issues
 mod stack; // stacks for deep expressions
-mod time; // moments and spans as text
+mod time; // timestamps and durations as text
 mod types; // types of expressions
-mod unescape; // what literals mean
-mod unify; // which types fit
+mod unescape; // escapes of literals
+mod unify; // unification of types
 mod value; // values
 
 pub use cost_model::{CostModel, Range};

@@ -1,8 +1,7 @@
-//! Mistakes in literals that types do not show.
-//! In: a checked expression. Out: durations, timestamps and patterns that cannot be read, and lists
-//! of mixed types.
-//! Guarantees: what passes here never fails at run time for a reason that stood in the text all
-//! along.
+//! Errors in literals that type checking does not find.
+//! In: a checked expression. Out: durations, timestamps and patterns that cannot be parsed, and
+//! lists of mixed types.
+//! Guarantees: a literal that passes here does not fail at run time.
 
 use std::collections::HashSet;
 
@@ -145,8 +144,8 @@ enum Mixed {
     TellAll,
 }
 
-/// Whether all types are the same. The checker has refused what cannot be; this refuses `dyn` next
-/// to something known.
+/// Whether all types are the same. The type checker has rejected types that cannot be mixed; this
+/// rejects `dyn` next to a known type.
 fn alike<'a>(
     types: impl Iterator<Item = (Id, &'a Type)>,
     report: &mut dyn FnMut(Id, String),
@@ -164,7 +163,7 @@ fn alike<'a>(
     }
 }
 
-/// Types of types are alike whatever they are types of.
+/// All types of types are equal.
 fn same(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Type::Type(_), Type::Type(_)) => true,

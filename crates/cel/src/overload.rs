@@ -1,10 +1,9 @@
-//! Which overload of a function fits its arguments.
-//! In: parameter types and values. Out: yes or no, and what is said when none fits.
+//! Selects the overload of a function by its arguments.
+//! In: parameter types and values. Out: whether they match, and the error if no overload does.
 
 use crate::{ast::operator, eval::Failure, types::Type, value::Value};
 
-/// Whether a value may be an argument of a type. Lists and maps are taken for what they claim to
-/// hold.
+/// Whether a value matches a parameter type. The element types of lists and maps are not checked.
 pub(crate) fn accepts(param: &Type, value: &Value<'_>) -> bool {
     match param {
         Type::Dyn | Type::Param(_) => true,
@@ -34,8 +33,8 @@ pub(crate) fn accepts(param: &Type, value: &Value<'_>) -> bool {
     }
 }
 
-/// What fits no overload. Most functions say what they were given; operators do not, and those that
-/// the first operand knows say nothing.
+/// The error for arguments that match no overload. Most functions name the argument types;
+/// operators, and methods that the type of the first operand implements, do not.
 pub(crate) fn no_such_overload(name: &str, args: &[Value<'_>]) -> Failure {
     let first = args.first().map(Value::type_of);
     let knows = match name {

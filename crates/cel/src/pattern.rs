@@ -1,9 +1,9 @@
-//! Regular expressions as Go writes them, matched by Rust's engine in linear time.
-//! In: the pattern of a schema or an expression. Out: whether a string matches, or Go's words for
-//! the errors of the pattern.
+//! Regular expressions in Go's syntax, matched by Rust's engine in linear time.
+//! In: the pattern of a schema or an expression. Out: whether a string matches, or the errors of
+//! the pattern with Go's messages.
 //! Guarantees: a compiled pattern takes at most [`PROGRAM_BYTES_MAX`], all patterns of a
-//! [`PatternSet`] at most [`SET_BYTES_MAX`]; the two dialects differ only where [`Translation`]
-//! says.
+//! [`PatternSet`] at most [`SET_BYTES_MAX`]; the differences between the dialects are listed at
+//! [`Translation`].
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ const SET_BYTES_MAX: usize = 64 << 20;
 /// Go's ceiling for `x{n}`.
 const REPEAT_MAX: u32 = 1000;
 
-/// A regular expression in Go's dialect, and what became of it.
+/// A regular expression in Go's dialect, compiled or with its error.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     /// The text as it was written; messages show it.
@@ -73,7 +73,7 @@ impl Pattern {
         self.compiled.as_ref().err().map(String::as_str)
     }
 
-    /// Whether the pattern is found in `text`; a broken pattern is found nowhere.
+    /// Whether the pattern matches in `text`; an invalid pattern matches nowhere.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
         self.compiled
@@ -138,7 +138,7 @@ pub(crate) fn compile_within(source: &str, bytes_max: usize) -> Result<Regex, St
         .map_err(|e| format!("error parsing regexp: {}", in_go(source, &e.to_string())))
 }
 
-/// The error as Go words it, as far as the two engines draw the same line.
+/// The error with Go's message, as far as the two engines have the same errors.
 fn in_go(source: &str, text: &str) -> String {
     let known = [
         ("unclosed character class", "missing closing ]"),
@@ -179,7 +179,7 @@ fn in_go(source: &str, text: &str) -> String {
     }
 }
 
-/// A pattern on its way from Go's dialect to Rust's: `\d`, `\s`, `\w` and `\b` know ASCII only,
+/// Translates a pattern from Go's dialect to Rust's: `\d`, `\s`, `\w` and `\b` match ASCII only,
 /// `\Q…\E` quotes, a bracket inside a class is a plain character, and the set operators `&&`, `--`
 /// and `~~` do not exist.
 struct Translation<'a> {
@@ -240,7 +240,7 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// `[:alpha:]` inside a class; anything else that begins so is a bracket.
+    /// `[:alpha:]` inside a class; any other text that begins so is a bracket.
     fn posix_class(&mut self) {
         match self.rest().find(":]") {
             Some(end) => {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_patterns_are_explained_in_go_words() {
+    fn invalid_patterns_have_the_messages_of_go() {
         for (source, problem) in [
             ("[a", "missing closing ]: `[a`"),
             ("(a", "missing closing ): `(a`"),

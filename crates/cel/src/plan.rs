@@ -1,8 +1,7 @@
-//! From a checked expression to something that runs fast.
-//! In: the tree, its types and the functions each call may mean. Out: nodes with variables as
-//! numbers and constants computed.
-//! Guarantees: a plan does what the expression says and is charged what kube-apiserver charges for
-//! it.
+//! The planner: from a checked expression to a plan for evaluation.
+//! In: the tree, its types and the candidate overloads of each call. Out: nodes with variables as
+//! indexes and constants folded.
+//! Guarantees: a plan has the semantics of the expression and the cost of kube-apiserver.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -26,7 +25,7 @@ pub(crate) enum Node {
     Constant(Value<'static>),
     /// A declared variable.
     Variable(usize),
-    /// A variable of a loop, counted from the outermost.
+    /// An iteration variable, counted from the outermost.
     Local(usize),
     Select {
         operand: Box<Node>,
@@ -83,8 +82,8 @@ pub(crate) struct Invocation {
 }
 
 impl Invocation {
-    /// What the call costs. Which overload it is is known to cost rules only if there is but one
-    /// that may fit.
+    /// The cost model of the call. The overload is known to cost rules only if there is one
+    /// candidate.
     pub(crate) fn cost_model(&self) -> CostModel {
         match self.overloads.as_slice() {
             [only] => only.cost_model,
@@ -94,7 +93,7 @@ impl Invocation {
     }
 }
 
-/// A loop over a list or map.
+/// A comprehension over a list or map.
 #[derive(Clone, Debug)]
 pub(crate) struct Comprehension {
     pub(crate) range: Node,
@@ -103,7 +102,7 @@ pub(crate) struct Comprehension {
     pub(crate) gather: Gather,
 }
 
-/// What a loop makes.
+/// The result of a comprehension.
 #[derive(Clone, Debug)]
 pub(crate) enum Gather {
     /// A value that every iteration replaces.
@@ -115,7 +114,7 @@ pub(crate) enum Gather {
     },
     /// A list that grows.
     List { filter: Option<Node>, value: Node },
-    /// A map that grows by the loop variable and a value, or by the entries of a map.
+    /// A map that grows by the iteration variable and a value, or by the entries of a map.
     Map {
         filter: Option<Node>,
         key: bool,
@@ -171,7 +170,7 @@ pub(crate) fn plan(checked: &Checked, environment: &Environment) -> Result<Plan,
 struct Planner<'a> {
     checked: &'a Checked,
     environment: &'a Environment,
-    /// Names of loop variables, outermost first. The accumulator of a growing list has no place
+    /// Names of iteration variables, outermost first. The accumulator of a growing list has no slot
     /// here.
     locals: Vec<String>,
     used: BTreeSet<String>,
@@ -386,8 +385,7 @@ impl Planner<'_> {
                 args,
                 is_map,
             }) => {
-                // The accumulator cannot be named by what the expression says, so it needs no
-                // place.
+                // No identifier of the expression can name the accumulator, so it needs no slot.
                 self.locals.push(fold.var.clone());
                 self.locals.extend(fold.var2.clone());
                 let filter = filter.map(|filter| self.node(filter)).transpose()?;
@@ -430,15 +428,16 @@ impl Planner<'_> {
     }
 }
 
-/// How a loop lets a list or map grow.
+/// The appended value of a list or map comprehension.
 struct Growth<'a> {
     filter: Option<&'a Expr>,
-    /// What is added: a value, a key and a value, or a map.
+    /// The added value: a value, a key and a value, or a map.
     args: Vec<&'a Expr>,
     is_map: bool,
 }
 
-/// The loops of `map`, `filter` and the like: `accumulator + [value]`, perhaps under a condition.
+/// The comprehensions of `map`, `filter` and similar macros: `accumulator + [value]`, optionally
+/// under a condition.
 fn growth(fold: &ast::Comprehension) -> Option<Growth<'_>> {
     if fold.accumulator != ast::ACCUMULATOR
         || !matches!(fold.init.kind, Kind::List(_) | Kind::Map(_))

@@ -1,4 +1,4 @@
-//! From the text of an expression to a program, and its evaluation.
+//! Compiles an expression to a program, and evaluates it.
 //! In: an environment and a text. Out: a program, or the errors of the text.
 
 use crate::{
@@ -78,9 +78,9 @@ pub fn check_grammar(text: &str) -> Result<(), CompileError> {
 /// Why an expression cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompileError {
-    /// Something is wrong with the expression.
+    /// The expression has errors.
     Issues(Issues),
-    /// The expression is sound, but no program can be made of it.
+    /// The expression is valid, but cannot be planned.
     Plan(String),
 }
 
@@ -107,7 +107,7 @@ impl Program {
         &self.output
     }
 
-    /// What the expression may cost, by the sizes declared.
+    /// The estimated cost of the expression, by the declared sizes.
     #[must_use]
     pub fn cost(&self) -> Range {
         self.cost
@@ -126,8 +126,7 @@ impl Program {
         run::evaluate(&self.plan, self.depth, variables, None, limit)
     }
 
-    /// Evaluates the expression. The fields of [`Value::Lazy`] are computed when they are asked
-    /// for.
+    /// Evaluates the expression. The fields of [`Value::Lazy`] are computed on first use.
     #[must_use]
     pub fn evaluate_with<'a>(
         &self,

@@ -1,21 +1,21 @@
-//! What is known of data before it is there.
-//! In: what a schema says. Out: the types that expressions see, sizes for the cost estimate, and
-//! how JSON is read.
-//! Guarantees: fields are kept under their real names and found by the escaped ones that
-//! expressions write.
+//! Shapes: the static type information of data.
+//! In: a schema. Out: the types that expressions see, sizes for the cost estimate, and how JSON is
+//! read.
+//! Guarantees: fields are kept under their real names and found by the escaped names of
+//! expressions.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::types::Type;
 
-/// What one place of an object looks like.
+/// The shape of a value of an object.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// What stands there.
+    /// The kind of the value.
     pub kind: ShapeKind,
-    /// Whether `null` may stand there.
+    /// Whether the value may be `null`.
     pub nullable: bool,
-    /// How many items, entries or bytes may stand there; nothing for numbers, booleans and objects.
+    /// The maximum number of items, entries or bytes; 0 for numbers, booleans and objects.
     pub size_max: u64,
 }
 
@@ -50,15 +50,15 @@ pub enum ShapeKind {
     Bytes,
     /// `2006-01-02`.
     Date,
-    /// A moment as RFC 3339 writes it.
+    /// A timestamp in the format of RFC 3339.
     DateTime,
-    /// A span of time such as `1h30m`.
+    /// A duration such as `1h30m`.
     Duration,
     /// A whole number or a text.
     IntOrString,
-    /// Anything, read by what it is.
+    /// Any value, typed by its content.
     Any,
-    /// Anything; expressions cannot name it, only compare objects that hold it.
+    /// Any value; expressions cannot refer to it, only compare objects that contain it.
     Hidden,
 }
 
@@ -67,7 +67,7 @@ pub enum ShapeKind {
 pub struct Field {
     /// Under which name expressions find it; none when no name can be written for it.
     pub escaped: Option<String>,
-    /// What stands there.
+    /// The shape of the value.
     pub shape: Shape,
 }
 
@@ -93,7 +93,7 @@ impl Shape {
         }
     }
 
-    /// Whether expressions can name what stands here.
+    /// Whether expressions can refer to the value.
     #[must_use]
     pub fn is_visible(&self) -> bool {
         match &self.kind {
@@ -180,7 +180,7 @@ pub fn is_identifier(name: &str) -> bool {
     starts && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) && !WORDS.contains(&name)
 }
 
-/// Words that cannot be names in an expression.
+/// Reserved words that cannot be names in an expression.
 const WORDS: [&str; 21] = [
     "true",
     "false",
@@ -241,8 +241,7 @@ pub fn unescape(escaped: &str) -> Option<String> {
     let mut rest = escaped;
     while let Some(open) = rest.find("__") {
         let after = &rest[open + 2..];
-        // The next pair of underscores closes the escape, if something without underscores stands
-        // between.
+        // The next pair of underscores closes the escape, if the text between contains none.
         let Some(close) = after
             .find('_')
             .filter(|at| *at > 0 && after[*at..].starts_with("__"))

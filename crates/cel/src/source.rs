@@ -1,7 +1,7 @@
 //! The text of an expression, and its errors.
-//! In: the text and places in it. Out: messages that show the line and point at the place, as
+//! In: the text and offsets in it. Out: messages that show the line and mark the column, as
 //! kube-apiserver prints them.
-//! Guarantees: places count code points; messages come out in the order of their places.
+//! Guarantees: offsets count code points; messages are sorted by offset.
 
 use std::fmt;
 
@@ -58,7 +58,7 @@ impl Issues {
 impl fmt::Display for Issues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut found: Vec<&Issue> = self.found.iter().collect();
-        // Problems of the whole expression come first, as if they stood before its first line.
+        // Issues of the whole expression are first.
         found.sort_by_key(|issue| {
             issue
                 .at

@@ -1,18 +1,18 @@
 //! The stack of deep expressions.
 //! In: work that recurses as deep as an expression. Out: its result.
-//! Guarantees: what is deeper than [`SHALLOW`] runs on a stack of its own, so that a caller with a
-//! small one never runs out of it.
+//! Guarantees: what is deeper than [`SHALLOW`] runs on a separate stack, so that a caller with a
+//! small one does not overflow it.
 
 use std::{panic, thread};
 
 /// How deep work may recurse on the stack of the caller: some hundred KiB in a build without
 /// optimisation.
 pub(crate) const SHALLOW: usize = 40;
-/// What the deepest expression that parses needs, several times over.
+/// Several times the stack that the deepest expression needs.
 const STACK_BYTES: usize = 16 << 20;
 
-/// Does work that recurses `depth` levels; none when a stack of its own is needed and cannot be
-/// had.
+/// Runs work that recurses `depth` levels; `None` if a separate stack is needed and cannot be
+/// allocated.
 pub(crate) fn with_stack<T: Send>(depth: usize, work: impl FnOnce() -> T + Send) -> Option<T> {
     if depth <= SHALLOW {
         return Some(work());

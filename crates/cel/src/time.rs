@@ -1,6 +1,6 @@
-//! Moments and spans of time as text.
-//! In: texts as Go and RFC 3339 write them. Out: nanoseconds, and back.
-//! Guarantees: moments lie in the years 1 to 9999.
+//! Timestamps and durations as text.
+//! In: texts in the formats of Go and RFC 3339. Out: nanoseconds, and back.
+//! Guarantees: timestamps are in the years 1 to 9999.
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
@@ -11,15 +11,15 @@ pub(crate) const SECOND: i128 = 1_000_000_000;
 const FIRST: i128 = -62_135_596_800 * SECOND;
 const LAST: i128 = 253_402_300_799 * SECOND + 999_999_999;
 
-/// Whether this many nanoseconds since 1970 are a moment that expressions may hold.
+/// Whether this many nanoseconds since 1970 are within the range of timestamps.
 pub(crate) fn is_moment(nanos: i128) -> bool {
     (FIRST..=LAST).contains(&nanos)
 }
 
-/// Reads a moment as RFC 3339 writes it.
+/// Parses a timestamp in the format of RFC 3339.
 ///
 /// # Errors
-/// It is no moment, or none that expressions may hold.
+/// It is no timestamp, or out of range.
 pub(crate) fn parse_timestamp(text: &str) -> Result<i128, Failure> {
     let nanos =
         rfc3339(text).ok_or_else(|| Failure::conversion("string", "google.protobuf.Timestamp"))?;
@@ -30,7 +30,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Result<i128, Failure> {
     }
 }
 
-/// `2006-01-02T15:04:05.999Z` or with a distance from UTC; nothing is optional but the fraction.
+/// `2006-01-02T15:04:05.999Z` or with an offset from UTC; only the fraction is optional.
 fn rfc3339(text: &str) -> Option<i128> {
     let bytes = text.as_bytes();
     let fixed = b"dddd-dd-ddTdd:dd:dd";
@@ -77,7 +77,7 @@ fn rfc3339(text: &str) -> Option<i128> {
     Some(utc.as_nanosecond() + fraction - offset * SECOND)
 }
 
-/// Writes a moment as RFC 3339 does, in UTC and without trailing zeros.
+/// Formats a timestamp as in RFC 3339, in UTC and without trailing zeros.
 pub(crate) fn write_timestamp(nanos: i128) -> String {
     let date = Timestamp::from_nanosecond(nanos)
         .map(|at| TimeZone::UTC.to_datetime(at))
@@ -107,12 +107,12 @@ pub(crate) fn parse_date(text: &str) -> Option<i128> {
     rfc3339(&format!("{text}T00:00:00Z"))
 }
 
-/// A moment, as the format `date-time` of a schema has it; letters may be small.
+/// A timestamp in the format `date-time` of a schema; letters may be lower-case.
 pub(crate) fn parse_datetime(text: &str) -> Option<i128> {
     rfc3339(&text.to_uppercase().replacen(' ', "T", 1))
 }
 
-/// A span as Go writes it: `1h30m`, `-1.5s`, `300ms`.
+/// A duration in Go's format: `1h30m`, `-1.5s`, `300ms`.
 pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -172,7 +172,7 @@ fn scaled(number: &str, unit: i128) -> Option<i128> {
     Some(nanos)
 }
 
-/// A span as the format `duration` of a schema has it: Go's form, or numbers with words for units.
+/// A duration in the format `duration` of a schema: Go's format, or numbers with names of units.
 pub(crate) fn parse_openapi_duration(text: &str) -> Option<i64> {
     if let Some(nanos) = parse_duration(text) {
         return Some(nanos);

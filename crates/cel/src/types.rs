@@ -1,5 +1,5 @@
 //! Types of expressions.
-//! In: names and parts. Out: types that print as kube-apiserver prints them in messages.
+//! In: names and type parameters. Out: types that print as kube-apiserver prints them in messages.
 //! Guarantees: a type is a value; two types are the same when they are equal.
 
 use std::{fmt, sync::Arc};
@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 /// The type of an expression or of a declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// What an expression gets that has no type because something in it is wrong.
+    /// The type of an expression with a type error.
     Error,
     /// A value whose type is known only when it is there.
     Dyn,
@@ -25,9 +25,9 @@ pub enum Type {
     String,
     /// Bytes.
     Bytes,
-    /// A moment.
+    /// A timestamp.
     Timestamp,
-    /// A span of time.
+    /// A duration.
     Duration,
     /// A list of items of one type.
     List(Arc<Type>),
@@ -81,7 +81,7 @@ impl Type {
         Self::Param(name.into())
     }
 
-    /// What an optional value may hold.
+    /// The type of the value of an optional.
     pub(crate) fn unwrapped(&self) -> Option<&Self> {
         match self {
             Self::Opaque(name, params) if &**name == OPTIONAL => params.first(),

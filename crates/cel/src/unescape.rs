@@ -1,6 +1,6 @@
-//! What a string or bytes literal means.
+//! Decodes string and bytes literals.
 //! In: the literal with its quotes and prefix. Out: its text or bytes.
-//! Guarantees: a literal that the lexer let through fails only on escapes that name no character.
+//! Guarantees: a literal that the lexer accepts fails only on escapes that name no character.
 
 /// The text of a string literal.
 ///
@@ -47,7 +47,7 @@ pub(crate) fn bytes(literal: &str) -> Result<Vec<u8>, &'static str> {
     Ok(out)
 }
 
-/// What stands between the quotes, and whether it is raw. Line ends are always `\n`.
+/// The text between the quotes, and whether it is raw. Line ends are always `\n`.
 fn body(literal: &str) -> (String, bool) {
     let literal = literal.replace("\r\n", "\n").replace('\r', "\n");
     let raw = literal.starts_with(['r', 'R']);
@@ -63,7 +63,7 @@ fn body(literal: &str) -> (String, bool) {
 
 struct Code {
     value: u32,
-    /// Whether it was written as a code point, which bytes may not be.
+    /// Whether it was written as a code point, which is not allowed in bytes.
     is_unicode: bool,
 }
 

@@ -1,50 +1,49 @@
-//! Whether a value of one type may stand where another is wanted.
-//! In: two types and what type parameters stand for so far. Out: yes or no, and what parameters
-//! stand for now.
-//! Guarantees: a failed attempt changes nothing; no parameter ever stands for a type that contains
-//! it.
+//! Unification: whether a value of one type is assignable to another.
+//! In: two types and the bindings of type parameters so far. Out: whether they unify, and the new
+//! bindings.
+//! Guarantees: a failed attempt changes nothing; no parameter is bound to a type that contains it.
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::types::Type;
 
-/// What type parameters stand for.
+/// The bindings of type parameters.
 #[derive(Debug, Default)]
 pub(crate) struct Substitutions {
-    stands_for: HashMap<Arc<str>, Type>,
-    /// What the attempt under way has changed, and what was there before.
+    bindings: HashMap<Arc<str>, Type>,
+    /// The bindings that the current attempt has changed, with their previous values.
     changes: Vec<(Arc<str>, Option<Type>)>,
 }
 
 impl Substitutions {
     fn find(&self, t: &Type) -> Option<&Type> {
         match t {
-            Type::Param(name) => self.stands_for.get(name),
+            Type::Param(name) => self.bindings.get(name),
             _ => None,
         }
     }
 
-    fn add(&mut self, param: &Type, stands_for: Type) {
+    fn add(&mut self, param: &Type, bound: Type) {
         if let Type::Param(name) = param {
-            let before = self.stands_for.insert(name.clone(), stands_for);
+            let before = self.bindings.insert(name.clone(), bound);
             self.changes.push((name.clone(), before));
         }
     }
 
-    /// Whether `from` may stand where `to` is wanted.
+    /// Whether `from` is assignable to `to`.
     pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> bool {
         self.assign_all(std::slice::from_ref(from), std::slice::from_ref(to))
     }
 
-    /// Whether each of `from` may stand where the one of `to` at its place is wanted.
+    /// Whether each type of `from` is assignable to that of `to` at the same index.
     pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
         self.changes.clear();
         let fits = self.lists(from, to);
         if !fits {
             for (name, before) in std::mem::take(&mut self.changes).into_iter().rev() {
                 match before {
-                    Some(before) => self.stands_for.insert(name, before),
-                    None => self.stands_for.remove(&name),
+                    Some(before) => self.bindings.insert(name, before),
+                    None => self.bindings.remove(&name),
                 };
             }
         }
@@ -90,7 +89,7 @@ impl Substitutions {
         }
     }
 
-    /// Lets `param` stand for `t`, if it may.
+    /// Binds `param` to `t`, if possible.
     fn bind(&mut self, t: &Type, param: &Type) -> Binding {
         if t == param {
             return Binding::Valid;
@@ -115,7 +114,7 @@ impl Substitutions {
         Binding::Circular
     }
 
-    /// Whether `param` occurs nowhere within `t`.
+    /// Whether `param` does not occur within `t`.
     fn is_absent(&self, param: &Type, t: &Type) -> bool {
         if param == t {
             return false;
@@ -130,8 +129,7 @@ impl Substitutions {
         }
     }
 
-    /// `t` with parameters replaced by what they stand for; the free ones by `dyn` if `free` says
-    /// so.
+    /// `t` with parameters replaced by their bindings; the free ones by `dyn` according to `free`.
     pub(crate) fn apply(&self, t: &Type, free: Free) -> Type {
         if let Some(t) = self.find(t) {
             return self.apply(t, free);
@@ -150,7 +148,7 @@ impl Substitutions {
     }
 }
 
-/// What becomes of parameters that stand for nothing.
+/// The replacement of unbound parameters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Free {
     Stay,
@@ -159,27 +157,25 @@ pub(crate) enum Free {
 
 enum Binding {
     Valid,
-    /// The parameter stands for another type already.
+    /// The parameter is already bound to another type.
     Taken,
     /// The type contains the parameter.
     Circular,
 }
 
-/// The one of two types that fit that says less.
+/// The more general of two types that unify.
 pub(crate) fn more_general<'a>(a: &'a Type, b: &'a Type) -> &'a Type {
-    if says_less_or_same(a, b) { a } else { b }
+    if is_as_general(a, b) { a } else { b }
 }
 
-fn says_less_or_same(a: &Type, b: &Type) -> bool {
+fn is_as_general(a: &Type, b: &Type) -> bool {
     if matches!(a, Type::Dyn | Type::Param(_)) {
         return true;
     }
     match (a, b) {
         (_, Type::Dyn | Type::Param(_)) => false,
-        (Type::List(a), Type::List(b)) => says_less_or_same(a, b),
-        (Type::Map(a), Type::Map(b)) => {
-            says_less_or_same(&a.0, &b.0) && says_less_or_same(&a.1, &b.1)
-        }
+        (Type::List(a), Type::List(b)) => is_as_general(a, b),
+        (Type::Map(a), Type::Map(b)) => is_as_general(&a.0, &b.0) && is_as_general(&a.1, &b.1),
         (Type::Type(_), Type::Type(_)) => true,
         (Type::Opaque(a, a_params), Type::Opaque(b, b_params)) => {
             a == b
@@ -187,7 +183,7 @@ fn says_less_or_same(a: &Type, b: &Type) -> bool {
                 && a_params
                     .iter()
                     .zip(b_params.iter())
-                    .all(|(a, b)| says_less_or_same(a, b))
+                    .all(|(a, b)| is_as_general(a, b))
         }
         _ => a == b,
     }

@@ -477,7 +477,7 @@ impl UpOptions {
     }
 }
 
-/// Parses the command line of the process. Prints help or a version, and exits, if that is asked for.
+/// Parses the command line of the process. Prints help or a version, and exits, if requested.
 ///
 /// # Errors
 /// A usage error.

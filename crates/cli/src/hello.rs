@@ -91,14 +91,14 @@ pub(crate) async fn hello(options: HelloOptions) -> Result<(), CliError> {
         .map_err(CliError::new)
 }
 
-/// Without a network of its own, a pod must listen on its address only.
+/// Without a network namespace, a pod must listen on its address only.
 fn default_address() -> SocketAddr {
     let pod_ip = env::var("POD_IP").ok().and_then(|ip| ip.parse().ok());
     let ip = pod_ip.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     SocketAddr::new(ip, PORT)
 }
 
-/// What a response says.
+/// The content of a response.
 #[derive(Clone)]
 struct Greeting {
     message: String,
@@ -170,6 +170,6 @@ fn respond(
 /// Prints a line on stdout, which is the log of a container.
 fn log(line: &str) {
     let mut out = io::stdout().lock();
-    // Requests are answered even if nobody reads the log.
+    // Requests are answered even if the log is not read.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

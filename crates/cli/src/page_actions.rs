@@ -1,4 +1,4 @@
-//! What `up --page-may-act` allows the page to do.
+//! The actions of the page with `up --page-may-act`.
 //!
 //! Inputs: an action of the page. Outputs: requests of the administrator, and a message.
 
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_lead_to_another_path_are_refused() {
+    fn names_that_are_no_path_segment_are_rejected() {
         for (namespace, name, passes) in [
             ("default", "web-1", true),
             ("default", "../x", false),

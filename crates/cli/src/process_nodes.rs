@@ -53,7 +53,7 @@ pub(crate) async fn start(options: &UpOptions) -> Result<Option<ProcessNodes>, C
     Ok(Some(ProcessNodes { runtime, images }))
 }
 
-/// Whether the environment asks for tier B.
+/// Whether the environment forces tier B.
 pub(crate) fn is_tier_b_forced() -> bool {
     std::env::var_os(TIER_VARIABLE).is_some_and(|tier| tier == "B")
 }

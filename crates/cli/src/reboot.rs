@@ -148,7 +148,7 @@ async fn for_each(
     out: &mut impl Write,
 ) -> Result<(), CliError> {
     for node in nodes {
-        // One after the other: the output says how far the command came if a node fails.
+        // One after the other: the output shows how far the command came if a node fails.
         operation(node).await.map_err(CliError::new)?;
         writeln!(out, "node {node} {result}")
             .map_err(CliError::context("cannot write to stdout"))?;

@@ -29,7 +29,7 @@ use crate::{arguments::RunArguments, error::CliError, operators, trace};
 pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
     let operators = operators::parse_list(&arguments.operators)?;
     let has_controllers = |operator: &Operator| !(operator.permissions)().is_empty();
-    // A process that runs nothing would look healthy for ever.
+    // A process that runs nothing would look healthy forever.
     if !operators.iter().any(has_controllers) {
         let message = format!("{:?} has no controllers to run", arguments.operators);
         return Err(
@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
         lease_namespace: config.default_namespace.clone(),
         ..LeaderElectionOptions::new(lease_name(&operators))
     });
-    // Without a page nobody reads the trace.
+    // Without a page the trace has no reader.
     let trace = match arguments.page {
         Some(_) => Trace::new(trace::RECORDS_MAX),
         None => Trace::off(),

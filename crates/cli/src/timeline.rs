@@ -311,8 +311,8 @@ impl Timeline {
         }
     }
 
-    /// The command of a client outside of this process. Writes of controllers have entries of their
-    /// own.
+    /// The command of a client outside of this process. Writes of controllers have separate
+    /// entries.
     fn command(&self, write: &AcceptedWrite) -> Option<TimelineEntry> {
         let object = (write.kind.clone(), write.key.clone());
         (!write.is_in_process && self.is_related(&object))

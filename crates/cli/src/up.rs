@@ -140,8 +140,8 @@ impl RunningCluster {
             .listen(options.listen)
             .dialer(dialer)
             .components(components(size.map(|(level, _)| level)));
-        // Without controllers there is nothing to trace, and `bellerophon trace` says so by its
-        // 404.
+        // Without controllers there is nothing to trace, and `bellerophon trace` reports that by
+        // its 404.
         let objects = (is_observed && size.is_some()).then(ObjectLog::default);
         let builder = if size.is_some() {
             let source = LiveSource {

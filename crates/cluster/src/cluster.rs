@@ -36,10 +36,10 @@ pub enum Level {
     Full,
 }
 
-/// Why a cluster could not start or go on.
+/// Why a cluster could not start, or stopped.
 #[derive(Debug, Error)]
 pub enum ClusterError {
-    /// A controller cannot start or go on.
+    /// A controller cannot start, or stopped with an error.
     #[error("the cluster cannot run: {0}")]
     Manager(#[from] ManagerError),
     /// The controllers have ended, so the cluster will never be ready.

@@ -1,6 +1,6 @@
-//! A request body read by the kind that its path expects.
-//! In: bytes. Out: an [`Object`] with what strict decoding objects to, or a refusal with the
-//! messages of the server.
+//! Decodes a request body as the kind that its path expects.
+//! In: bytes. Out: an [`Object`] with its strict decoding errors, or an error with the message of
+//! the server.
 
 use serde_json::{Map, Value};
 
@@ -51,11 +51,12 @@ impl Expected {
 pub struct Typed {
     /// With the apiVersion and kind that were expected.
     pub object: Object,
-    /// What `fieldValidation` refuses or warns of, in the order of the server.
+    /// The strict decoding errors, which `fieldValidation` rejects or warns of, in the order of the
+    /// server.
     pub strict: Vec<String>,
 }
 
-/// Why a body was refused.
+/// Why a body was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// Not even its kind could be found out.
@@ -105,10 +106,10 @@ impl DecodeError {
     }
 }
 
-/// Reads a body as the kind that is expected. A body may leave out its apiVersion and kind.
+/// Decodes a body as the expected kind. A body may leave out its apiVersion and kind.
 ///
 /// # Errors
-/// A body that is broken, of another kind or version, or has a field of the wrong type.
+/// A body that is malformed, of another kind or version, or has a field of another type.
 pub fn read_typed(
     bytes: &[u8],
     encoding: Encoding,
@@ -189,7 +190,7 @@ pub fn misnamed(value: &Value, expected: &Expected) -> Option<String> {
 /// Reads options, which have the same form in every group and version.
 ///
 /// # Errors
-/// The errors with them, without saying of what.
+/// The errors of the options, without the name of the options.
 pub fn read_options(
     bytes: &[u8],
     encoding: Encoding,
@@ -205,7 +206,7 @@ pub fn read_options(
     Ok(decode_node(expected.ty.type_(), tree.root)?.object)
 }
 
-/// What is in a body, before its type is known.
+/// The content of a body, before its type is known.
 enum Content<'a> {
     Tree(Tree<'a>),
     Message(&'a [u8]),
@@ -247,7 +248,7 @@ fn open<'a>(
     }
 }
 
-/// What a body says it is, completed by what is expected.
+/// The kind and version that a body names, completed by the expected ones.
 struct Named {
     group: String,
     version: String,
@@ -274,7 +275,7 @@ impl Named {
         })
     }
 
-    /// The refusal of a kind that a registry does not have.
+    /// The error of a kind that is not registered.
     fn unregistered(&self, scheme: &str) -> String {
         let api_version = join(&self.group, &self.version);
         format!(
@@ -442,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_taken_where_the_path_says_so() {
+    fn another_version_is_decoded_where_the_path_allows_it() {
         let expected = Expected {
             also: &["v1beta1"],
             ..Expected::of("policy", "v1", "Eviction").expect("a built-in kind")

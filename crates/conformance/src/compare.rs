@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_counts_is_compared() {
+    fn only_selected_fields_are_compared() {
         check(
             r#"{"headers":{"vary":"a"},"body":{"skipped":1}}"#,
             r#"{"headers":{"vary":"b"},"body":{"skipped":2}}"#,

@@ -17,7 +17,7 @@ pub struct Recorded {
     pub file: String,
     /// What makes names unique in one run: the place of the file, and the place of the scenario in it.
     pub(crate) place: (usize, usize),
-    /// What is asked and was answered.
+    /// The requests and recorded responses.
     pub scenario: Scenario,
 }
 

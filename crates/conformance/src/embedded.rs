@@ -16,10 +16,11 @@ use crate::{
     transport::{Https, InProcess, TransportError},
 };
 
-/// What came of the same scenarios both ways.
+/// The results of the same scenarios over both transports.
 #[derive(Clone, Debug)]
 pub struct BothWays {
-    /// Without a socket. Scenarios that ask without credentials are missing: in-process, who asks is the administrator.
+    /// Without a socket and without the scenarios that send requests without credentials:
+    /// in-process, their user is the administrator.
     pub in_process: Results,
     /// Over HTTPS, every scenario.
     pub https: Results,
@@ -33,10 +34,10 @@ pub async fn replay_embedded(
     corpus: &Corpus,
     options: &Options,
 ) -> Result<BothWays, TransportError> {
-    // Scenarios wait more than they compute, so both servers run at the same time. Each has a runtime
-    // of its own: requests in the process are computed where they are sent from, and a runtime looks
-    // at its sockets and timers only every 61 polls while tasks are ready. On a machine with a load of
-    // 17, the first requests over HTTPS had no answer for 30 seconds.
+    // Scenarios wait more than they compute, so both servers run at the same time. Each has its own
+    // runtime: in-process requests are computed where they are sent from, and a runtime polls its
+    // sockets and timers only every 61 polls while tasks are ready. On a machine with a load of 17,
+    // the first requests over HTTPS had no response for 30 seconds.
     let in_process = {
         let corpus = corpus.clone();
         let options = options.clone();

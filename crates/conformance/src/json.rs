@@ -85,7 +85,8 @@ impl Json {
         })
     }
 
-    /// Leaves out what is at a path, where `*` stands for every key and place; nothing there is fine.
+    /// Removes what is at a path, where `*` matches every key and index; a missing value is no
+    /// error.
     pub(crate) fn leave_out(&mut self, path: &str) {
         let (head, rest) = path.split_once('.').unwrap_or((path, ""));
         if rest.is_empty() {
@@ -155,8 +156,8 @@ impl Json {
         }
     }
 
-    /// The bare value as it stands in a path or sentence.
-    pub(crate) fn spoken(&self) -> String {
+    /// The value without quotes, as in a path or message.
+    pub(crate) fn unquoted(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
             Self::Bool(true) => "True".to_owned(),

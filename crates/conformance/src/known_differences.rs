@@ -33,7 +33,7 @@ pub struct KnownDifferences {
     pub groups: Vec<Group>,
 }
 
-/// What is not as the list says.
+/// Where results differ from the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Scenarios that fail and are not in the list, with their first difference.
@@ -164,7 +164,7 @@ fn file() -> PathBuf {
 }
 
 impl Verdict {
-    /// Whether everything is as the list says.
+    /// Whether the results are those of the list.
     pub fn is_as_known(&self) -> bool {
         self.surprises.is_empty() && self.arrived.is_empty() && self.unknown.is_empty()
     }

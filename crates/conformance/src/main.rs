@@ -40,7 +40,7 @@ struct Arguments {
     /// Leave this key out everywhere, for example managedFields; may be given more than once
     #[arg(long, value_name = "KEY", conflicts_with_all = ["write_known_differences", "write_docs"])]
     without: Vec<String>,
-    /// Update the list of known differences; new failures go into a group of their own
+    /// Update the list of known differences; new failures go into a separate group
     #[arg(long)]
     write_known_differences: bool,
     /// Update docs/conformance.md

@@ -45,7 +45,7 @@ impl Playback {
         for step in &scenario.steps {
             let answer = unnamed(&step.comparison.expect, "", &generators(scenario));
             match &step.action {
-                Action::Ask(_) => answers.push(answer),
+                Action::Request(_) => answers.push(answer),
                 Action::Watch { name, .. } => {
                     watches.insert(name, answers.len());
                     answers.push(answer);
@@ -79,7 +79,7 @@ impl Transport for Playback {
             .pop();
         answer
             .map(|answer| reply(&answer))
-            .ok_or_else(|| TransportError("more was asked than recorded".to_owned()))
+            .ok_or_else(|| TransportError("more requests than recorded responses".to_owned()))
     }
 }
 
@@ -87,13 +87,13 @@ fn reply(answer: &Json) -> Reply {
     let mut response = Response::builder().status(
         answer
             .get("status")
-            .map(Json::spoken)
+            .map(Json::unquoted)
             .expect("an answer has a status")
             .as_str(),
     );
     if let Some(Json::Map(headers)) = answer.get("headers") {
         for (name, value) in headers {
-            for value in value.spoken().split(" | ") {
+            for value in value.unquoted().split(" | ") {
                 response = response.header(
                     name,
                     value
@@ -116,7 +116,7 @@ fn reply(answer: &Json) -> Reply {
                 .map_err(|never| match never {})
                 .boxed_unsync(),
         )
-        .expect("what was recorded can be said")
+        .expect("recorded values can be rendered")
 }
 
 /// The `generateName` behind each generated name.
@@ -192,7 +192,7 @@ fn valued(text: &str, generators: &HashMap<String, String>) -> String {
         .replace("{id}", ID)
 }
 
-/// Whether all of its answers are recorded in full: names depend on everything that was said before.
+/// Whether all of its responses are recorded in full: names depend on all earlier responses.
 fn is_whole(scenario: &Scenario) -> bool {
     scenario.steps.iter().all(|step| {
         step.comparison.only.is_none() && !step.comparison.ignore.iter().any(|path| path == "body")

@@ -15,7 +15,7 @@ use crate::{
 /// Writes the answers of a server into a file, and returns how many scenarios it has.
 ///
 /// # Errors
-/// A file that has no scenarios, or a server that cannot be asked.
+/// A file that has no scenarios, or a server that cannot be reached.
 pub async fn record<T: Transport>(
     file: &Path,
     transport: &T,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_compared_is_kept() {
+    fn only_compared_fields_are_kept() {
         let answer = || parsed(r#"{"status": 200, "body": {"a": {"b": 1, "c": 2}, "d": [1]}}"#);
         let only = |paths: &[&str]| -> String {
             let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();

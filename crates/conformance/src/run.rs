@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     answer::{Names, answer, body_of, collected, headers_of, opened},
     json::Json,
-    scenario::{Action, Ask, Scenario, Step, Until},
+    scenario::{Action, RequestStep, Scenario, Step, Until},
     template::Values,
     transport::{Reply, Transport, TransportError},
     watch::{Timeouts, Watch},
@@ -75,10 +75,10 @@ struct Run<'a, T> {
     watches: HashMap<String, Watch>,
 }
 
-/// Runs a scenario; `id` must be unlike that of any other on this server.
+/// Runs a scenario; `id` must be unique on this server.
 ///
 /// # Errors
-/// A server that cannot be asked, or that has no namespace to give.
+/// A server that cannot be reached, or on which the namespace cannot be created.
 pub(crate) async fn run<T: Transport>(
     transport: &T,
     scenario: &Scenario,
@@ -143,7 +143,7 @@ impl<T: Transport> Run<'_, T> {
             .map(|(name, value)| (self.values.fill(name), fill(value)))
             .collect();
         match &step.action {
-            Action::Ask(ask) => self.ask(ask, headers).await,
+            Action::Request(request) => self.request(request, headers).await,
             Action::Watch { name, path } => {
                 let path = self.values.fill_path(path);
                 let reply = timeout(ANSWER_MAX, self.send("GET", &path, &headers, Bytes::new()))
@@ -174,7 +174,7 @@ impl<T: Transport> Run<'_, T> {
         name: &str,
         events: usize,
         timeouts: Timeouts,
-        tell_end: bool,
+        report_end: bool,
     ) -> Result<Json, TransportError> {
         let watch = self
             .watches
@@ -182,29 +182,33 @@ impl<T: Transport> Run<'_, T> {
             .ok_or_else(|| TransportError(format!("the scenario opened no watch {name:?}")))?;
         let (events, ended) = watch.collect(events, timeouts).await;
         let mut answer = collected(watch.status, events, &mut self.names);
-        if let (true, Json::Map(map)) = (tell_end, &mut answer) {
+        if let (true, Json::Map(map)) = (report_end, &mut answer) {
             map.insert("ended".to_owned(), Json::Bool(ended));
         }
         Ok(answer)
     }
 
-    async fn ask(&mut self, ask: &Ask, mut headers: Headers) -> Result<Json, TransportError> {
-        let path = self.values.fill_path(&ask.path);
-        let body = self.body(ask)?;
+    async fn request(
+        &mut self,
+        request: &RequestStep,
+        mut headers: Headers,
+    ) -> Result<Json, TransportError> {
+        let path = self.values.fill_path(&request.path);
+        let body = self.body(request)?;
         if body.is_some() {
             headers
                 .entry("Content-Type".to_owned())
-                .or_insert_with(|| Some(ask.content_type.clone()));
+                .or_insert_with(|| Some(request.content_type.clone()));
         }
         let body = body.unwrap_or_default();
         let deadline = Instant::now() + self.options.poll_max;
         let (status, raw, kept, got) = loop {
             let (status, raw, bytes) =
-                whole(self.send(&ask.method, &path, &headers, body.clone())).await?;
+                whole(self.send(&request.method, &path, &headers, body.clone())).await?;
             // Every attempt is named, so that a name does not depend on how many there were.
             let kept = headers_of(&raw, &mut self.names);
             let got = body_of(&bytes);
-            if ask
+            if request
                 .repeat_until
                 .as_ref()
                 .is_none_or(|until| is_met(until, &got))
@@ -214,10 +218,10 @@ impl<T: Transport> Run<'_, T> {
             }
             sleep(self.options.poll).await;
         };
-        for (name, path) in &ask.save {
+        for (name, path) in &request.save {
             self.values.save(name, got.at(path).cloned());
         }
-        for (name, header) in &ask.save_header {
+        for (name, header) in &request.save_header {
             let value = raw
                 .get(header)
                 .map(|value| Json::text(String::from_utf8_lossy(value.as_bytes())));
@@ -226,12 +230,12 @@ impl<T: Transport> Run<'_, T> {
         Ok(answer(status, kept, got, &mut self.names))
     }
 
-    fn body(&self, ask: &Ask) -> Result<Option<Bytes>, TransportError> {
-        let Some(body) = &ask.body else {
+    fn body(&self, request: &RequestStep) -> Result<Option<Bytes>, TransportError> {
+        let Some(body) = &request.body else {
             return Ok(None);
         };
         let mut body = self.values.fill_json(body);
-        if let Some(big) = &ask.big {
+        if let Some(big) = &request.big {
             let (parent, leaf) = big.path.rsplit_once('.').unwrap_or(("", &big.path));
             let place = if parent.is_empty() {
                 Some(&mut body)
@@ -289,7 +293,8 @@ impl<T: Transport> Run<'_, T> {
                 HeaderValue::from_bytes(value.as_bytes()).map_err(|e| unsendable(e.into()))?,
             );
         }
-        // A service in this process sees no connection, so the host that a connection would add is said here.
+        // A service in this process has no connection, so the host that a connection would add is
+        // set here.
         request
             .headers_mut()
             .entry(header::HOST)
@@ -315,7 +320,7 @@ fn silent() -> TransportError {
 
 fn is_met(until: &Until, got: &Json) -> bool {
     match got.at(&until.path) {
-        Some(value) => value.spoken() == until.value.spoken(),
+        Some(value) => value.unquoted() == until.value.unquoted(),
         None => matches!(until.value, Json::Null),
     }
 }

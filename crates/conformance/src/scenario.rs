@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::json::Json;
 
-/// What is asked of a server, in order, in a namespace of its own.
+/// Requests to a server, in order, in a separate namespace.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -22,9 +22,9 @@ pub struct Scenario {
 /// Whether others may run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// It sees and changes only what carries its own namespace or word.
+    /// It reads and changes only objects with its own namespace or id.
     Own,
-    /// It sees or changes what all share: policies, defaults, lists of the whole cluster.
+    /// It reads or changes shared objects: policies, defaults, lists of the whole cluster.
     Cluster,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Step {
     pub(crate) comparison: Comparison,
 }
 
-/// What the answer is held against, and how much of it.
+/// The expected response, and which fields of it are compared.
 #[derive(Clone, Debug)]
 pub(crate) struct Comparison {
     pub(crate) expect: Json,
@@ -49,7 +49,7 @@ pub(crate) struct Comparison {
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// A request that is answered once.
-    Ask(Box<Ask>),
+    Request(Box<RequestStep>),
     /// A watch that is read in the background under this name.
     Watch { name: String, path: String },
     /// What the watch of this name has seen.
@@ -62,7 +62,7 @@ pub(crate) enum Action {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct RequestStep {
     pub(crate) method: String,
     pub(crate) path: String,
     /// A text is sent as it is, anything else as JSON.
@@ -84,7 +84,7 @@ pub(crate) struct Big {
     pub(crate) bytes: usize,
 }
 
-/// Ask again until the body has this value at this path; null also means no value.
+/// Repeat the request until the body has this value at this path; null also means no value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Until {
@@ -122,7 +122,7 @@ struct Written {
     ignore: Vec<String>,
 }
 
-/// How long a collection waits for its events unless the step says.
+/// The default time that a collection waits for its events.
 const COLLECT_SECONDS: f64 = 3.0;
 
 impl TryFrom<Written> for Step {
@@ -131,9 +131,9 @@ impl TryFrom<Written> for Step {
     fn try_from(step: Written) -> Result<Self, String> {
         let path = step
             .path
-            .ok_or_else(|| "a step that asks needs a path".to_owned());
+            .ok_or_else(|| "a step with a request needs a path".to_owned());
         let action = match (step.method, step.watch, step.collect) {
-            (Some(method), None, None) => Action::Ask(Box::new(Ask {
+            (Some(method), None, None) => Action::Request(Box::new(RequestStep {
                 method,
                 path: path?,
                 body: step.body,
@@ -178,7 +178,8 @@ const SHARED: &[&str] = &[
 ];
 
 impl Scenario {
-    /// Whether it asks something without credentials, which a service in this process may take for its administrator.
+    /// Whether it sends a request without credentials, which a service in this process may
+    /// attribute to its administrator.
     pub fn is_anonymous(&self) -> bool {
         self.steps
             .iter()
@@ -188,9 +189,9 @@ impl Scenario {
     /// Which objects it may change, by the paths of its requests.
     pub fn reach(&self) -> Reach {
         let alone = self.steps.iter().any(|step| match &step.action {
-            // What is created carries the scenario's word in its body, even where the path has none.
-            Action::Ask(ask) => {
-                is_shared(&ask.path) || (ask.method != "POST" && is_common(&ask.path))
+            // What is created has the id of the scenario in its body, even where the path has none.
+            Action::Request(request) => {
+                is_shared(&request.path) || (request.method != "POST" && is_common(&request.path))
             }
             Action::Watch { path, .. } => is_shared(path) || is_common(path),
             Action::Collect { .. } => false,
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_share_is_asked_alone() {
+    fn scenarios_of_shared_objects_run_alone() {
         let cases = [
             ("GET", "/api/v1/namespaces/{ns}/pods", Reach::Own),
             ("POST", "/api/v1/nodes", Reach::Own),

@@ -17,7 +17,7 @@ use crate::{
     transport::Transport,
 };
 
-/// What became of one scenario.
+/// The outcome of one scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The folder of the scenario.
@@ -26,7 +26,7 @@ pub struct Outcome {
     pub title: String,
     /// What differs: `step 2 body.metadata.name: expected …, got …`. Nothing if it passed.
     pub differences: Vec<String>,
-    /// What differs apart from who owns which field.
+    /// What differs apart from managed fields.
     pub without_managed_fields: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl Outcome {
     }
 }
 
-/// What became of all, in order of title.
+/// The outcomes of all scenarios, in order of title.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Results {
     /// One for each scenario of the corpus.
@@ -47,7 +47,7 @@ pub struct Results {
 /// How many passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Those that passed to the letter.
+    /// Those that passed without any difference.
     pub passed: usize,
     /// Those that passed apart from who owns which field.
     pub without_managed_fields: usize,
@@ -94,7 +94,7 @@ impl Tally {
     }
 }
 
-/// The key under which an object says who owns its fields.
+/// The key of the managed fields of an object.
 const MANAGED_FIELDS: &str = "managedFields";
 
 /// Replays every scenario of the corpus.

@@ -35,7 +35,7 @@ impl Values {
         let value = |found: &Captures<'_>| {
             self.0
                 .get(&found[1])
-                .map_or_else(|| found[0].to_owned(), Json::spoken)
+                .map_or_else(|| found[0].to_owned(), Json::unquoted)
         };
         NAME.replace_all(text, value).into_owned()
     }

@@ -1,4 +1,4 @@
-//! Groups that belong to the Kubernetes community need an approval to be defined.
+//! Protected API groups: `k8s.io` and `kubernetes.io` need an approval annotation.
 //! In: a group and the annotations of its definition. Out: whether it is approved, with the message
 //! of Kubernetes.
 
@@ -11,7 +11,7 @@ use super::formats;
 /// The annotation that carries the approval.
 const ANNOTATION: &str = "api-approved.kubernetes.io";
 
-/// What the annotation of a protected group says.
+/// The approval annotation of a protected group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Approval {
     Missing,
@@ -37,7 +37,7 @@ pub(super) fn approval(group: &str, annotations: &BTreeMap<String, String>) -> O
     )
 }
 
-/// The approval in words.
+/// The message of the approval.
 pub(super) fn message(approval: Approval, annotations: &BTreeMap<String, String>) -> String {
     const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
     let text = annotations.get(ANNOTATION).map_or("", String::as_str);
@@ -58,7 +58,7 @@ pub(super) fn message(approval: Approval, annotations: &BTreeMap<String, String>
     }
 }
 
-/// The errors of the approval of a definition. An unchanged approval is never wrong.
+/// The errors of the approval of a definition. An unchanged approval is always valid.
 pub(super) fn validate(
     group: &str,
     annotations: &BTreeMap<String, String>,

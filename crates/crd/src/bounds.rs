@@ -1,4 +1,4 @@
-//! Bounds and divisors of numbers.
+//! Minimum, maximum and multipleOf of numbers.
 //! In: a number and its schema. Out: its errors.
 //! Guarantees: integers are compared as integers and printed as such, everything else as floating
 //! point.
@@ -35,7 +35,7 @@ pub(super) fn validate_number(number: Num, schema: &Schema, path: &Path<'_>) -> 
     outcome
 }
 
-/// Whether a number, or a bound of it, fits type and format. Of int-or-string nothing is asked.
+/// Whether a number, or a bound of it, is within its type and format. Int-or-string is not limited.
 fn fits(number: Num, schema: &Schema) -> bool {
     match (schema.types().as_slice(), schema.format_in_force()) {
         (["integer"], "int32") => number.is_integer_of(32),
@@ -60,8 +60,8 @@ fn out_of_range(number: Num, schema: &Schema, what: &str, path: &Path<'_>) -> Op
     })
 }
 
-/// The bound as it is compared with `number`: an integer loses its bound's fraction, unless the
-/// bound does not fit the type.
+/// The bound that is compared with `number`: for an integer without its fraction, unless the bound
+/// does not fit the type.
 fn bound(number: Num, bound: f64, schema: &Schema) -> Num {
     let bound = Num::Float(bound);
     match number {

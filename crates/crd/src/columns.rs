@@ -1,6 +1,6 @@
 //! The columns of a custom resource's tables, and the values of its selectable fields.
-//! In: what a definition says, and an object. Out: one cell per column.
-//! Guarantees: a path that finds nothing, or something of another type, leaves the cell empty.
+//! In: a definition and an object. Out: one cell per column.
+//! Guarantees: a path without a value, or with a value of another type, leaves the cell empty.
 
 use bellerophon_apimachinery::{duration::human_duration, table_column::Column, time::Time};
 use serde_json::Value;
@@ -20,7 +20,7 @@ pub struct CustomColumn {
 }
 
 impl CustomColumn {
-    /// The columns after `Name`: those of the definition up to the first whose path is broken, or
+    /// The columns after `Name`: those of the definition up to the first with an invalid path, or
     /// the age of the object when it has none.
     pub fn of(version: &Version) -> Vec<Self> {
         if version.columns.is_empty() {

@@ -1,15 +1,15 @@
-//! Filling in what a schema gives by default, and what null means.
+//! Defaulting of custom resources, and handling of null.
 //! In: a pruned custom resource. Out: the resource as clients see it.
-//! Guarantees: filling is idempotent; a null that the schema does not allow is dropped, or takes
-//! the default.
+//! Guarantees: defaulting is idempotent; a null that the schema does not allow is dropped, or
+//! replaced by the default.
 
 use bellerophon_codec::decode::BODY_MAX_BYTES;
 use serde_json::{Map, Value};
 
 use super::schema::Schema;
 
-/// Drops nulls in fields that are neither nullable nor have a default. List items stay, so that
-/// validation names them.
+/// Drops nulls in fields that are neither nullable nor have a default. List items are kept, so that
+/// validation reports them.
 pub(crate) fn drop_nulls(map: &mut Map<String, Value>, schema: &Schema) {
     map.retain(|name, value| {
         let field = schema.field(name);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn null_takes_the_default_or_goes() {
+    fn null_is_replaced_by_the_default_or_dropped() {
         let schema = json!({"type": "object", "properties": {
             "plain": {"type": "string"}, "defaulted": {"type": "string", "default": "d"},
             "nullable": {"type": "string", "nullable": true}, "both": {"type": "string", "nullable": true, "default": "d"},
@@ -185,7 +185,7 @@ mod tests {
         );
     }
 
-    /// The default of an item used to be copied into every item, whatever the sum.
+    /// The default of an item used to be copied into every item, without a limit of the total size.
     #[test]
     fn defaults_of_many_items_are_bounded() {
         let long = "x".repeat(100_000);

@@ -1,4 +1,4 @@
-//! Defaults that a schema gives must be values it would accept.
+//! Validates the defaults of a schema against the schema.
 //! In: a structural schema. Out: the errors of its defaults.
 //! Guarantees: a default inside the metadata of a resource is validated as part of a whole
 //! resource.
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_in_embedded_metadata_make_a_sound_resource() {
+    fn defaults_in_embedded_metadata_make_a_valid_resource() {
         let embedded = |name: &str| {
             json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {
                 "metadata": {"type": "object", "properties": {"name": {"type": "string", "default": name}}}}})

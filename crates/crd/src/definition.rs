@@ -1,8 +1,7 @@
 //! A CustomResourceDefinition, typed.
-//! In: the object as stored or sent. Out: what the registry serves and what the checks of a
-//! definition read.
-//! Guarantees: schemas are parsed once; what all versions say alike is known as shared, because
-//! errors name it differently.
+//! In: the object as stored or sent. Out: the definition for the registry and for validation.
+//! Guarantees: schemas are parsed once; what is equal in all versions is marked as shared, because
+//! errors name it by another path.
 
 use bellerophon_apimachinery::time::Time;
 use bellerophon_codec::object::Object;
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 use super::schema::Schema;
 
-/// Everything a definition says and everything the server said about it.
+/// A definition with its status.
 #[derive(Clone, Debug, Default)]
 pub struct Definition {
     /// The group of the custom resource.
@@ -149,7 +148,7 @@ pub(crate) struct ClientConfig {
     pub(crate) service: Option<Value>,
 }
 
-/// What the server says about a definition.
+/// The status of a definition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
@@ -193,10 +192,10 @@ pub(crate) struct Shared {
 }
 
 impl Definition {
-    /// Reads a definition.
+    /// Decodes a definition.
     ///
     /// # Errors
-    /// A field of the wrong type.
+    /// A field of another type.
     pub fn read(object: &Object) -> Result<Self, serde_json::Error> {
         let spec: SpecForm = part(object, "spec")?;
         let shared = Shared {
@@ -262,7 +261,7 @@ impl Version {
     }
 }
 
-/// `spec` as it is written.
+/// `spec` as in the object.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct SpecForm {
@@ -280,7 +279,7 @@ struct SpecForm {
     preserve_unknown_fields: bool,
 }
 
-/// A version as it is written.
+/// A version as in the object.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct VersionForm {

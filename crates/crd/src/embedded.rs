@@ -1,7 +1,7 @@
 //! Resources inside a custom resource: their `apiVersion`, `kind` and `metadata`.
 //! In: a custom resource. Out: embedded metadata without unknown fields, and its errors.
-//! Guarantees: only schemas with `x-kubernetes-embedded-resource` are looked at; the root's own
-//! metadata is the caller's.
+//! Guarantees: only schemas with `x-kubernetes-embedded-resource` are read; the metadata of the
+//! root is handled by the caller.
 
 use bellerophon_apimachinery::{
     field::{FieldError, Path},
@@ -12,11 +12,10 @@ use serde_json::{Map, Value};
 
 use super::{metadata, schema::Schema};
 
-/// Brings embedded metadata into Kubernetes' shape and returns the fields it dropped, in
-/// alphabetical order.
+/// Normalizes embedded metadata and returns the fields it dropped, in alphabetical order.
 ///
 /// # Errors
-/// An `apiVersion` or `kind` that is no string, or metadata of the wrong type.
+/// An `apiVersion` or `kind` that is no string, or metadata of another type.
 pub(crate) fn coerce(
     map: &mut Map<String, Value>,
     schema: &Schema,
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn embedded_fields_of_the_wrong_type_cannot_be_decoded() {
+    fn embedded_fields_of_another_type_cannot_be_decoded() {
         for (tmpl, error) in [
             (
                 json!({"kind": 1}),
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn embedded_resource_needs_type_and_sound_metadata() {
+    fn embedded_resource_needs_type_and_valid_metadata() {
         for (tmpl, expected) in [
             (
                 json!({"apiVersion": "v1"}),

@@ -1,4 +1,4 @@
-//! The string formats that schemas may ask for.
+//! The string formats of schemas.
 //! In: a format's name and a string. Out: whether the string has the format.
 //! Guarantees: the list is that of Kubernetes 1.36; names are compared without dashes; formats not
 //! listed are ignored.
@@ -8,7 +8,7 @@ use std::{net::Ipv6Addr, sync::LazyLock};
 use jiff::civil::Date;
 use regex::Regex;
 
-/// The check of a format, or nothing when Kubernetes does not know it.
+/// The check of a format; `None` for one that Kubernetes does not define.
 pub(crate) fn find(name: &str) -> Option<Check> {
     let name = name.replace('-', "");
     FORMATS
@@ -98,7 +98,7 @@ fn is_hex(s: &str) -> bool {
     s.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// What Go's `url.ParseRequestURI` takes: an absolute path or a URL with a scheme.
+/// A string that Go's `url.ParseRequestURI` accepts: an absolute path or a URL with a scheme.
 pub(super) fn is_request_uri(s: &str) -> bool {
     if s.is_empty() || s.bytes().any(|b| b < 0x20 || b == 0x7f) {
         return false;
@@ -136,7 +136,7 @@ pub(super) fn is_url_with_host(s: &str) -> bool {
         && split_scheme(s).is_some_and(|(scheme, rest)| !scheme.is_empty() && host(rest))
 }
 
-/// `scheme` and what follows its colon; no scheme when another character comes first.
+/// `scheme` and what follows its colon; no scheme when another character is first.
 fn split_scheme(s: &str) -> Option<(&str, &str)> {
     for (at, c) in s.char_indices() {
         match c {
@@ -224,8 +224,8 @@ fn is_atom_char(c: char) -> bool {
     !c.is_ascii() || c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c)
 }
 
-/// One label with at most a dash in second place, or several ending in a name of letters:
-/// Kubernetes' pattern says no more.
+/// One label with at most a dash in second place, or several ending in a name of letters, as in the
+/// pattern of Kubernetes.
 fn is_hostname(s: &str) -> bool {
     let parts: Vec<&str> = s.split('.').collect();
     if s.len() > 255 || parts.iter().any(|p| p.len() > 63) {
@@ -378,7 +378,7 @@ fn is_date_time(s: &str) -> bool {
             .is_some_and(|c| &c[1] <= "23" && &c[2] <= "59" && &c[3] <= "59")
 }
 
-/// Go's durations, and numbers with units in words somewhere in the string.
+/// Go's durations, and numbers with names of units anywhere in the string.
 fn is_duration(s: &str) -> bool {
     GO_DURATION.is_match(s)
         || LOOSE_DURATION
@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_take_what_kubernetes_takes() {
+    fn formats_accept_the_strings_of_kubernetes() {
         for (format, good, bad) in [
             (
                 "date-time",

@@ -1,5 +1,5 @@
-//! Sets and maps written as lists.
-//! In: a custom resource. Out: the items that repeat an earlier one, by value (`set`) or by key
+//! Lists with the type `set` or `map`.
+//! In: a custom resource. Out: the items that duplicate an earlier one, by value (`set`) or by key
 //! (`map`).
 
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
-//! Metadata inside custom resources, decoded with Go's words for the errors.
+//! Metadata inside custom resources, decoded with the error messages of Go.
 //! In: JSON under `metadata`. Out: [`ObjectMeta`], the fields it does not know, or the text of a
 //! decoding error.
 
 use bellerophon_codec::object::ObjectMeta;
 use serde_json::Value;
 
-/// What a field of metadata holds.
+/// The type of a field of metadata.
 #[derive(Clone, Copy)]
 enum Holds {
     Text,
@@ -59,7 +59,7 @@ const FIELDS: &[(&str, Holds)] = &[
 /// Decodes metadata; unknown fields are dropped.
 ///
 /// # Errors
-/// The text with which Go refuses the first field of the wrong type.
+/// Go's message for the first field of another type.
 pub(super) fn decode(value: &Value) -> Result<ObjectMeta, String> {
     let map = match value {
         Value::Null => return Ok(ObjectMeta::default()),
@@ -85,7 +85,7 @@ pub(super) fn decode(value: &Value) -> Result<ObjectMeta, String> {
     serde_json::from_value(value.clone()).map_err(|e| e.to_string())
 }
 
-/// The first value of the wrong type, and the Go type that was wanted there.
+/// The first value of another type, and the expected Go type.
 fn mismatch(value: &Value, holds: Holds) -> Option<(&Value, &'static str)> {
     let not_text = |v: &&Value| !v.is_string() && !v.is_null();
     match (holds, value) {
@@ -106,7 +106,7 @@ fn mismatch(value: &Value, holds: Holds) -> Option<(&Value, &'static str)> {
     }
 }
 
-/// The fields of metadata that Kubernetes does not know, as paths below it.
+/// The unknown fields of metadata, as paths below it.
 pub(super) fn unknown_fields(value: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     for (name, value) in value.as_object().into_iter().flatten() {

@@ -1,7 +1,6 @@
-//! Which names a definition gets, and its conditions NamesAccepted and Established.
+//! The accepted names of a definition, and its conditions NamesAccepted and Established.
 //! In: a definition and the names already taken in its group. Out: its status.
-//! Guarantees: pure: given the same names the answer is the same; an established definition stays
-//! established.
+//! Guarantees: a pure function of its arguments; an established definition stays established.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +17,10 @@ use super::{
     structural,
 };
 
-/// The finalizer that keeps a definition until its custom resources are gone.
+/// The finalizer that keeps a definition until its custom resources are deleted.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Where the deletion of a definition stands.
+/// The progress of the deletion of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
     /// The definition is marked; its custom resources are untouched.
@@ -126,7 +125,7 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition
     }
 }
 
-/// The names a definition gets of those it asks for, and whether it got all. The last conflict is
+/// The requested names that a definition gets, and whether it got all. The last conflict is
 /// reported.
 fn accept(wanted: &Names, accepted: &Names, taken: &[Names]) -> (Names, Condition) {
     let all = || taken.iter().chain([accepted]);
@@ -195,7 +194,7 @@ fn accept(wanted: &Names, accepted: &Names, taken: &[Names]) -> (Names, Conditio
     (result, naming)
 }
 
-/// Definitions stored before schemas had to be structural say so; new ones are refused instead.
+/// The condition of definitions stored before schemas had to be structural; new ones are rejected.
 fn non_structural(definition: &Definition) -> Option<Condition> {
     let mut errors = Vec::new();
     if definition.preserve_unknown_fields {

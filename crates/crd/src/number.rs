@@ -10,7 +10,7 @@ use serde_json::{Number, Value};
 pub(crate) enum Num {
     /// Written without fraction or exponent, and within 64 bits.
     Int(i64),
-    /// Anything else.
+    /// Any other number.
     Float(f64),
 }
 

@@ -1,4 +1,4 @@
-//! Which OpenAPI keywords a definition's schema may use, and how they go together.
+//! Validates the OpenAPI keywords of a schema, and their combinations.
 //! In: a parsed schema. Out: its errors, parents first.
 
 use bellerophon_apimachinery::field::{FieldError, Path};
@@ -12,7 +12,7 @@ use super::{
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-/// What a schema inherits from where it stands.
+/// What a schema inherits from its position.
 #[derive(Clone, Copy, Default)]
 struct Context<'a> {
     /// Why there may be no default here.

@@ -1,7 +1,7 @@
-//! What validation finds, before it becomes a field error.
-//! In: checks of single keywords. Out: [`FieldError`]s with the value, the words and the place that
-//! Kubernetes gives.
-//! Guarantees: a message is reported once per outcome; the count of passed checks decides which
+//! Validation problems, before they become field errors.
+//! In: failed checks of single keywords. Out: [`FieldError`]s with the value, message and path of
+//! Kubernetes.
+//! Guarantees: a message is reported once per outcome; the number of passed checks decides which
 //! alternative of a junctor explains a failure.
 
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ use super::number::Num;
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     problems: Vec<Problem>,
-    /// The texts of `problems`.
+    /// The messages of `problems`.
     texts: HashSet<String>,
     /// How many checks were made; among failed alternatives the one with most is reported.
     pub(super) matches: usize,
@@ -33,13 +33,13 @@ impl Outcome {
         }
     }
 
-    /// What was found.
+    /// The problems.
     pub(super) fn into_problems(self) -> Vec<Problem> {
         self.problems
     }
 
-    /// Forgives everything.
-    pub(super) fn forgive(&mut self) {
+    /// Drops all problems.
+    pub(super) fn clear(&mut self) {
         self.problems.clear();
         self.texts.clear();
     }
@@ -197,7 +197,7 @@ impl Problem {
         )
     }
 
-    /// The field error, for a value that stands at `prefix`.
+    /// The field error of a value at `prefix`.
     pub(super) fn into_error(self, prefix: Option<&Path<'_>>) -> FieldError {
         let name = self
             .name

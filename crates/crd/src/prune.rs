@@ -1,13 +1,12 @@
-//! Dropping what a schema does not know.
-//! In: a custom resource and its schema. Out: the resource without unknown fields, and where they
-//! were.
+//! Pruning of unknown fields.
+//! In: a custom resource and its schema. Out: the resource without unknown fields, and their paths.
 //! Guarantees: fields of metadata, and of subtrees that preserve unknown fields, stay.
 
 use serde_json::{Map, Value};
 
 use super::schema::{DEPTH_MAX, Schema};
 
-/// Fields that every resource has, whatever its schema says.
+/// Fields of every resource, whatever its schema.
 pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Drops the unknown fields of a resource and returns their paths in alphabetical order:
@@ -38,7 +37,7 @@ struct Pruning {
 }
 
 impl Pruning {
-    /// `keep` says that the list around this value preserves unknown fields; maps do not pass that
+    /// `keep` is whether the list around this value preserves unknown fields; maps do not pass that
     /// on to their fields.
     fn value(&mut self, value: &mut Value, schema: Option<&Schema>, keep: bool, depth: usize) {
         match (value, schema) {

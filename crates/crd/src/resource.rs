@@ -1,4 +1,4 @@
-//! A custom resource on its way in and out: pruned, defaulted, validated.
+//! A custom resource that is written or read: pruned, defaulted, validated.
 //! In: the resource as a JSON object. Out: the resource as it is stored or shown, or its errors.
 //! Guarantees: prune, default and validate are run in this order; each is idempotent.
 
@@ -47,9 +47,9 @@ impl CustomSchema {
         &self.schema
     }
 
-    /// Drops what the schema does not know and nulls it does not allow. Returns the paths of
-    /// unknown fields in the order in which strict validation lists them; unknown fields of the
-    /// object's own metadata are the caller's.
+    /// Drops unknown fields and nulls that the schema does not allow. Returns the paths of unknown
+    /// fields in the order in which strict validation lists them; unknown fields of the object's
+    /// own metadata are handled by the caller.
     ///
     /// # Errors
     /// An embedded resource whose `apiVersion`, `kind` or `metadata` cannot be decoded.
@@ -72,7 +72,7 @@ impl CustomSchema {
     }
 
     /// The errors of an object, compared on update with the `old` one: problems of unchanged values
-    /// are forgiven. Returns warnings about rules that are broken but were so before.
+    /// are tolerated. Returns warnings about rules that the old object violates too.
     pub fn validate(
         &self,
         object: &Value,
@@ -137,7 +137,7 @@ impl CustomSchema {
         warnings
     }
 
-    /// Sets and maps are checked only if they were sound before.
+    /// Sets and maps are validated only if they were valid before.
     fn validate_lists(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         let errs = |value: Option<&Value>| {
             let mut errors = Vec::new();

@@ -1,10 +1,9 @@
-//! A validation rule as it is written.
-//! In: an entry of `x-kubernetes-validations`. Out: its parts, and the form in which errors show
-//! it.
+//! A validation rule as in the definition.
+//! In: an entry of `x-kubernetes-validations`. Out: its fields, and its form in error messages.
 
 use serde_json::{Value, json};
 
-/// One entry of `x-kubernetes-validations`. Absent texts are empty, as in Kubernetes' own types.
+/// One entry of `x-kubernetes-validations`. Absent strings are empty, as in Kubernetes' own types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) rule: String,
@@ -16,10 +15,10 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// Reads a rule.
+    /// Decodes a rule.
     ///
     /// # Errors
-    /// A field of the wrong JSON type.
+    /// A field of another JSON type.
     pub(crate) fn parse(value: &Value) -> Result<Self, String> {
         let fields = value
             .as_object()

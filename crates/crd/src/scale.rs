@@ -1,5 +1,5 @@
-//! Replica counts and selectors that the scale subresource reads, checked on every write.
-//! In: where they stand, and an object. Out: their errors, named by their path.
+//! Validates the replica counts and selectors of the scale subresource, on every write.
+//! In: their paths, and an object. Out: their errors, by path.
 
 use bellerophon_apimachinery::field::{FieldError, go_type};
 use serde_json::Value;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{formats, rule::Rule};
 
-/// How deep schemas may nest; real definitions stay below 30.
+/// The maximum depth of schemas; real definitions are below 30.
 pub const DEPTH_MAX: usize = 64;
 
 /// One node of a schema. Absent keywords are empty, `None` or false, as in Kubernetes' own types.
@@ -22,7 +22,7 @@ pub struct Schema {
     pub(crate) nullable: bool,
     /// `format` as written; see `Schema::format_in_force`.
     pub format: String,
-    /// What an absent value is set to.
+    /// The default of an absent value.
     pub default: Option<Value>,
     pub(crate) allowed: Vec<Value>,
     pub(crate) maximum: Option<f64>,
@@ -40,7 +40,7 @@ pub struct Schema {
     pub(crate) required: Vec<String>,
     /// Schemas of named fields.
     pub properties: BTreeMap<String, Schema>,
-    /// What fields without a name of their own hold.
+    /// The schema of fields that `properties` does not name.
     pub additional_properties: Option<Additional>,
     pub(crate) items: Option<Items>,
     pub(crate) all_of: Vec<Schema>,
@@ -64,7 +64,7 @@ pub struct Schema {
     pub(crate) marks: Marks,
 }
 
-/// Keywords whose content nobody reads, but whose presence may be forbidden.
+/// Keywords whose content is ignored, but whose presence may be forbidden.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks {
     pub(crate) title: bool,
@@ -95,7 +95,7 @@ pub enum Additional {
 pub(crate) enum Items {
     /// Every item has this schema.
     One(Box<Schema>),
-    /// A schema per item, which Kubernetes refuses.
+    /// A schema per item, which Kubernetes rejects.
     Many(Vec<Schema>),
 }
 
@@ -103,18 +103,18 @@ impl Schema {
     /// Parses `openAPIV3Schema`.
     ///
     /// # Errors
-    /// A keyword of the wrong JSON type, or more than [`DEPTH_MAX`] levels; the text names the
+    /// A keyword of another JSON type, or more than [`DEPTH_MAX`] levels; the text names the
     /// keyword.
     pub(crate) fn parse(value: &Value) -> Result<Self, String> {
         parse_at(value, 0, &mut PatternSet::default()).map(|schema| *schema)
     }
 
-    /// Whether unknown fields stay.
+    /// Whether unknown fields are preserved.
     pub fn preserves(&self) -> bool {
         self.preserve_unknown_fields == Some(true)
     }
 
-    /// The types a value may have: none (anything goes), one, or the two of int-or-string.
+    /// The types a value may have: none (any type), one, or the two of int-or-string.
     pub(crate) fn types(&self) -> Vec<&str> {
         if self.int_or_string {
             return vec!["integer", "string"];
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn keyword_of_the_wrong_type_is_named() {
+    fn keyword_of_another_type_is_named() {
         for (schema, problem) in [
             (json!({"type": 1}), "type must be a string"),
             (

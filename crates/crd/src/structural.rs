@@ -1,13 +1,13 @@
-//! What makes a schema structural: types everywhere, and junctors that only add constraints.
+//! Structural schemas: types everywhere, and junctors that only add constraints.
 //! In: a parsed schema. Out: its errors, sorted by message.
-//! Guarantees: a structural schema says of every field whether it is known and of which type,
-//! without looking at values.
+//! Guarantees: a structural schema determines for every field whether it is known and its type,
+//! without the values.
 
 use bellerophon_apimachinery::field::{FieldError, Path};
 
 use super::schema::{Additional, Items, Marks, Schema};
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -15,7 +15,7 @@ enum Level {
     Field,
 }
 
-/// The keyword that keeps a schema from being looked at as a structural one; none when it can.
+/// The keyword that prevents reading a schema as a structural one; `None` when there is none.
 pub(super) fn unreadable(schema: &Schema) -> Option<String> {
     let mut found = None;
     schema.walk(&mut |s| {
@@ -59,7 +59,7 @@ fn unreadable_here(schema: &Schema) -> Option<String> {
         .then(|| "OpenAPIV3Schema 'items' must be a schema, but is an array".into())
 }
 
-/// What keeps a schema from being structural.
+/// The violations of the rules of structural schemas.
 pub(super) fn validate(schema: &Schema, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_node(schema, Level::Root, path, &mut errors);
@@ -199,7 +199,7 @@ fn validate_type(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Ve
     }
 }
 
-/// The root and embedded resources have metadata whether a schema says so or not; it may only
+/// The root and embedded resources have metadata whether a schema declares it or not; it may only
 /// restrict their names.
 fn validate_meta_fields(
     schema: &Schema,
@@ -286,7 +286,7 @@ fn restricts_more_than_names(metadata: &Schema) -> bool {
         || junctors(metadata).next().is_some()
 }
 
-/// `anyOf: [{type: integer}, {type: string}]`, the one place where types may stand in a junctor.
+/// `anyOf: [{type: integer}, {type: string}]`, the only types that are allowed in a junctor.
 fn is_int_or_string_pair(schemas: &[Schema]) -> bool {
     let only_type = |schema: &Schema, name: &str| {
         schema.type_name == name
@@ -333,7 +333,7 @@ fn validate_values(
     }
 }
 
-/// A schema inside a junctor may constrain values and nothing else.
+/// A schema inside a junctor may only constrain values.
 fn validate_nested(
     schema: &Schema,
     skip_any_of: bool,
@@ -405,8 +405,8 @@ fn validate_nested(
     }
 }
 
-/// What a junctor of the root speaks of must be declared outside of it. Kubernetes asks that of the
-/// root only.
+/// What a junctor of the root constrains must be declared outside of it. Kubernetes requires that
+/// of the root only.
 fn validate_complete(
     nested: &Schema,
     declared: Option<&Schema>,

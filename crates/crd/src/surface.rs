@@ -1,6 +1,6 @@
-//! The parts of a definition around its schemas: names, columns, scale, selectable fields,
-//! deprecation, conversion.
-//! In: one part and its path. Out: its errors.
+//! Validates the fields of a definition around its schemas: names, columns, scale, selectable
+//! fields, deprecation, conversion.
+//! In: one field and its path. Out: its errors.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ pub(super) fn required_names(names: &Names, path: &Path<'_>, errors: &mut Vec<Fi
     }
 }
 
-/// What names look like.
+/// Validates names.
 pub(super) fn names(names: &Names, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     for (field, name) in [("plural", &names.plural), ("singular", &names.singular)]
         .iter()
@@ -160,7 +160,7 @@ pub(super) fn columns(columns: &[ColumnDefinition], path: &Path<'_>, errors: &mu
     }
 }
 
-/// A path that starts with a dot; whether more of it is wrong shows only when it is used. Returns
+/// A path that starts with a dot; other errors of it are found only when it is used. Returns
 /// whether it was accepted.
 fn simple_path(json_path: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) -> bool {
     if json_path.is_empty() {
@@ -294,7 +294,7 @@ fn follow<'a>(
     Ok((names, schema))
 }
 
-/// `.`, `[` and `]` by themselves, and the texts between them.
+/// `.`, `[` and `]`, and the text between them.
 fn tokens(json_path: &str) -> Vec<&str> {
     const DELIMITERS: [char; 3] = ['.', '[', ']'];
     let mut tokens = Vec::new();

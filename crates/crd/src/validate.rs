@@ -1,7 +1,7 @@
-//! Judging a value by its schema.
-//! In: a value, its schema, and on update the value it replaces. Out: every problem, in the order
-//! and the words of Kubernetes.
-//! Guarantees: a value that did not change keeps its problems (ratcheting); siblings are visited in
+//! Validates a value against its schema.
+//! In: a value, its schema, and on update the old value. Out: every problem, in the order and with
+//! the messages of Kubernetes.
+//! Guarantees: problems of an unchanged value are tolerated (ratcheting); siblings are visited in
 //! alphabetical order.
 
 use std::collections::HashMap;
@@ -16,8 +16,8 @@ use super::{
     schema::{Additional, Schema},
 };
 
-/// The errors with `value`, which stands at `prefix` of the object. Problems that `old` already had
-/// are forgiven.
+/// The errors of `value`, which is at `prefix` of the object. Problems that `old` already had are
+/// tolerated (ratcheting).
 pub(crate) fn validate(
     value: &Value,
     old: Option<&Value>,
@@ -35,7 +35,7 @@ pub(crate) fn validate(
 fn ratchet(value: &Value, old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
     let mut outcome = validate_value(value, old, schema, path);
     if !outcome.is_valid() && old.is_some_and(|old| is_same(value, old, schema)) {
-        outcome.forgive();
+        outcome.clear();
     }
     outcome
 }
@@ -329,8 +329,8 @@ fn is_allowed(value: &Value, allowed: &Value) -> bool {
     }
 }
 
-/// The old value of a field. The type of an object is the same on both sides, so it is never
-/// forgiven.
+/// The old value of a field. The type of an object is the same on both sides, so its errors are
+/// never tolerated.
 fn old_field<'a>(name: &str, old: Option<&'a Value>, path: &Path<'_>) -> Option<&'a Value> {
     if path.is_root() && matches!(name, "kind" | "apiVersion") {
         return None;
@@ -375,8 +375,8 @@ impl<'a> OldItems<'a> {
     }
 }
 
-/// Whether a value is the same as before: maps field by field as far as the schema knows them,
-/// keyed lists in any order.
+/// Whether a value is unchanged: maps are compared by the fields that the schema declares, keyed
+/// lists in any order.
 pub(super) fn is_same(value: &Value, old: &Value, schema: &Schema) -> bool {
     match (value, old) {
         (Value::Object(new), Value::Object(before)) => {
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_named_with_the_type_found() {
+    fn type_errors_name_the_found_type() {
         let schema = object(json!({
             "s": {"type": "string"}, "i": {"type": "integer"}, "n": {"type": "number"}, "b": {"type": "boolean"},
             "l": {"type": "array", "items": {"type": "string"}}, "o": {"type": "object"},
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn list_items_come_before_missing_fields() {
+    fn list_items_are_before_missing_fields() {
         let schema = json!({"type": "object", "required": ["z", "y"], "properties": {
             "c": {"type": "array", "items": {"type": "integer", "minimum": 1}}, "y": {"type": "string"}, "z": {"type": "string"}}});
         assert_eq!(

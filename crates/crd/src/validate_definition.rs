@@ -1,6 +1,6 @@
-//! What a CustomResourceDefinition may say.
-//! In: a definition, and on update the one it replaces. Out: its errors, in Kubernetes' order and
-//! words.
+//! Validates a CustomResourceDefinition.
+//! In: a definition, and on update the old one. Out: its errors, in the order and with the messages
+//! of Kubernetes.
 //! Guarantees: what all versions share is validated once, under the path Kubernetes keeps it at
 //! (`spec.validation`, `spec.subresources`, …).
 
@@ -161,7 +161,7 @@ fn group_and_scope(definition: &Definition, errors: &mut Vec<FieldError>) {
     );
 }
 
-/// What one version says that others do not.
+/// Validates one version.
 fn one_version(
     version: &Version,
     definition: &Definition,
@@ -247,8 +247,7 @@ fn all_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The versions as Go prints them in errors: shared parts have moved away, others are shown as they
-/// are written.
+/// The versions as Go prints them in errors: without shared fields, the others as in the object.
 fn in_go(definition: &Definition) -> String {
     let schema = |v: &Version| {
         if definition.shared.schema || v.schema.is_none() {
@@ -272,7 +271,7 @@ fn in_go(definition: &Definition) -> String {
     format!("[{}]", versions.join(","))
 }
 
-/// What all versions say alike.
+/// Validates what is equal in all versions.
 fn shared_parts(
     definition: &Definition,
     before: Option<&Definition>,
@@ -328,8 +327,8 @@ fn costs(version: &Version, before: Option<&Definition>) -> Suppress {
     }
 }
 
-/// The errors of a schema. Structural rules come first; what cannot be read as structural is
-/// reported by its keywords.
+/// The errors of a schema. Structural rules are first; a schema that cannot be read as structural
+/// is reported by its keywords.
 fn validation(
     version: &Version,
     has_status: bool,

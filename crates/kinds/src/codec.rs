@@ -1,4 +1,4 @@
-//! Codec: what the toolkit does with a type, as function pointers.
+//! A codec: the functions of a type that the toolkit calls, as function pointers.
 //! Guarantees: every function is instantiated where the codec is made, and nowhere else.
 
 use std::any::Any;
@@ -132,7 +132,7 @@ impl KindCodec {
         (self.scope)()
     }
 
-    /// Whether the type has metadata alone, so that a server is asked for no more.
+    /// Whether the type is metadata only, so that only metadata is requested.
     pub fn is_metadata_only(&self) -> bool {
         (self.metadata_only)()
     }
@@ -158,13 +158,13 @@ pub(crate) fn from_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_jso
 pub(crate) fn typed<K: 'static>(object: &dyn Any) -> &K {
     object
         .downcast_ref()
-        .expect("a codec is given objects of its own type")
+        .expect("a codec receives objects of its type")
 }
 
 /// The resource of a type whose `DynamicType` is `()`.
 pub(crate) fn resource<K: Resource>() -> Option<ApiResource> {
-    // A specialization by downcast: `K::DynamicType` is `()` for types that know their kind, and a
-    // value of it is needed to ask for the resource.
+    // A specialization by downcast: `K::DynamicType` is `()` for static types, and a value of it is
+    // needed to read the resource.
     let known: &dyn Any = &();
     known
         .downcast_ref::<K::DynamicType>()

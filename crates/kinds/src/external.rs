@@ -1,4 +1,4 @@
-//! Types of other crates that have no codec of their own.
+//! Types of other crates that have no static codec.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -75,7 +75,7 @@ where
     K: Send + Sync + 'static,
 {
     fn codec() -> &'static KindCodec {
-        // A generic function cannot have a static of its own; a constant is promoted, once for each
+        // A generic function cannot have its own static; a constant is promoted, once for each
         // crate that uses the type.
         const { &KindCodec::of::<Self>() }
     }

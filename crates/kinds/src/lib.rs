@@ -7,15 +7,15 @@
 //! again.
 //!
 //! In: bytes of JSON. Out: objects behind `Arc<dyn Any>`, and back.
-//! Guarantees: [`Kind::codec`] of one type is the same codec everywhere; a codec's functions accept
-//! objects of their own type only.
+//! Guarantees: [`Kind::codec`] of one type is the same codec everywhere; the functions of a codec
+//! accept objects of its type only.
 
 mod builtin; // the built-in kinds, by API group
 mod codec; // decode, encode, metadata
 mod external; // types of other crates
 mod partial; // metadata alone, and kinds known at run time
 #[cfg(test)]
-mod tests; // codecs of every sort
+mod tests; // tests of codecs
 mod times; // times that the time type cannot express
 
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! Metadata alone, and kinds known at run time.
+//! Metadata only, and kinds known at run time.
 //! Guarantees: metadata is decoded by one function for all kinds.
 
 use std::any::Any;
@@ -95,8 +95,7 @@ where
 impl Kind for DynamicObject {
     #[inline(never)]
     fn codec() -> &'static KindCodec {
-        // Not derived: a dynamic object has no resource of its own, and its types are in each
-        // object.
+        // Not derived: a dynamic object has no static resource, and its types are in each object.
         static CODEC: KindCodec = KindCodec {
             decode: |json| Ok(Arc::new(from_json::<DynamicObject>(json)?)),
             encode: |object| serde_json::to_vec(typed::<DynamicObject>(object)),

@@ -1,4 +1,4 @@
-//! Codecs of every sort of kind.
+//! Tests of codecs of all kinds of types.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -95,7 +95,7 @@ fn types_of_partial_metadata_are_those_of_the_object_only() {
     };
     let pod = br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"}}"#;
     assert_eq!(kind_of(pod).as_deref(), Some("Pod"));
-    // What servers respond with names no kind of an object.
+    // Responses of servers name no kind of an object.
     let partial =
         br#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{}}"#;
     assert_eq!(kind_of(partial), None);
@@ -248,7 +248,7 @@ fn late_times_are_decoded_in_every_sort_of_kind() {
 }
 
 #[test]
-fn object_that_is_wrong_otherwise_is_still_refused() {
+fn object_with_other_errors_is_still_rejected() {
     for json in [
         r#"{"metadata":{"name":"a","creationTimestamp":"9999-12-31T23:59:59Z","labels":7}}"#,
         r#"{"metadata":{"name":"a","creationTimestamp":"9999-12-32T23:59:59Z"}}"#,

@@ -17,7 +17,7 @@ use crate::Object;
 /// Decodes an object.
 pub(crate) type Decode = fn(&[u8]) -> Result<Object, Error>;
 
-/// What later times are decoded as: the last second of `Timestamp`.
+/// The value of later times: the last second of `Timestamp`.
 const LATEST: &[u8] = b"9999-12-30T22:00:00Z";
 
 /// How every later time begins.

@@ -2,7 +2,7 @@
 //!
 //! In: a history. Out: the change of each known revision, and the state at a revision.
 //! Guarantees: two different changes at one revision are a violation. The state is known up to the
-//! first revision that nobody saw.
+//! first revision that no operation observed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

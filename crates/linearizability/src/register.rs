@@ -39,7 +39,7 @@ pub(crate) enum Call {
         found: Option<Found>,
         revision: Revision,
     },
-    /// A put that took effect. Without a revision if nobody observed it.
+    /// A put that took effect. Without a revision if no operation observed it.
     Put {
         value: ValueId,
         condition: Option<Revision>,

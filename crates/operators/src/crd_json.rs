@@ -1,4 +1,4 @@
-//! What `#[derive(CustomResource)]` uses of serde_json, without a decoder per crate.
+//! The functions of serde_json that `#[derive(CustomResource)]` uses, without a decoder per crate.
 //!
 //! The derived `crd()` decodes the schema of the custom resource. With serde_json itself, every
 //! crate with a custom resource compiles the decoder of `JSONSchemaProps`. A custom resource with

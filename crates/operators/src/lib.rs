@@ -4,7 +4,7 @@
 //! [`manager`] runs one or several operators in a [`Manager`](bellerophon::manager::Manager) with
 //! shared informers. [`manifests`] returns the objects that install an operator in a cluster.
 
-pub mod crd_json; // what derived custom resources use of serde_json
+pub mod crd_json; // functions of serde_json for derived custom resources
 mod deployment; // plan and conditions of an owned Deployment
 mod json; // objects as JSON values
 mod manifests; // the objects that install an operator

@@ -133,9 +133,9 @@ const EDIT_VERBS: &[&str] = &[
 /// The verbs of the built-in `view` role.
 const VIEW_VERBS: &[&str] = &["get", "list", "watch"];
 
-/// ClusterRoles to edit and to view the operator's resources, aggregated to the built-in roles as
-/// its [`RoleAggregation`] says. Cluster-scoped resources have a role to view them only; their
-/// administration needs `cluster-admin`.
+/// ClusterRoles to edit and to view the operator's resources, aggregated to the built-in roles
+/// according to its [`RoleAggregation`]. Cluster-scoped resources have a role to view them only;
+/// their administration needs `cluster-admin`.
 fn user_roles(operator: &Operator) -> Vec<Value> {
     let mut roles = Vec::new();
     for crd in (operator.crds)() {

@@ -46,8 +46,8 @@ pub enum Placement {
 pub enum RoleAggregation {
     /// `edit` and `view`: a user who may edit a namespace may write the custom resources in it.
     EditAndView,
-    /// `view` only. To write the custom resources is a permission of its own, which a binding of
-    /// the ClusterRole `PLURAL.GROUP-edit` grants.
+    /// `view` only. Writing the custom resources is a separate permission, which a binding of the
+    /// ClusterRole `PLURAL.GROUP-edit` grants.
     View,
 }
 

@@ -33,7 +33,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 /// How many trace records are kept until they are printed.
 const TRACE_RECORDS_MAX: usize = 10_000;
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Command {
     Run(RunOptions),
@@ -197,7 +197,7 @@ fn print_event(event: &TraceEvent) {
         _ => false,
     };
     if is_shown {
-        // Nobody may read it, which is no reason to stop.
+        // A closed stdout is no reason to stop.
         let _printed = writeln!(io::stdout(), "{event}");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! In: two visible objects. Out: the changed fields with their old and new values.
 //! Guarantees: the changes, applied to the old object, result in the new one. Lists whose elements
-//! have a name or type are compared by it (`conditions[Ready].status`), and their order is a change of
-//! its own; others are replaced as a whole.
+//! have a name or type are compared by it (`conditions[Ready].status`), and their order is a
+//! separate change; others are replaced as a whole.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn state_is_a_word_of_the_kind() {
+    fn state_depends_on_the_kind() {
         let ready = |status: &str| json!([{ "type": "Ready", "status": status }]);
         for (kind, object, status, health) in [
             (

@@ -6,15 +6,15 @@
 //! ```
 //!
 //! Guarantees: read-only unless actions are allowed; nothing is computed per request or per record
-//! while nobody reads; values of Secrets leave the process nowhere (one module is the only way
-//! to a visible object); every buffer is bounded, and a reader that is too slow gets the number of records
-//! it missed.
+//! without a viewer; values of Secrets never leave the process (one module creates all visible
+//! objects); every buffer is bounded, and a reader that is too slow gets the number of records it
+//! missed.
 
 mod object_log; // versions of objects, for diffs
 mod secret; // the only way from a stored object to a visible one
 
-mod diff; // what changed between two versions
-mod digest; // what the tree shows of an object
+mod diff; // differences between two versions
+mod digest; // summary of an object for the tree
 
 mod line; // the trace format: one JSON object per line
 mod recorder; // writes a trace file
@@ -23,7 +23,7 @@ mod state; // queues and caches as a line
 
 mod filter; // which records a reader receives
 mod lines; // the trace format as a stream of text
-mod source; // where lines come from: a running process, or a file
+mod source; // the source of lines: a running process, or a file
 
 mod http; // the server of the page
 

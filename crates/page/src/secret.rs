@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 /// The kind whose values are hidden.
 const SECRET: &str = "Secret";
 
-/// What stands for a value.
+/// Replaces a value.
 const HIDDEN: &str = "hidden";
 
-/// What stands for a value that the write changed.
+/// Replaces a value that the write changed.
 const HIDDEN_CHANGED: &str = "hidden, changed";
 
 /// The members of a Secret whose values are hidden.

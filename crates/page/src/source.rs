@@ -1,4 +1,4 @@
-//! Where the lines of a page come from: a running process, or a recorded file.
+//! The source of the lines of a page: a running process, or a recorded file.
 //!
 //! In: a sequence number. Out: the lines after it, and how many are missing.
 //! Guarantees: lines are in the order of their sequence numbers; a batch has at most

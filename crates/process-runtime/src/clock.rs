@@ -10,7 +10,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// The clock of the system.
 #[expect(
     clippy::disallowed_methods,
-    reason = "this is the clock of nodes that have none of their own"
+    reason = "this is the clock of nodes that have none"
 )]
 pub fn system_clock() -> Clock {
     Arc::new(Timestamp::now)

@@ -1,4 +1,4 @@
-//! What the node asks the runtime to run: sandboxes, containers and commands in containers.
+//! The configuration of sandboxes, containers and commands in containers.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ pub struct SandboxConfig {
     /// The IP address of the pod. In tier B, no socket has it unless it is one of 127.0.0.0/8;
     /// see [`Sandbox::listen_ip`](crate::Sandbox::listen_ip).
     pub ip: IpAddr,
-    /// Whether it has a network of its own, or that of this machine.
+    /// Whether it has a network namespace, or the network of this machine.
     pub network: SandboxNetwork,
 }
 

@@ -88,7 +88,7 @@ impl Drop for Container {
         self.supervisor.abort();
         let container = self.process;
         // In tier B the shim ends with this container; in tier A the queue of its requests may be
-        // full, and the sandbox is about to end or to be asked again.
+        // full, and the sandbox is about to end or to receive another request.
         if !self.has_exited() && !self.shim.try_send(Request::Kill { container }) {
             tracing::warn!(container = self.name, "dropped container was not killed");
         }

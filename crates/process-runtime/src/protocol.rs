@@ -15,7 +15,7 @@ use crate::usage::Usage;
 pub(crate) struct SandboxSetup {
     pub(crate) hostname: String,
     pub(crate) ip: IpAddr,
-    /// Whether it has the network of the node instead of its own.
+    /// Whether it has the network of the node.
     pub(crate) host_network: bool,
     /// Address ranges that are local in the sandbox.
     pub(crate) local_ranges: Vec<(IpAddr, u8)>,

@@ -2,7 +2,7 @@
 //! endpoint; connections to other addresses are forwarded to these.
 //!
 //! In: a table of Services, listeners, a dialer. Out: connections to endpoints.
-//! Guarantees: endpoints are used in turn; with `ClientIP` affinity, a client keeps its endpoint
+//! Guarantees: endpoints are used round-robin; with `ClientIP` affinity, a client keeps its endpoint
 //! as long as it is ready and the timeout has not passed. If an endpoint cannot be reached, the
 //! others are tried. Existing connections are not affected by changes of the table.
 

@@ -86,7 +86,7 @@ impl Sandbox {
         self.inner.listen_ip
     }
 
-    /// Whether it has the network of this machine instead of its own.
+    /// Whether it has the network of this machine.
     pub fn has_host_network(&self) -> bool {
         self.inner.config.network != SandboxNetwork::Pod
     }

@@ -137,7 +137,7 @@ mod tests {
             ("user/max_user_namespaces", "96000\n", "security policy"),
         ];
         for (name, content, expected) in cases {
-            let read = |asked: &str| (asked == name).then(|| content.to_owned());
+            let read = |path: &str| (path == name).then(|| content.to_owned());
             let reason = reason("unshare: EPERM", read);
             assert!(reason.contains(expected), "{name}: {reason}");
             assert!(reason.contains("unshare: EPERM"), "{name}: {reason}");

@@ -1,6 +1,6 @@
 //! Field selectors: `metadata.name=a,status.phase!=Running`.
-//! Guarantees: a kind's selectable fields are taken out when it is written; any other is refused
-//! before this point.
+//! Guarantees: selectable fields of a kind are extracted when it is written; other fields are
+//! rejected before this stage.
 
 use std::borrow::Cow;
 
@@ -56,7 +56,7 @@ impl FieldSelector {
         self.terms.iter().map(|t| t.field.as_str())
     }
 
-    /// The value a field must have, when the selector says so.
+    /// The value that the selector requires of a field.
     pub fn required(&self, field: &str) -> Option<&str> {
         self.terms
             .iter()
@@ -64,7 +64,7 @@ impl FieldSelector {
             .map(|t| t.value.as_str())
     }
 
-    /// The part of a scope that can match: one object where the name is given, nothing where no
+    /// The scope of objects that can match: one object where the name is given, none where no
     /// object can have that name.
     pub fn narrow(&self, scope: Scope, namespaced: bool) -> Scope {
         let name = self.required("metadata.name");
@@ -165,7 +165,7 @@ fn split_term(part: &str) -> Option<(&str, bool, &str)> {
     None
 }
 
-/// Undoes `\\`, `\,` and `\=`; a bare `,` or `=`, or another escape, is refused.
+/// Undoes `\\`, `\,` and `\=`; a bare `,` or `=`, or another escape, is rejected.
 fn unescape(value: &str) -> Option<String> {
     let mut out = String::with_capacity(value.len());
     let mut chars = value.chars();

@@ -6,7 +6,7 @@ use std::{borrow::Borrow, fmt, ops::Bound};
 /// A namespace and a name; cluster-scoped objects have a name only.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// `namespace/name`, or `name`. Neither part holds a slash: both come from parsed paths.
+    /// `namespace/name`, or `name`. Neither contains a slash: both are from parsed paths.
     path: Box<str>,
 }
 
@@ -115,8 +115,7 @@ impl Scope {
         }
     }
 
-    /// Whether bounds made from it can hold any key at all: a key behind the last one leaves
-    /// nothing.
+    /// Whether bounds made from it contain no key: a key behind the last one leaves none.
     pub fn is_empty_range(bounds: &(Bound<String>, Bound<String>)) -> bool {
         match bounds {
             (Bound::Excluded(a) | Bound::Included(a), Bound::Excluded(b)) => a >= b,

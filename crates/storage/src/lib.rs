@@ -1,8 +1,8 @@
-//! Storage: every object ever written, in the order it was written.
+//! Storage: every object, and the history of writes.
 //! In: compare-and-swap writes. Out: reads at any kept revision, and the one stream of events that
 //! all watchers of a resource share.
-//! Guarantees: one growing revision for the whole server; a reader sees a write completely or not
-//! at all; events come in revision order.
+//! Guarantees: one increasing revision for the whole server; a reader sees a write completely or
+//! not at all; events are in revision order.
 
 mod field_selector; // field selectors
 mod key; // keys and scopes
@@ -27,10 +27,10 @@ use bellerophon_codec::object::{Draft, Encoded};
 /// The position of a write in the one order of all writes; 0 is before the first.
 pub type Revision = u64;
 
-/// What the storage keeps of a resource: `apps/deployments`. Versions of a kind share a collection.
+/// The name of a collection: `apps/deployments`. Versions of a kind share a collection.
 pub type CollectionName = Arc<str>;
 
-/// What selectors look at, taken out of an object once, when it is written.
+/// The attributes that selectors match, extracted when an object is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectableAttributes {
     /// The object's uid.
@@ -50,20 +50,20 @@ pub struct Stored {
     pub revision: Revision,
     /// The object as JSON.
     pub encoded: Encoded,
-    /// What selectors look at.
+    /// The attributes that selectors match.
     pub attributes: SelectableAttributes,
     /// The schema it was written under; readers under another schema complete it first.
     pub schema: u64,
 }
 
-/// What happened to an object.
+/// The type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It was not there before.
     Added,
     /// It was there and is now different.
     Modified,
-    /// It is gone.
+    /// The object was deleted.
     Deleted,
 }
 
@@ -72,7 +72,7 @@ pub enum Change {
 pub struct Event {
     /// The position of the write.
     pub revision: Revision,
-    /// What happened.
+    /// The type of the change.
     pub change: Change,
     /// The object after the write; for a deletion its last state with the revision of the deletion.
     pub object: Arc<Stored>,
@@ -81,7 +81,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Bytes of objects that nothing but this event keeps, or nothing but later ones.
+    /// Bytes of objects that only this event or later ones reference.
     fn past_bytes(&self) -> usize {
         let last = (self.change == Change::Deleted).then_some(&self.object);
         self.previous
@@ -92,7 +92,7 @@ impl Event {
     }
 }
 
-/// What a write finds, or else it fails.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// The key is free.
@@ -108,9 +108,9 @@ pub struct Write {
     pub collection: CollectionName,
     /// Which object.
     pub key: ObjectKey,
-    /// What it replaces.
+    /// The expected current version.
     pub expect: Expect,
-    /// What it leaves; `None` deletes.
+    /// The new version; `None` deletes.
     pub put: Option<Put>,
 }
 
@@ -119,7 +119,7 @@ pub struct Write {
 pub struct Put {
     /// Its bytes, waiting for a revision.
     pub draft: Draft,
-    /// What selectors look at.
+    /// The attributes that selectors match.
     pub attributes: SelectableAttributes,
     /// The schema it was written under.
     pub schema: u64,
@@ -128,15 +128,15 @@ pub struct Put {
 /// The key does not hold what the write expected.
 #[derive(Debug)]
 pub struct Conflict {
-    /// What it holds.
+    /// The current version.
     pub current: Option<Arc<Stored>>,
 }
 
-/// The revision asked for is no longer kept.
+/// The requested revision is no longer kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compacted {
-    /// What was asked for.
-    pub asked: Revision,
+    /// The requested revision.
+    pub requested: Revision,
     /// The oldest revision that can still be read.
     pub oldest: Revision,
 }
@@ -175,7 +175,7 @@ pub struct Listing {
     pub revision: Revision,
     /// The objects.
     pub objects: Vec<Arc<Stored>>,
-    /// How many objects the whole scope held then, whatever the range left out.
+    /// The number of objects in the whole scope at that revision, whatever the range left out.
     pub total: usize,
 }
 
@@ -221,10 +221,11 @@ pub trait Store: Send + Sync + 'static {
     /// Resolves when the revision is reached.
     fn reached(&self, revision: Revision) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Forgets history up to a revision; reads and watches from before it are refused from then on.
+    /// Compacts history up to a revision; reads and watches from before it are rejected from then
+    /// on.
     fn compact(&self, upto: Revision);
 
-    /// How many objects and bytes a collection holds; `None` if nothing was ever written to it.
+    /// The number of objects and bytes of a collection; `None` if it was never written.
     fn size(&self, collection: &str) -> Option<(usize, usize)>;
 
     /// How many objects and bytes each collection holds.

@@ -120,7 +120,7 @@ impl MemoryStore {
     }
 }
 
-/// What the write looks like to watchers; `None` for the deletion of nothing.
+/// The event of a write; `None` for the deletion of an object that does not exist.
 fn event_of(
     revision: Revision,
     key: ObjectKey,
@@ -201,7 +201,7 @@ impl Store for MemoryStore {
                 (Some(collection), Some(at)) => collection.list_at(range, at)?,
                 (None, Some(at)) if at < state.compacted => {
                     return Err(Compacted {
-                        asked: at,
+                        requested: at,
                         oldest: state.compacted,
                     });
                 }

@@ -1,6 +1,6 @@
-//! The store against a model: random histories of writes, reads, watches and compactions, and a
-//! plain list of all events beside them.
-//! Guarantees: whatever was done, the store shows what the list shows.
+//! Compares the store with a model: random histories of writes, reads, watches and compactions, and
+//! a plain list of all events.
+//! Guarantees: the store shows what the list shows after every operation.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ enum Step {
     Put { collection: usize, key: usize },
     /// Deletes the key if it is there.
     Delete { collection: usize, key: usize },
-    /// Writes with an expectation that is wrong.
+    /// Writes with a precondition that does not hold.
     PutStale { collection: usize, key: usize },
     /// Reads a scope of a collection as it was this many revisions ago, whole and in pages of this
     /// size.
@@ -75,7 +75,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the model remembers of a write.
+/// A write in the model.
 #[derive(Clone)]
 struct Seen {
     revision: Revision,
@@ -98,7 +98,7 @@ struct Model {
     watches: Vec<Open>,
 }
 
-/// A watch of a part of a collection, and the revision it knows.
+/// A watch of a scope of a collection, and the revision it has reached.
 struct Open {
     collection: usize,
     scope: Scope,
@@ -299,7 +299,7 @@ impl Model {
             assert_eq!(
                 whole.expect_err("it is forgotten"),
                 Compacted {
-                    asked: at,
+                    requested: at,
                     oldest: self.oldest[collection]
                 }
             );
@@ -369,7 +369,7 @@ impl Model {
                 });
             }
             Err(gone) => assert_eq!(
-                (gone.asked, gone.oldest, since < self.oldest[collection]),
+                (gone.requested, gone.oldest, since < self.oldest[collection]),
                 (since, self.oldest[collection], true)
             ),
         }
@@ -444,7 +444,7 @@ fn shown(event: &Event) -> Shown {
 }
 
 #[test]
-fn store_shows_what_was_done_to_it() {
+fn store_agrees_with_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -461,7 +461,8 @@ fn store_shows_what_was_done_to_it() {
             for step in steps {
                 model.take(step).await;
             }
-            // Whatever is open reads to its end, and whatever is kept can be read and resumed from.
+            // Every open watch is read to its end, and every kept revision can be read and resumed
+            // from.
             for watch in (0..model.watches.len()).rev() {
                 model.read(watch);
             }
@@ -477,7 +478,7 @@ fn store_shows_what_was_done_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_watcher_is_cut_and_slows_nobody() {
+async fn slow_watcher_is_ended_and_delays_no_other() {
     const EVENTS: u64 = 100_300;
     let store = MemoryStore::new();
     let collection: CollectionName = COLLECTIONS[0].into();
@@ -508,7 +509,7 @@ async fn slow_watcher_is_cut_and_slows_nobody() {
                 put,
             })
             .await
-            .expect("nobody else writes");
+            .expect("there is no other writer");
         if revision % 1000 == 0 || revision == EVENTS {
             while let (events, _) = quick.ready().expect("it keeps up")
                 && !events.is_empty()
@@ -529,7 +530,7 @@ async fn slow_watcher_is_cut_and_slows_nobody() {
     assert_eq!(
         store.watch(&collection, &Scope::All, 0).err(),
         Some(Compacted {
-            asked: 0,
+            requested: 0,
             oldest: EVENTS - 100_000
         }),
         "history has a length"
@@ -559,7 +560,7 @@ async fn history_of_large_objects_is_shorter() {
                 put,
             })
             .await
-            .expect("nobody else writes");
+            .expect("there is no other writer");
     }
     let Err(Compacted { oldest, .. }) = store.watch(&collection, &Scope::All, 1) else {
         panic!("it keeps 160 MB")

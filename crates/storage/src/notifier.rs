@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 use super::{ObjectKey, Scope};
 
 /// The notifiers of one collection: one for everything, and one for each namespace or object that
-/// is watched. Namespaces and objects have maps of their own, so that no name of one can be taken
-/// for the other.
+/// is watched. Namespaces and objects have separate maps, so that no name of one can be taken for
+/// the other.
 #[derive(Debug, Default)]
 pub(super) struct Notifiers {
     everything: Notifier,
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(
             notifiers.listen(&Scope::All, 2, 2).pending(),
             2,
-            "who begins in the past has the past to hear of"
+            "a watch from the past has pending events"
         );
     }
 
@@ -271,7 +271,7 @@ mod tests {
         );
         drop(listeners);
         scopes.iter().for_each(|scope| notifiers.clear(scope));
-        assert!(notifiers.namespaces.is_empty(), "nobody listens");
-        assert!(notifiers.objects.is_empty(), "nobody listens");
+        assert!(notifiers.namespaces.is_empty(), "no listener is left");
+        assert!(notifiers.objects.is_empty(), "no listener is left");
     }
 }

@@ -1,4 +1,4 @@
-//! One resource in memory: its objects now, and the events that led here.
+//! One resource in memory: its current objects, and the events since `compacted`.
 //! Guarantees: undoing the kept events in reverse gives the objects at any revision since
 //! `compacted`.
 
@@ -16,15 +16,14 @@ use super::{
     notifier::{Listener, Notification, Notifiers},
 };
 
-/// Events younger than this are kept (Kubernetes promises 75 s; etcd compacts every 5 min).
+/// Events younger than this are kept (Kubernetes guarantees 75 s; etcd compacts every 5 min).
 const HISTORY_KEPT: Duration = Duration::from_secs(300);
 
 /// At most this many events are kept, however young: a watcher that is further behind is cut and
 /// lists again.
 const HISTORY_MAX_EVENTS: usize = 100_000;
 
-/// At most this many bytes of objects are kept that are no longer so, whatever their number. The
-/// last event always is.
+/// The maximum number of bytes of replaced objects that are kept. The last event is always kept.
 const HISTORY_MAX_BYTES: usize = 128 << 20;
 
 /// The objects of one resource.
@@ -42,8 +41,7 @@ pub(super) struct ResourceStore {
     /// How many events were dropped from the front of `history`: the position of its first event in
     /// the stream of all.
     dropped: u64,
-    /// Nothing at or before this revision can be replayed; the state exactly at it can still be
-    /// read.
+    /// Events up to this revision cannot be replayed; the state exactly at it can still be read.
     compacted: Revision,
     /// Bytes of `objects`.
     bytes: usize,
@@ -183,7 +181,7 @@ impl ResourceStore {
         at: Revision,
     ) -> Result<(Vec<Arc<Stored>>, usize), Compacted> {
         self.replayable(at)?;
-        // What the writes since then replaced, each key as the first of them found it.
+        // The versions that the later writes replaced, by key, each from the first of them.
         let mut then: BTreeMap<&str, Option<&Arc<Stored>>> = BTreeMap::new();
         for (_, event) in self
             .history
@@ -238,7 +236,7 @@ impl ResourceStore {
     pub(super) fn replayable(&self, since: Revision) -> Result<(), Compacted> {
         if since < self.compacted {
             Err(Compacted {
-                asked: since,
+                requested: since,
                 oldest: self.compacted,
             })
         } else {
@@ -284,8 +282,8 @@ impl ResourceStore {
         (first..).zip(kept.map(|(_, event)| event))
     }
 
-    /// A listener to a scope who knows everything up to a revision, and the position from which it
-    /// has to look.
+    /// A listener of a scope that has received everything up to a revision, and the position of its
+    /// next event.
     pub(super) fn listen(&mut self, scope: &Scope, since: Revision) -> (u64, Listener) {
         let next = self.dropped + self.history.partition_point(|(_, e)| e.revision <= since) as u64;
         let mut pending = 0;
@@ -299,7 +297,7 @@ impl ResourceStore {
         (next, self.changed.listen(scope, pending, last))
     }
 
-    /// Says that one listener to a scope is gone.
+    /// Removes one listener of a scope.
     pub(super) fn unlisten(&mut self, scope: &Scope) {
         self.changed.clear(scope);
     }

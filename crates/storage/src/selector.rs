@@ -1,4 +1,4 @@
-//! Which objects a list, watch or collection delete is about.
+//! Selects objects for a list, watch or collection delete.
 //! In: `labelSelector` and `fieldSelector` of a request. Out: a decision per object, without
 //! reading its bytes where possible.
 
@@ -9,9 +9,9 @@ use crate::{FieldSelector, Stored};
 /// Labels and fields together.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
-    /// What labels must be like.
+    /// The label selector.
     pub labels: LabelSelector,
-    /// What fields must be like.
+    /// The field selector.
     pub fields: FieldSelector,
 }
 

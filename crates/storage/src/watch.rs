@@ -1,4 +1,4 @@
-//! A reader's place in the events of a part of one collection.
+//! The position of a watcher in the events of a scope of one collection.
 //! Guarantees: events come in order, each once; a watcher that is slower than the kept history gets
 //! [`Lagged`] and never delays others; events of other scopes neither notify a watcher nor cost it
 //! anything while it keeps up.
@@ -11,18 +11,18 @@ use super::{CollectionName, Event, Revision, Scope, memory::Shared, notifier::Li
 /// nor takes much memory: there can be 10,000 of them.
 const BATCH_MAX_EVENTS: usize = 64;
 
-/// The reader is so far behind that events it needs are gone; it must list again.
+/// The watcher is behind the kept history; it must list again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lagged;
 
-/// A place in a collection's events. All watchers read the same shared history, so a slow one costs
-/// nothing but its place.
+/// A position in a collection's events. All watchers read the same shared history, so a slow one
+/// costs only its position.
 #[derive(Debug)]
 pub struct StoreWatch {
     shared: Arc<Shared>,
     collection: CollectionName,
     scope: Scope,
-    /// The position of the next event to look at, counted over all events the collection ever had.
+    /// The position of the next event to read, counted over all events of the collection.
     next: u64,
     listener: Option<Listener>,
 }
@@ -44,7 +44,7 @@ impl StoreWatch {
         }
     }
 
-    /// The events there are now, oldest first, and the revision up to which nothing else happened.
+    /// The available events, oldest first, and the revision up to which there are no others.
     ///
     /// # Errors
     /// An event it needs is no longer kept.
@@ -59,7 +59,7 @@ impl StoreWatch {
             let pending = listener.pending();
             let (events, next) = match pending {
                 0 => (Vec::new(), collection.end()),
-                // Its place is known: whatever else happened meanwhile need not be looked at.
+                // Its position is known: other events meanwhile need not be read.
                 1 => (
                     collection
                         .events_from(listener.last(), scope, 1, pending)
@@ -71,8 +71,8 @@ impl StoreWatch {
                     .events_from(next, scope, BATCH_MAX_EVENTS, pending)
                     .ok_or(Lagged)?,
             };
-            // Whatever was counted for this reader and is not handed out is consumed all the same:
-            // an event may be pending once only.
+            // Events that were counted for this watcher and are not returned are consumed all the
+            // same: an event may be pending once only.
             let (consumed, next) = if events.len() < BATCH_MAX_EVENTS {
                 (pending, collection.end())
             } else {

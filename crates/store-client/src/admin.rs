@@ -43,11 +43,11 @@ impl Client {
         json(&call, &self.admin(&call).await?)
     }
 
-    /// A client for the endpoint whose member is the leader, if one is. All endpoints are asked
-    /// concurrently: one that does not answer delays nothing if another one is the leader.
+    /// A client for the endpoint whose member is the leader, if one is. All endpoints are requested
+    /// concurrently: one that does not respond delays nothing if another one is the leader.
     ///
     /// # Errors
-    /// See [`ClientError`]: if no endpoint answers.
+    /// See [`ClientError`]: if no endpoint responds.
     pub async fn leader(&self) -> Result<Option<Self>, ClientError> {
         let mut statuses: FuturesUnordered<_> = self
             .endpoints()

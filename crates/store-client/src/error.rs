@@ -1,6 +1,7 @@
 //! Errors of the client.
 //!
-//! Guarantees: a caller can tell a request without effect from one whose outcome is unknown. No
+//! Guarantees: a caller can distinguish a request without effect from one with an unknown outcome.
+//! No
 //! error contains a token or a value.
 
 use crate::api::{Reason, StoreError};

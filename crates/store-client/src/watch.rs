@@ -1,7 +1,7 @@
 //! Watches that resume.
 //!
 //! In: a prefix and a revision. Out: events in order, each once, and progress.
-//! Guarantees: after a lost connection, the watch goes on after the last event or progress. Only
+//! Guarantees: after a lost connection, the watch resumes after the last event or progress. Only
 //! errors that a new connection cannot repair end it: above all a compacted revision.
 
 use std::time::Duration;

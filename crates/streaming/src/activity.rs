@@ -1,4 +1,4 @@
-//! When a connection was last used.
+//! The time of the last activity of a connection.
 
 use std::{
     sync::{Mutex, PoisonError},

@@ -1,8 +1,8 @@
 //! The server side of Kubernetes' streaming protocols: exec, attach and port-forward.
 //!
-//! Input: a request for an HTTP/1.1 upgrade, as hyper has it. Output: byte streams. The crate knows
-//! the protocols of kubelet's streaming server and of the translators in kube-apiserver, and nothing
-//! of pods, containers or processes.
+//! Input: a request for an HTTP/1.1 upgrade, as hyper has it. Output: byte streams. The crate
+//! implements the protocols of kubelet's streaming server and of the translators in kube-apiserver.
+//! It is independent of pods, containers and processes.
 //!
 //! | request | protocols |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! Memory is bounded: a stream that is not read holds back its connection, and a connection that is
 //! not read holds back its writers. None of the protocols has a window per stream that clients
 //! honor, so one stalled stream stalls the other streams of its connection, as in Kubernetes.
-//! A client that goes away meanwhile is noticed once the stream is read or dropped, or when the
-//! connection has been idle for too long.
+//! A client that disconnects meanwhile is detected when the stream is read or dropped, or by the
+//! idle timeout of the connection.
 //!
 //! Sockets should have `TCP_NODELAY`: streams are opened by small frames, and each waits for a
 //! delayed acknowledgement of 40 ms otherwise.

@@ -67,7 +67,7 @@ impl Session {
         self.closed.clone()
     }
 
-    /// Returns once what was written is on its way, at most after the close timeout: what is written
+    /// Returns once what was written is flushed, at most after the close timeout: what is written
     /// then arrives after it, also on another stream.
     pub(crate) async fn drained(&self) {
         if time::timeout(self.close_timeout, self.mux.drained())

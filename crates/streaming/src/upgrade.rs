@@ -113,10 +113,10 @@ pub(crate) struct Accepted {
     pub(crate) protocol: String,
 }
 
-/// Whether a request asks for WebSocket. Mirrors `wsstream.IsWebSocketRequest`.
+/// Whether a request is for WebSocket. Mirrors `wsstream.IsWebSocketRequest`.
 pub(crate) fn is_websocket<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
-    text(headers, &UPGRADE).eq_ignore_ascii_case("websocket") && asks_for_upgrade(headers)
+    text(headers, &UPGRADE).eq_ignore_ascii_case("websocket") && is_upgrade(headers)
 }
 
 /// The protocols that a WebSocket client offers, in its order.
@@ -179,7 +179,7 @@ pub(crate) fn spdy<B>(request: &mut Request<B>, protocols: &[&str]) -> Result<Ac
     let protocol = spdy_protocol(request.headers(), protocols)?;
     let headers = request.headers();
     let upgrade = text(headers, &UPGRADE).to_ascii_lowercase();
-    if !asks_for_upgrade(headers) || !upgrade.contains(&SPDY.to_ascii_lowercase()) {
+    if !is_upgrade(headers) || !upgrade.contains(&SPDY.to_ascii_lowercase()) {
         let message = "unable to upgrade: missing upgrade headers in request";
         return Err(Refusal::error(StatusCode::BAD_REQUEST, message));
     }
@@ -241,7 +241,7 @@ fn switching_protocols(protocol: &'static str) -> Response<String> {
     response
 }
 
-fn asks_for_upgrade(headers: &HeaderMap) -> bool {
+fn is_upgrade(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CONNECTION);
     let mut values = values.iter().filter_map(|value| value.to_str().ok());
     values.any(|value| value.to_ascii_lowercase().contains("upgrade"))

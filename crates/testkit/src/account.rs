@@ -178,7 +178,7 @@ impl TestCluster {
             faults: faults.clone(),
             writes,
         };
-        // A service around the client of the cluster instead of a connection of its own: requests
+        // A service around the client of the cluster instead of a separate connection: requests
         // stay in the process and in virtual time.
         let service = service_fn(move |mut request: Request<Body>| {
             let headers = request.headers_mut();
@@ -196,7 +196,7 @@ impl TestCluster {
     }
 }
 
-/// What happens to each request of an account.
+/// Handles each request of an account.
 #[derive(Clone)]
 struct RequestHandler {
     inner: Client,

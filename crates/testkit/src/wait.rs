@@ -89,7 +89,7 @@ struct Changes {
     state: State,
 }
 
-/// What the next change comes from.
+/// The source of the next change.
 enum State {
     List,
     /// A watch from this version, that of the list: no change in between is missed.

@@ -200,7 +200,11 @@ fn everyone<T: Key>(concurrency: Concurrency, keys: &'static [T]) -> Duration {
     let add_and_take = async |queue: WorkQueue<T>, part: &[T]| {
         for key in part {
             queue.add(key.clone());
-            queue.get().await.expect("nobody shuts it down").done();
+            queue
+                .get()
+                .await
+                .expect("the queue is not shut down")
+                .done();
             consume_budget().await;
         }
     };

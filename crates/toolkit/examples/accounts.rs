@@ -22,7 +22,7 @@ use kube::{Api, ResourceExt};
 
 struct Accounts {
     by_team: Index<ConfigMap>,
-    /// Stands for a system outside of the cluster.
+    /// Represents a system outside of the cluster.
     ledger: Mutex<BTreeSet<ObjectKey>>,
 }
 

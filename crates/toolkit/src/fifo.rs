@@ -17,7 +17,7 @@ pub(crate) const BATCH_MAX: usize = 1000;
 /// The keys of the objects that one reflector added to the store.
 pub(crate) type KnownKeys = BTreeSet<Arc<ObjectKey>>;
 
-/// An object on its way into the store.
+/// An object that is written to the store.
 #[derive(Debug)]
 pub(crate) struct ReceivedObject {
     pub(crate) key: ObjectKey,

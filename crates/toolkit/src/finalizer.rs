@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::client::{ReconcileClient, WriteError};
 use crate::controller::{Action, Error};
 
-/// What an object with a finalizer needs.
+/// The event of an object with a finalizer: apply or cleanup.
 ///
 /// ```
 /// use bellerophon::finalizer::Event;
@@ -35,7 +35,7 @@ pub enum Event {
     Cleanup,
 }
 
-/// What is to be done, given whether the object is terminating and whether it has the finalizer.
+/// The next step, given whether the object is terminating and whether it has the finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
     Add,
@@ -92,7 +92,7 @@ impl ReconcileClient {
             Plan::Call(Event::Apply) => work(Event::Apply).await,
             Plan::Call(Event::Cleanup) => {
                 let action = work(Event::Cleanup).await?;
-                // The clean-up is not complete: it asked to be called again.
+                // The clean-up is not complete: it returned a requeue.
                 if action != Action::await_change() {
                     return Ok(action);
                 }

@@ -121,7 +121,7 @@ impl<'a> Members<'a> {
     /// What to take out so that the object has all members but this one, which was read last.
     fn removal_of(&self, member: &Member) -> Range<usize> {
         match (self.ended, member.after) {
-            // Its comma stands behind it.
+            // Its comma is behind it.
             (false, _) => member.key.start - 1..self.scanner.at,
             (true, Some(before)) => before..member.value.end,
             (true, None) => member.key.start - 1..member.value.end,

@@ -1,4 +1,4 @@
-//! Options for tests: nothing random, nothing bound, everything traced.
+//! Options for tests: no randomness, no bound ports, everything traced.
 
 use jiff::Timestamp;
 

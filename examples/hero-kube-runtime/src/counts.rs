@@ -94,7 +94,7 @@ impl Counters {
             ticks.tick().await;
             let counts = serde_json::to_string(&self.counts(reconciles()))
                 .expect("a struct of numbers can be encoded");
-            // An error means that nobody reads them.
+            // An error means that stdout is closed.
             let _written = writeln!(std::io::stdout(), "{counts}");
         }
     }

@@ -15,7 +15,7 @@ mod operator_process; // one operator as a child process
 mod proxy; // network faults between an operator and the API server
 mod report; // docs/comparison.md
 mod runs; // faults and results
-mod scenario; // what happens to a store
+mod scenario; // the steps of a scenario
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What happens to a store, step by step.
+//! The steps of a scenario of a store.
 //!
 //! In: a client of the API server, without faults. Out: how long each step took to converge.
 //! Guarantee: a step ends when the store has the desired members and answers, or fails after a

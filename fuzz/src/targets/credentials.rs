@@ -12,10 +12,10 @@ const SELF_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// Bearer tokens: a token authenticates its service account or nobody.
+/// Bearer tokens: a token authenticates its service account or no user.
 ///
-/// `{token}`, `{header}`, `{claims}` and `{signature}` stand for a valid token and its parts, since
-/// the key of a server is not known in advance.
+/// `{token}`, `{header}`, `{claims}` and `{signature}` are replaced by a valid token and its
+/// segments, since the key of a server is not known in advance.
 pub(super) fn token(data: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(data);
     with_server(|server| {
@@ -85,7 +85,7 @@ pub(super) fn headers(data: &[u8]) -> Outcome {
     })
 }
 
-/// Asks who the user of a request is, which is the service account if anyone.
+/// Reads the user of a request, which is the service account or none.
 fn who_am_i(server: &Server, headers: &HeaderMap) -> Response {
     let response = server
         .send(&Method::POST, SELF_REVIEWS, headers, "{}")

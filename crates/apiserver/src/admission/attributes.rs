@@ -14,7 +14,7 @@ use crate::{
     registry::Resource,
 };
 
-/// Who writes which object.
+/// The attributes of a write: user, operation, resource and object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes<'a> {
     pub(crate) user: &'a User,
@@ -33,7 +33,7 @@ pub(crate) struct Attributes<'a> {
     pub(crate) output: &'a AdmissionOutput,
 }
 
-/// What admission reports to the client and the audit log, whether the request is admitted or not.
+/// Warnings and audit annotations of admission, whether the request is admitted or not.
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionOutput(Mutex<Collected>);
 

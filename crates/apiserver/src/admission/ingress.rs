@@ -1,4 +1,4 @@
-//! An ingress without a class takes the default one.
+//! Sets the default class of an Ingress without one.
 //! Mirrors the plugin DefaultIngressClass.
 
 use bellerophon_apimachinery::json_ext::{JsonDefaults, JsonExt};

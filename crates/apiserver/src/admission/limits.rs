@@ -1,7 +1,7 @@
-//! Limit ranges: what containers of a namespace get when they ask for nothing, and how much they
-//! may ask for.
-//! Guarantees: amounts compare as Kubernetes compares them: in thousandths, or in whole units where
-//! those would not fit.
+//! LimitRanges: default requests and limits of containers, and the minimum and maximum of a
+//! namespace.
+//! Guarantees: quantities compare as in Kubernetes: in thousandths, or in whole units where
+//! thousandths would overflow.
 //! Mirrors the plugin LimitRanger.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -304,7 +304,7 @@ fn amounts(resources: &Value, field: &str) -> Amounts {
         .collect()
 }
 
-/// What a pod as a whole asks for: its containers and sidecars together, or its greatest init
+/// The requests or limits of a pod: the sum over its containers and sidecars, or the largest init
 /// container with the sidecars before it.
 pub(super) fn pod_amounts(pod: &Object, field: &str) -> Amounts {
     let spec = pod.body.field("spec");

@@ -1,25 +1,24 @@
-//! Admission: what the cluster as a whole demands of a request, after it is decoded and before it
-//! is stored.
-//! In: the attributes of a write and the object that is written. Out: the object completed, or a
-//! refusal.
+//! Admission: mutates and validates a request after it is decoded and before it is stored.
+//! In: the attributes of a write and the object that is written. Out: the mutated object, or a
+//! denial.
 //! Guarantees: the plugins of [`mutate`] and [`validate`] run in the order of kube-apiserver; what
 //! the server itself writes is not subject to admission. Only `write/` calls admission.
 
 mod attributes; // who writes which object
 pub(crate) mod dynamic; // webhooks and policies
-mod ingress; // the default class of ingresses
-mod limits; // limit ranges of a namespace
-mod namespace; // objects live in namespaces that exist and stay
-mod nodes; // a new node is not ready, a pod on one takes its topology
-mod pod_security; // what pods of a namespace may do to their node
-mod policy; // nobody grants more than they hold
-mod priority; // pods take the priority of their class
-pub(crate) mod quota; // what a namespace may use
-mod runtime_class; // pods take overhead and placement of their runtime
-mod service_account; // pods run as a service account
-mod signing_request; // who asks for certificates, and who may approve and sign them
-mod storage; // default classes, protection of volumes in use, growing claims
-mod tolerations; // pods bear unreachable nodes for a while
+mod ingress; // DefaultIngressClass
+mod limits; // LimitRanger
+mod namespace; // NamespaceLifecycle
+mod nodes; // TaintNodesByCondition, PodTopologyLabels
+mod pod_security; // PodSecurity
+mod policy; // privilege escalation through RBAC objects
+mod priority; // Priority
+pub(crate) mod quota; // ResourceQuota
+mod runtime_class; // RuntimeClass
+mod service_account; // ServiceAccount
+mod signing_request; // CertificateApproval, CertificateSigning
+mod storage; // DefaultStorageClass, protection finalizers, claim resize
+mod tolerations; // DefaultTolerationSeconds
 
 pub(crate) use attributes::{AdmissionOutput, Attributes};
 pub(crate) use dynamic::{Operation, Target};
@@ -78,7 +77,7 @@ pub(crate) async fn mutate(
     Ok(())
 }
 
-/// Managed fields that admission has broken are reset. Mirrors
+/// Resets managed fields that admission has made invalid. Mirrors
 /// `managedFieldsValidatingAdmissionController`.
 fn keep_managed_fields(
     attributes: &Attributes<'_>,
@@ -108,11 +107,11 @@ fn write_target(old: Option<&Object>, dry_run: bool) -> Target<'static> {
     }
 }
 
-/// Admission of what is not stored as it is sent: reviews, evictions, bindings, scales, and
-/// options of connections. Only webhooks and policies see it.
+/// Admission of objects that are not stored as they are sent: reviews, evictions, bindings, scales,
+/// and options of connections. Only webhooks and policies see them.
 ///
 /// # Errors
-/// The refusal.
+/// The denial.
 pub(crate) async fn admit_virtual(
     api: &Api,
     attributes: &Attributes<'_>,
@@ -270,7 +269,7 @@ pub(crate) async fn admit_delete(
     dynamic::validate(api, attributes, target, None, Some(old)).await
 }
 
-/// What a check looks at besides the object.
+/// The request of an admission plugin, besides the object.
 struct Admission<'a> {
     api: &'a Api,
     attributes: &'a Attributes<'a>,

@@ -1,5 +1,5 @@
-//! Objects live in namespaces that exist and are not on their way out; some namespaces stay for
-//! ever.
+//! Rejects objects of namespaces that do not exist or are terminating, and the deletion of the
+//! reserved namespaces.
 //! Mirrors the plugin NamespaceLifecycle.
 
 use bellerophon_apimachinery::error::{ApiError, Cause, GroupResource};
@@ -48,7 +48,7 @@ pub(super) fn mutate(request: &Admission<'_>, object: &Object) -> Result<(), Api
     })
 }
 
-/// Refuses the deletion of a namespace that must stay.
+/// Rejects the deletion of a reserved namespace.
 pub(super) fn validate_delete(attributes: &Attributes<'_>) -> Result<(), ApiError> {
     let resource = attributes.resource;
     if resource.group.is_empty()

@@ -1,5 +1,5 @@
-//! Nodes: a new one is not ready, a pod made on one takes its topology, and a pod grows only as far
-//! as its node allows.
+//! Nodes: taints a new node as not ready, copies topology labels of the node to its pods, and
+//! rejects a pod resize that the node does not allow.
 //! Mirrors the plugins TaintNodesByCondition and PodTopologyLabels.
 
 use bellerophon_apimachinery::{
@@ -56,7 +56,7 @@ pub(super) fn validate_resize(request: &Admission<'_>, pod: &Object) -> Result<(
     }
     let requested = pod_amounts(pod, "requests");
     let amount = |resource: &str| requested.get(resource).copied().unwrap_or(Quantity::ZERO);
-    let room = |resource: &str| {
+    let allocatable = |resource: &str| {
         node.body
             .field("status")
             .field("allocatable")
@@ -65,18 +65,18 @@ pub(super) fn validate_resize(request: &Admission<'_>, pod: &Object) -> Result<(
             .unwrap_or(Quantity::ZERO)
     };
     let mut lacking = Vec::new();
-    if amount("cpu") > room("cpu") {
+    if amount("cpu") > allocatable("cpu") {
         lacking.push(format!(
             "cpu, requested: {}, allocatable: {}",
             amount("cpu").milli_value(),
-            room("cpu").milli_value()
+            allocatable("cpu").milli_value()
         ));
     }
-    if amount("memory") > room("memory") {
+    if amount("memory") > allocatable("memory") {
         lacking.push(format!(
             "memory, requested: {}, allocatable: {}",
             amount("memory").value(),
-            room("memory").value()
+            allocatable("memory").value()
         ));
     }
     if lacking.is_empty() {

@@ -1,4 +1,4 @@
-//! Nobody grants more than they hold.
+//! Rejects RBAC objects that grant more permissions than their writer has.
 
 use bellerophon_apimachinery::error::ApiError;
 use bellerophon_codec::object::Object;

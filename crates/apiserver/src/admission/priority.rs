@@ -1,4 +1,4 @@
-//! A pod takes the priority of its class; without a class, that of the default class or none.
+//! Sets the priority of a pod from its priority class, or from the default class.
 //! Mirrors the plugin Priority.
 
 use bellerophon_apimachinery::{

@@ -1,4 +1,4 @@
-//! A pod of a runtime class takes the overhead and the placement of its runtime.
+//! Sets the overhead and the scheduling constraints of a pod from its runtime class.
 //! Mirrors the plugin RuntimeClass.
 
 use bellerophon_apimachinery::{

@@ -1,6 +1,5 @@
-//! Pods run as a service account of their namespace, whose token they find in a volume.
-//! Guarantees: a pod is stored only with an account that exists, or as the mirror of one that a
-//! kubelet made by itself.
+//! Sets the service account of a pod and mounts its token.
+//! Guarantees: a pod is stored only with an account that exists, or as a mirror pod of a kubelet.
 //! Mirrors the plugin ServiceAccount.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -171,7 +170,7 @@ fn is_true(text: &str) -> bool {
     ["1", "t", "T", "true", "TRUE", "True"].contains(&text)
 }
 
-/// The mirror of a pod that a kubelet runs by itself has nothing of the cluster.
+/// A mirror pod refers to no objects of the cluster.
 fn validate_mirror(pod: &Object) -> Result<(), String> {
     let spec = pod.body.field("spec");
     if !spec.text("serviceAccountName").is_empty() {
@@ -365,13 +364,13 @@ mod tests {
             ),
         ];
         for (spec, why) in cases {
-            let said = validate_secrets(
+            let result = validate_secrets(
                 &object(json!({ "spec": spec })),
                 &account,
                 &containers,
                 true,
             );
-            assert_eq!(said.err().unwrap_or_default(), why, "{spec}");
+            assert_eq!(result.err().unwrap_or_default(), why, "{spec}");
         }
     }
 }

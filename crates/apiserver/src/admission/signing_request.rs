@@ -1,5 +1,5 @@
-//! Requests for certificates: who asks is written down, and approving and signing need a right for
-//! the signer.
+//! CertificateSigningRequests: records the requesting user, and authorizes approval and signing by
+//! signer name.
 //! Mirrors the plugins CertificateApproval and CertificateSigning.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -19,7 +19,7 @@ const REQUESTS: &str = "certificatesigningrequests";
 /// The signer whose certificates this server takes as proof of who its clients are.
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Writes down who asks.
+/// Records the requesting user in `spec`.
 pub(super) fn record(request: &Admission<'_>, object: &mut Object) {
     if request.creates(GROUP, REQUESTS) {
         kinds::record_requester(object, &request.attributes.user.to_value());
@@ -105,7 +105,7 @@ fn refuse_masters(request: &Admission<'_>, object: &Object) -> Result<(), ApiErr
     Ok(())
 }
 
-/// The groups that a PEM-encoded request asks for.
+/// The organizations of the subject of a PEM-encoded certificate request.
 fn organizations(pem: &[u8]) -> Vec<String> {
     let Some(Ok(block)) = Pem::iter_from_buffer(pem).next() else {
         return Vec::new();

@@ -20,7 +20,7 @@ const DEFAULT: [&str; 2] = [
 /// How claims named their class before it was a field.
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// What stays until it is no longer in use, and the finalizer that says so.
+/// Objects that are protected while they are in use, and their finalizers.
 const PROTECTED: [(&str, &str, &str); 3] = [
     ("", "persistentvolumes", "kubernetes.io/pv-protection"),
     ("", "persistentvolumeclaims", "kubernetes.io/pvc-protection"),

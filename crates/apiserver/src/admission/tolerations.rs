@@ -1,4 +1,4 @@
-//! Pods bear a node that is not ready or unreachable for five minutes, unless they say otherwise.
+//! Adds tolerations of 300 seconds for not-ready and unreachable nodes to pods without them.
 //! Mirrors the plugin DefaultTolerationSeconds.
 
 use std::collections::HashSet;
@@ -24,12 +24,12 @@ pub(super) fn mutate(request: &Admission<'_>, pod: &mut Object) {
 fn complete(pod: &mut Object) {
     let spec = pod.section("spec");
     let mut tolerations = spec.list("tolerations").to_vec();
-    let said = |key: &str, t: &Value| {
+    let is_tolerated = |key: &str, t: &Value| {
         ["", key].contains(&t.text("key")) && ["", "NoExecute"].contains(&t.text("effect"))
     };
     let missing: Vec<&str> = BORNE
         .into_iter()
-        .filter(|key| !tolerations.iter().any(|t| said(key, t)))
+        .filter(|key| !tolerations.iter().any(|t| is_tolerated(key, t)))
         .collect();
     if missing.is_empty() {
         return;
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pod_bears_unreachable_nodes_unless_it_says_otherwise() {
+    fn pod_without_tolerations_gets_the_defaults() {
         let cases = [
             (
                 json!([]),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_tolerations_of_long_lists_stand_once() {
+    fn merged_tolerations_of_long_lists_are_unique() {
         let list: Vec<Value> = (0..30_000)
             .map(|i| json!({"key": format!("k{i}"), "operator": "Exists"}))
             .collect();

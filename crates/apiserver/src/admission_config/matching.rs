@@ -1,4 +1,4 @@
-//! Which requests a webhook, a policy or a binding is about.
+//! Matches requests with the rules and selectors of webhooks, policies and bindings.
 //! In: rules, selectors and the match policy of a configuration. Out: whether a request matches.
 //! Mirrors the packages `predicates/rules` and `policy/matching` of `apiserver/pkg/admission`.
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use bellerophon_apimachinery::json_ext::JsonExt as _;
 use bellerophon_resources::kinds::Selector;
 
-/// What rules look at.
+/// The attributes of a request that rules match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleTarget<'a> {
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
@@ -169,7 +169,7 @@ impl Criteria {
             .map(|at| at + 1)
     }
 
-    /// Whether the namespace of a request must be looked at.
+    /// Whether matching needs the namespace of a request.
     pub(crate) fn selects_namespaces(&self) -> bool {
         !self.namespace_selector.is_empty()
     }

@@ -92,8 +92,8 @@ struct PolicyLabels {
     policy_binding: String,
 }
 
-/// What is counted of webhooks and policies. Labels are names of configurations, so the number of
-/// series is bounded by them.
+/// Metrics of webhooks and policies. Labels are names of configurations, so the number of series is
+/// bounded by them.
 #[derive(Debug)]
 pub(crate) struct AdmissionMetrics {
     pub(crate) registry: Registry,

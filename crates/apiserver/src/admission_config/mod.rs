@@ -120,7 +120,7 @@ impl Configured {
 pub(crate) struct AdmissionConfig {
     /// `None` if nothing is configured.
     current: RwLock<Option<Arc<Configured>>>,
-    /// What was compiled before, so that only what is written is compiled.
+    /// The compiled configurations, so that only those that are written are compiled.
     compiled: Mutex<Compiled>,
     pub(crate) metrics: AdmissionMetrics,
 }
@@ -136,7 +136,7 @@ struct Compiled {
 }
 
 impl AdmissionConfig {
-    /// What is configured now; `None` if nothing is.
+    /// The current configurations; `None` if there are none.
     pub(crate) fn current(&self) -> Option<Arc<Configured>> {
         self.current
             .read()

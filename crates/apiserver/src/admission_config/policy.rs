@@ -29,7 +29,7 @@ pub(crate) struct Policy {
     pub(crate) rules: Rules,
 }
 
-/// What a policy does.
+/// The validations or mutations of a policy.
 #[derive(Debug)]
 pub(crate) enum Rules {
     Validating {

@@ -67,7 +67,7 @@ impl Availability {
     }
 }
 
-/// What the stored objects say; `None` if they do not keep the server from being asked.
+/// Availability by the stored objects; `None` if the server itself must be probed.
 fn check_service(api: &Api, remote: &RemoteVersion) -> Option<Availability> {
     let RemoteVersion {
         namespace,

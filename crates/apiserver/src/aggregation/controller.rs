@@ -1,4 +1,4 @@
-//! Checks the registered servers again and again.
+//! Checks the availability of aggregated API servers.
 //!
 //! Guarantees: a server is checked when its APIService, Service or EndpointSlices change, every 30
 //! seconds, and more often while its check fails (5 ms, doubled up to 30 s). Its documents are read
@@ -34,7 +34,7 @@ const DOCUMENTS_PERIOD: Duration = Duration::from_secs(60);
 /// period.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
 
-/// Who writes the condition, in `managedFields`.
+/// The field manager of the condition.
 const MANAGER: &str = "kube-apiserver";
 
 /// Where the Service and the endpoints of a server are stored.

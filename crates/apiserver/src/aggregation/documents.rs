@@ -26,7 +26,7 @@ pub(super) struct Documents {
 }
 
 impl Aggregator {
-    /// Asks a server for its documents; those it does not have are left out.
+    /// Requests the documents of a server; those it does not have are left out.
     pub(super) async fn documents(
         &self,
         api: &Api,

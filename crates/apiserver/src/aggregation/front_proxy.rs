@@ -1,4 +1,5 @@
-//! The front proxy: how other API servers recognize this one, and the users it speaks for.
+//! The front proxy: the client certificate and headers by which aggregated API servers authenticate
+//! this server and the users of its requests.
 //!
 //! Guarantees: the key stays in memory; the authority signs nothing else, so that its certificate
 //! can be trusted to state any user. It is in the ConfigMap
@@ -37,7 +38,8 @@ pub(crate) const UID_HEADER: &str = "X-Remote-Uid";
 pub(crate) const GROUP_HEADER: &str = "X-Remote-Group";
 pub(crate) const EXTRA_HEADER_PREFIX: &str = "X-Remote-Extra-";
 
-/// The bytes of a header name that stay in the name of an extra. Mirrors `headerKeyEscape`.
+/// The bytes of a header name that are not escaped in the name of an extra. Mirrors
+/// `headerKeyEscape`.
 const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')

@@ -23,14 +23,14 @@ pub(crate) struct Record {
     pub(super) audit_id: String,
     pub(super) request_uri: String,
     pub(super) request: RequestInfo,
-    /// Who sent the request; empty if the authentication failed.
+    /// The authenticated user; empty if the authentication failed.
     pub(super) user: User,
-    /// Whom the request is made as, if that is another user.
+    /// The impersonated user, if any.
     pub(super) impersonated_user: Option<User>,
     pub(super) source_ip: Option<String>,
     pub(super) user_agent: String,
     pub(super) received: Timestamp,
-    /// What the body says of the object; empty for patches and deletes.
+    /// Metadata of the object in the request body; empty for patches and deletes.
     pub(super) sent: SentMetadata,
     pub(super) request_object: Option<Value>,
     pub(super) response_object: Option<Value>,
@@ -38,7 +38,7 @@ pub(crate) struct Record {
     pub(super) response_status: Option<ResponseStatus>,
     /// `None` until the request is authorized or not.
     pub(super) authorization: Option<Decision>,
-    /// What admission has recorded.
+    /// The audit annotations of admission.
     pub(crate) admission_annotations: BTreeMap<String, String>,
 }
 

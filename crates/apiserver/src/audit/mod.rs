@@ -26,7 +26,7 @@ use policy::{Level, Policy, PolicyDecision, Stage};
 /// How many lines may wait to be written.
 const LINES_MAX: usize = 10_000;
 
-/// What the audit log is written to, and by which policy.
+/// The file and the policy of the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditOptions {
     /// The file that lines are appended to; it is created if it does not exist.
@@ -138,7 +138,7 @@ impl AuditLog {
     }
 }
 
-/// What a policy says of a request that is recorded.
+/// The audit policy decision of a request that is recorded.
 struct RecordStart(PolicyDecision);
 
 impl RecordStart {

@@ -70,7 +70,7 @@ struct GroupResources {
     resource_names: Vec<String>,
 }
 
-/// What a policy says of one request.
+/// The decision of a policy for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyDecision {
     pub(crate) level: Level,
@@ -79,10 +79,10 @@ pub(crate) struct PolicyDecision {
 }
 
 impl Policy {
-    /// Reads a policy.
+    /// Parses a policy.
     ///
     /// # Errors
-    /// What is no valid policy; the text names the rule.
+    /// A policy that is not valid; the text names the rule.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let read = decode::read(text.as_bytes(), Media::Yaml)?;
         let policy: Self =
@@ -103,7 +103,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// What is recorded of a request.
+    /// The level and stages of a request.
     pub(crate) fn evaluate(&self, request: &RequestInfo, user: &User) -> PolicyDecision {
         match self.rules.iter().find(|rule| rule.matches(request, user)) {
             None => PolicyDecision {

@@ -68,8 +68,8 @@ impl<'a> Recorder<'a> {
         let Some(log) = self.log else {
             return;
         };
-        let nobody = User::default();
-        if let Some(mut record) = self.record_of(log, head, request, &nobody, source_ip) {
+        let unauthenticated = User::default();
+        if let Some(mut record) = self.record_of(log, head, request, &unauthenticated, source_ip) {
             record.response_status = Some(ResponseStatus::of_error(error));
             log.started(&record, self.clock.timestamp()).await;
         }

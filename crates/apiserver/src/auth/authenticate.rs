@@ -1,6 +1,6 @@
-//! From the certificate and headers of a request to a user.
-//! Guarantees: a credential that is given and wrong is an error everywhere; only a request without
-//! any is anonymous.
+//! Authenticates a request by its client certificate or its headers.
+//! Guarantees: invalid credentials are an error for every path; only a request without credentials
+//! is anonymous.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -28,7 +28,7 @@ const UID_OID: &[u64] = &[1, 3, 6, 1, 4, 1, 57683, 2];
 pub(crate) struct PeerCertificate(Arc<User>);
 
 impl PeerCertificate {
-    /// Reads the user from a verified certificate in DER; none when it names nobody.
+    /// Reads the user from a verified certificate in DER; `None` if it has no common name.
     pub(crate) fn from_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let subject = certificate.subject();
@@ -114,20 +114,20 @@ impl Authenticator {
         }
     }
 
-    /// What signs and verifies service-account tokens.
+    /// Signs and verifies service-account tokens.
     pub(crate) fn tokens(&self) -> &Tokens {
         &self.tokens
     }
 
-    /// Whom tokens are for unless they say otherwise.
+    /// The audiences of tokens that specify none.
     pub(crate) fn audiences(&self) -> &[String] {
         &self.audiences
     }
 
-    /// Who makes the request.
+    /// The authenticated user of a request.
     ///
     /// # Errors
-    /// `Unauthorized` when a token is given that stands for nobody.
+    /// `Unauthorized` for a token that is not valid.
     pub(crate) fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -150,10 +150,10 @@ impl Authenticator {
             .map_err(|_| ApiError::Unauthorized)
     }
 
-    /// Whom a token stands for, with the audiences it is good for among those asked about.
+    /// The user of a token, and the requested audiences that the token has.
     ///
     /// # Errors
-    /// Why it stands for nobody, with the messages of a TokenReview.
+    /// Why the token is not valid, with the messages of a TokenReview.
     pub(crate) fn user_of_token(
         &self,
         token: &str,
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_decide_who_asks() {
+    fn user_is_authenticated_by_headers() {
         let who = |header: Option<&[u8]>| {
             let mut headers = HeaderMap::new();
             if let Some(bytes) = header {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn static_token_is_good_for_the_server_only() {
+    fn static_token_is_valid_for_the_server_only() {
         let a = authenticator();
         let review = |audience: &str| {
             a.user_of_token(

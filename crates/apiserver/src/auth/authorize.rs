@@ -1,7 +1,7 @@
-//! Whether a user may do what they ask for.
-//! In: who, which verb, on what; the stored roles and bindings. Out: a decision, or the refusal
+//! Authorizes requests.
+//! In: user, verb and target; the stored roles and bindings. Out: a decision, or a Forbidden error
 //! with the message of Kubernetes.
-//! Guarantees: what no rule allows is refused; only `system:masters` needs no rule.
+//! Guarantees: a request that no rule allows is denied; only `system:masters` needs no rule.
 
 use bellerophon_apimachinery::{
     error::{ApiError, GroupResource},
@@ -17,7 +17,7 @@ use crate::{
     options::AuthorizationMode,
 };
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
     /// Objects. What does not apply is empty.
@@ -152,7 +152,7 @@ pub(crate) fn forbidden(attributes: &Attributes<'_>, reason: &str) -> ApiError {
     }
 }
 
-/// Escapes what could be taken for HTML, then adds the reason.
+/// Escapes HTML, then appends the reason.
 fn with_reason(why: String, reason: &str) -> String {
     let escaped = why
         .replace('&', "&amp;")
@@ -176,7 +176,7 @@ mod tests {
             name: "ann".into(),
             ..User::default()
         };
-        let said = |verb, target| {
+        let message = |verb, target| {
             let error = check(
                 &Attributes {
                     user: &user,
@@ -199,15 +199,15 @@ mod tests {
             name,
         };
         assert_eq!(
-            said("list", on("", "configmaps", "", "ns", "")),
+            message("list", on("", "configmaps", "", "ns", "")),
             r#"configmaps is forbidden: User "ann" cannot list resource "configmaps" in API group "" in the namespace "ns""#
         );
         assert_eq!(
-            said("get", on("apps", "deployments", "scale", "", "d")),
+            message("get", on("apps", "deployments", "scale", "", "d")),
             r#"deployments.apps "d" is forbidden: User "ann" cannot get resource "deployments/scale" in API group "apps" at the cluster scope"#
         );
         assert_eq!(
-            said("get", Target::Path("/apis?<x>")),
+            message("get", Target::Path("/apis?<x>")),
             r#"forbidden: User "ann" cannot get path "/apis?&lt;x&gt;""#
         );
     }
@@ -219,13 +219,13 @@ mod tests {
             groups: vec![MASTERS.into()],
             ..User::default()
         };
-        let asked = Attributes {
+        let attributes = Attributes {
             user: &user,
             verb: "*",
             target: Target::Path("/metrics"),
         };
         assert_eq!(
-            authorize(&asked, &FakeLookup::default()),
+            authorize(&attributes, &FakeLookup::default()),
             Decision::Allow(String::new())
         );
     }

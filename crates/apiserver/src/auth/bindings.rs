@@ -193,7 +193,7 @@ mod tests {
         assert!(committed.is_ok());
     }
 
-    /// What a look through all bindings finds.
+    /// The result of a scan of all bindings.
     fn scanned(store: &MemoryStore, user: &User, namespace: &str) -> BTreeSet<ObjectKey> {
         let range = Range::all_of(Scope::Namespace(namespace.to_owned()));
         let listing = store
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn index_forgets_deleted_bindings() {
+    async fn index_drops_deleted_bindings() {
         let store = MemoryStore::new();
         let index = BindingIndex::new(Source::RoleBinding);
         let ann = user("ann", &[]);

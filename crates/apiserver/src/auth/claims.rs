@@ -1,5 +1,6 @@
-//! What a service-account token says, and whether that still holds.
-//! In: claims, the stored objects they name, the time. Out: the user, or what no longer holds.
+//! The claims of service-account tokens, and their validation.
+//! In: claims, the stored objects they name, the time. Out: the user, or why the claims are no
+//! longer valid.
 
 use bellerophon_apimachinery::{field::go_quote, time::Time};
 use bellerophon_codec::object::Object;
@@ -33,7 +34,7 @@ impl Named {
     }
 }
 
-/// What a token says beyond the registered claims.
+/// The private claims of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Binding {
@@ -49,7 +50,7 @@ pub(crate) struct Binding {
     pub(crate) warnafter: Option<i64>,
 }
 
-/// Everything a token says.
+/// All claims of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Claims {
@@ -65,10 +66,10 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Whether the token is good at this time.
+    /// Whether the token is valid at this time.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// Why it is not.
     pub(super) fn validate_time(&self, now: Time) -> Result<(), String> {
         let latest = now.as_second() + LEEWAY_SECONDS;
         let earliest = now.as_second() - LEEWAY_SECONDS;
@@ -84,7 +85,7 @@ impl Claims {
         Ok(())
     }
 
-    /// The service account the token stands for, with what it is bound to.
+    /// The service account of the token, with the object that it is bound to.
     pub(super) fn user(&self) -> User {
         let Binding {
             namespace,
@@ -117,10 +118,10 @@ impl Claims {
 }
 
 impl Binding {
-    /// Whether everything the token names still exists, with the uid it names.
+    /// Validates that every object that the token names exists, with the uid that it names.
     ///
     /// # Errors
-    /// What does not, in words.
+    /// The object that does not.
     pub(super) fn validate(&self, stored: &dyn Lookup, now: Time) -> Result<(), String> {
         let gone = |object: &Object| {
             object

@@ -121,7 +121,7 @@ impl RuleSet {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// What an operation on it costs.
+    /// The cost of an operation on it.
     fn words(&self) -> usize {
         self.0.len() + 1
     }

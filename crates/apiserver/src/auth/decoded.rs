@@ -1,5 +1,5 @@
-//! Roles and bindings as objects, taken from their bytes once per version.
-//! In: stored versions. Out: the objects in them, shared.
+//! Decoded roles and bindings, one decode per version.
+//! In: stored versions. Out: the decoded objects, shared.
 //! Guarantees: the versions kept are limited by their size; the least recently used is evicted
 //! first.
 
@@ -28,7 +28,7 @@ pub(crate) struct Decoded {
 /// sum of their sizes.
 #[derive(Debug, Default)]
 struct Cache {
-    /// The newest version asked for, by object.
+    /// The newest version requested, by object.
     versions: HashMap<(Source, ObjectKey), Version>,
     by_use: BTreeMap<u64, (Source, ObjectKey)>,
     /// Counts uses.

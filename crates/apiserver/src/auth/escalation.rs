@@ -1,6 +1,6 @@
-//! Nobody grants more than they hold.
-//! In: a role or binding on its way into storage, and who writes it. Out: nothing, or the refusal
-//! with what is missing.
+//! Privilege escalation prevention of RBAC objects.
+//! In: a role or binding that is written, and its writer. Out: nothing, or a Forbidden error with
+//! the missing permissions.
 //! Guarantees: users that may `escalate` the role or `bind` the referred role, and
 //! `system:masters`, need nothing more.
 
@@ -212,7 +212,7 @@ fn lines_of(permission: Permission<'_>, verbs: &[&str]) -> Vec<String> {
     }
 }
 
-/// Whether an update touches nothing but who owns the object and what holds its deletion.
+/// Whether an update changes only owner references, finalizers and managed fields.
 fn only_ownership_changes(new: &Object, old: &Object) -> bool {
     let bare = |object: &Object| {
         let mut object = object.clone();
@@ -262,7 +262,7 @@ mod tests {
             )
     }
 
-    fn said(source: Source, value: Value, stored: &FakeLookup) -> String {
+    fn message(source: Source, value: Value, stored: &FakeLookup) -> String {
         match confirm_no_escalation(&ann(), source, &object(value), None, stored) {
             Ok(()) => "ok".into(),
             Err(error) => error.to_status()["message"]
@@ -301,7 +301,7 @@ mod tests {
                 format!("{head}{missing}")
             };
             assert_eq!(
-                said(Source::Role, role(rules.clone()), &fake_lookup()),
+                message(Source::Role, role(rules.clone()), &fake_lookup()),
                 want,
                 "{rules}"
             );
@@ -331,7 +331,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                said(Source::RoleBinding, binding(kind, name), &fake_lookup()),
+                message(Source::RoleBinding, binding(kind, name), &fake_lookup()),
                 want,
                 "{kind} {name}"
             );
@@ -342,7 +342,7 @@ mod tests {
             json!([{"verbs": ["bind"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "resourceNames": ["sec"]}]),
         );
         assert_eq!(
-            said(Source::RoleBinding, binding("Role", "sec"), &stored),
+            message(Source::RoleBinding, binding("Role", "sec"), &stored),
             "ok"
         );
     }
@@ -352,7 +352,7 @@ mod tests {
         let many = |prefix: &str| (0..250).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
         let rule = json!({"verbs": many("v"), "apiGroups": many("g"), "resources": many("r")});
         let role = json!({"metadata": {"name": "x", "namespace": "ns"}, "rules": [rule]});
-        let message = said(Source::Role, role, &fake_lookup());
+        let message = message(Source::Role, role, &fake_lookup());
         let lines: Vec<&str> = message.lines().collect();
         assert!(lines[0].ends_with("not currently held:"), "{}", lines[0]);
         assert!(lines.len() <= LINES_MAX + 2, "{} lines", lines.len());
@@ -361,17 +361,17 @@ mod tests {
     }
 
     #[test]
-    fn aggregation_is_for_those_who_may_do_everything() {
+    fn aggregation_rule_needs_all_permissions() {
         let role =
             json!({"metadata": {"name": "agg"}, "aggregationRule": {"clusterRoleSelectors": [{}]}});
         assert_eq!(
-            said(Source::ClusterRole, role.clone(), &fake_lookup()),
+            message(Source::ClusterRole, role.clone(), &fake_lookup()),
             "clusterroles.rbac.authorization.k8s.io \"agg\" is forbidden: must have cluster-admin privileges to use the aggregationRule"
         );
         let escalate =
             json!([{"verbs": ["escalate"], "apiGroups": ["*"], "resources": ["clusterroles"]}]);
         assert_eq!(
-            said(
+            message(
                 Source::ClusterRole,
                 role,
                 &fake_lookup().bound_everywhere("e", "User ann", escalate)

@@ -1,4 +1,4 @@
-//! Stored objects for tests: put on a collection, found again by kind, namespace and name.
+//! Stored objects for tests, by kind, namespace and name.
 
 use std::{collections::BTreeMap, sync::Arc};
 

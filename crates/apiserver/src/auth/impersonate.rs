@@ -1,5 +1,6 @@
 //! Impersonation.
-//! In: the `Impersonate-*` headers and who sends them. Out: the user to act as, or the refusal.
+//! In: the `Impersonate-*` headers and the requesting user. Out: the impersonated user, or an
+//! error.
 //! Guarantees: a constrained mode allows one verb while acting as one kind of user; failing those,
 //! plain `impersonate` allows all.
 
@@ -29,7 +30,7 @@ const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
 const MANY: usize = 4;
 const EXTRA_PATH_PATTERN: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
 
-/// Whom the headers ask to act as; nobody when there are none of them.
+/// The user that the headers name; `None` without such headers.
 ///
 /// # Errors
 /// `BadRequest` when they name groups, a uid or extras without a user.
@@ -64,32 +65,32 @@ pub(crate) fn wanted_user(headers: &HeaderMap) -> Result<Option<User>, ApiError>
     )))
 }
 
-/// The user to act as, if the requester of `asked` may act as `wanted` for this request.
+/// The impersonated user, if the user of `attributes` may impersonate `wanted` for this request.
 ///
 /// # Errors
 /// The refusal of the first mode that could have applied.
 pub(crate) fn impersonate(
     wanted: &User,
-    asked: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     stored: &dyn Lookup,
 ) -> Result<User, ApiError> {
     let mut first_refusal = None;
     for mode in Mode::ALL
         .into_iter()
-        .filter(|mode| mode.applies(wanted, asked.user))
+        .filter(|mode| mode.applies(wanted, attributes.user))
     {
         match (Attempt {
             mode,
-            requester: asked.user,
+            requester: attributes.user,
             stored,
         })
-        .act_as(wanted, asked)
+        .act_as(wanted, attributes)
         {
             Ok(user) => return Ok(user),
             Err(refusal) => first_refusal = first_refusal.or(Some(refusal)),
         }
     }
-    Err(first_refusal.expect("the legacy mode applies to everybody"))
+    Err(first_refusal.expect("the legacy mode applies to all users"))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +154,7 @@ impl Mode {
     }
 }
 
-/// One mode tried for one request.
+/// An attempt to impersonate in one mode.
 struct Attempt<'a> {
     mode: Mode,
     requester: &'a User,
@@ -161,13 +162,13 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    fn act_as(&self, wanted: &User, asked: &Attributes<'_>) -> Result<User, ApiError> {
+    fn act_as(&self, wanted: &User, attributes: &Attributes<'_>) -> Result<User, ApiError> {
         if self.mode != Mode::Legacy {
-            let verb = format!("impersonate-on:{}:{}", self.mode.name(), asked.verb);
+            let verb = format!("impersonate-on:{}:{}", self.mode.name(), attributes.verb);
             check(
                 &Attributes {
                     verb: &verb,
-                    ..*asked
+                    ..*attributes
                 },
                 self.stored,
             )?;
@@ -201,7 +202,7 @@ impl Attempt<'_> {
     /// Authorizes the name, and returns the groups of the impersonated user.
     fn authorize_name(&self, wanted: &User) -> Result<Vec<String>, ApiError> {
         if let Some((namespace, name)) = as_service_account(&wanted.name) {
-            self.ask(self.group(), "serviceaccounts", "", namespace, name)?;
+            self.authorize_namespaced(self.group(), "serviceaccounts", "", namespace, name)?;
             return Ok(if wanted.groups.is_empty() {
                 service_account_groups(namespace)
             } else {
@@ -213,7 +214,8 @@ impl Attempt<'_> {
                 .authorize(self.group(), "users", "", &wanted.name)
                 .map(|()| wanted.groups.clone()),
             Some(node) => {
-                // The right to act as one's own node is given for all nodes or none.
+                // The permission to impersonate the associated node is granted for all nodes or
+                // none.
                 let name = if self.mode == Mode::AssociatedNode {
                     "*"
                 } else {
@@ -280,10 +282,10 @@ impl Attempt<'_> {
         subresource: &str,
         name: &str,
     ) -> Result<(), ApiError> {
-        self.ask(group, resource, subresource, "", name)
+        self.authorize_namespaced(group, resource, subresource, "", name)
     }
 
-    fn ask(
+    fn authorize_namespaced(
         &self,
         group: &str,
         resource: &str,
@@ -327,7 +329,7 @@ impl Attempt<'_> {
     }
 }
 
-/// What constrained modes do not accept of an extra.
+/// The error of an extra that constrained modes do not accept.
 fn invalid_extra(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".into());
@@ -365,7 +367,7 @@ fn extra_key_error(key: &str) -> Option<String> {
     }
 }
 
-/// Undoes percent-encoding; text that is not properly encoded stays as it is.
+/// Undoes percent-encoding; text that is not properly encoded is returned unchanged.
 fn unescape(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -389,7 +391,7 @@ fn unescape(key: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
 }
 
-/// The user in the form in which Go prints its struct, because that is what the real message holds.
+/// The user as Go prints its struct, as in the message of kube-apiserver.
 fn go_syntax(user: &User) -> String {
     let list = |values: &[String]| {
         let quoted: Vec<String> = values.iter().map(|v| go_quote(v)).collect();
@@ -447,12 +449,12 @@ mod tests {
             namespace: "ns",
             name: "",
         };
-        let asked = Attributes {
+        let attributes = Attributes {
             user: requester,
             verb: "list",
             target,
         };
-        impersonate(&wanted, &asked, stored)
+        impersonate(&wanted, &attributes, stored)
             .map_err(|e| e.to_status()["message"].as_str().expect("text").to_owned())
     }
 
@@ -530,7 +532,7 @@ mod tests {
     #[test]
     fn refusal_names_the_constrained_mode_that_was_tried() {
         let account = User::service_account("ns", "default", "");
-        let said = |wanted| {
+        let message = |wanted| {
             try_as(&account, &[(USER, wanted)], &FakeLookup::default()).expect_err("no permissions")
         };
         for (wanted, mode) in [
@@ -540,7 +542,7 @@ mod tests {
         ] {
             let verb = format!("impersonate-on:{mode}:list");
             assert_eq!(
-                said(wanted),
+                message(wanted),
                 format!(
                     r#"configmaps is forbidden: User "system:serviceaccount:ns:default" cannot {verb} resource "configmaps" in API group "" in the namespace "ns""#
                 )

@@ -22,7 +22,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The kind of policy that a resource holds, if it is one.
+    /// The source of a resource, if it is a role or binding.
     pub(crate) fn of_policy(group: &str, resource: &str) -> Option<Self> {
         let kinds = [
             Self::Role,
@@ -80,7 +80,7 @@ impl Source {
 
 /// The newest state of stored objects.
 pub(crate) trait Lookup {
-    /// Whether roles are looked at.
+    /// The authorization mode.
     fn authorization_mode(&self) -> AuthorizationMode {
         AuthorizationMode::Rbac
     }

@@ -1,16 +1,16 @@
-//! Who asks, and whether they may.
+//! Authentication and authorization.
 //! In: a request's certificate and headers, the stored service accounts, roles and bindings. Out: a
 //! [`User`] and a [`Decision`].
-//! Guarantees: nothing here writes storage or reads a clock of its own; given the same objects and
-//! time it decides the same.
+//! Guarantees: nothing here writes storage or reads a clock; the decision depends only on the
+//! stored objects and the given time.
 
-mod authenticate; // certificate, token or nobody: a user
-mod authorize; // a user, a verb, a target: yes or no
+mod authenticate; // from a certificate, a token or neither to a user
+mod authorize; // whether a user may use a verb on a target
 mod bindings; // role bindings by subject
-mod claims; // what a token says
+mod claims; // claims of tokens
 mod coverage; // whether rules cover the rules of a role
 mod decoded; // roles and bindings, decoded once per version
-mod escalation; // nobody grants more than they hold
+mod escalation; // privilege escalation prevention
 mod impersonate; // impersonation
 mod lookup; // what is read from storage
 mod rbac; // roles bound to a user, rules that allow a request

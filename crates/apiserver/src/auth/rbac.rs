@@ -50,12 +50,12 @@ impl<'a> Rule<'a> {
         values.map(|value| value.len() + 3).sum()
     }
 
-    /// Whether one of the rule's lists holds `value`.
+    /// Whether one of the rule's lists contains `value`.
     pub(crate) fn has(self, key: &str, value: &str) -> bool {
         self.list(key).any(|v| v == value)
     }
 
-    /// Whether one of the rule's lists holds `value` or the star.
+    /// Whether one of the rule's lists contains `value` or `*`.
     pub(crate) fn has_or_all(self, key: &str, value: &str) -> bool {
         self.list(key).any(|v| v == "*" || v == value)
     }
@@ -179,7 +179,7 @@ impl<'a> Subject<'a> {
             })
     }
 
-    /// The user or group that it is in a binding of `namespace`; `None` if it is nobody.
+    /// The user or group that the subject is in a binding of `namespace`; `None` if it is neither.
     pub(crate) fn key(self, namespace: &str) -> Option<SubjectKey> {
         match self.kind {
             "User" => Some(SubjectKey::User(self.name.into())),
@@ -214,12 +214,12 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// What a user has: the roles bound to them, and what kept others from counting.
+/// The roles bound to a user, and the errors of bindings that were skipped.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     /// Cluster-wide ones first, each kind by the name of its binding.
     pub(crate) granted: Vec<Grant>,
-    /// In words, without repetition, at most [`PROBLEMS_MAX`].
+    /// Error messages, without repetition, at most [`PROBLEMS_MAX`].
     pub(crate) problems: Vec<String>,
 }
 
@@ -269,7 +269,7 @@ impl Grants {
 }
 
 /// Visits the roles that are bound to the user, cluster-wide ones first, until a visit breaks. A
-/// role that does not exist is visited as a problem in words.
+/// role that does not exist is visited as an error message.
 fn visit<B>(
     user: &User,
     namespace: &str,
@@ -294,10 +294,10 @@ fn visit<B>(
     ControlFlow::Continue(())
 }
 
-/// The role a binding refers to.
+/// The role of a binding.
 ///
 /// # Errors
-/// A role that does not exist, in words.
+/// A message for a role that does not exist.
 pub(crate) fn referred_role(
     binding: &Object,
     namespace: &str,
@@ -356,7 +356,7 @@ mod tests {
     use crate::auth::{authorize, fake_lookup::FakeLookup};
 
     /// `verb group/resource/subresource name@namespace`, or `verb /path`.
-    fn ask(user: &User, request_info: &str, stored: &FakeLookup) -> Decision {
+    fn decide(user: &User, request_info: &str, stored: &FakeLookup) -> Decision {
         let mut words = request_info.split(' ');
         let verb = words.next().expect("a verb");
         let what = words.next().expect("a target");
@@ -421,7 +421,7 @@ mod tests {
             ("get /custom", false),
         ] {
             assert_eq!(
-                ask(&ann(), request_info, &stored).is_allowed(),
+                decide(&ann(), request_info, &stored).is_allowed(),
                 allowed,
                 "{request_info}"
             );
@@ -434,21 +434,21 @@ mod tests {
         let stored = FakeLookup::default()
             .bound("r", "User ann", rules.clone())
             .bound("s", "ServiceAccount default", rules.clone());
-        let said = |user: &User| match ask(user, "get -/pods p@ns", &stored) {
+        let reason_for = |user: &User| match decide(user, "get -/pods p@ns", &stored) {
             Decision::Allow(reason) | Decision::NoOpinion(reason) => reason,
         };
         assert_eq!(
-            said(&ann()),
+            reason_for(&ann()),
             r#"RBAC: allowed by RoleBinding "r/ns" of Role "r" to User "ann""#
         );
         let account = User::service_account("ns", "default", "");
         assert_eq!(
-            said(&account),
+            reason_for(&account),
             r#"RBAC: allowed by RoleBinding "s/ns" of Role "s" to ServiceAccount "default/ns""#
         );
         let stored = FakeLookup::default().bound_everywhere("c", "Group devs", rules);
         assert_eq!(
-            ask(&ann(), "get -/pods", &stored),
+            decide(&ann(), "get -/pods", &stored),
             Decision::Allow(
                 r#"RBAC: allowed by ClusterRoleBinding "c" of ClusterRole "c" to Group "devs""#
                     .into()
@@ -464,13 +464,13 @@ mod tests {
         stored.remove(Source::Role, "ns", "r");
         let missing = r#"role.rbac.authorization.k8s.io "r" not found"#;
         assert_eq!(
-            ask(&ann(), "get -/pods @ns", &stored),
+            decide(&ann(), "get -/pods @ns", &stored),
             Decision::NoOpinion(format!("RBAC: {missing}"))
         );
         stored.remove(Source::Role, "ns", "q");
         let both = format!(r#"RBAC: [role.rbac.authorization.k8s.io "q" not found, {missing}]"#);
         assert_eq!(
-            ask(&ann(), "get -/pods @ns", &stored),
+            decide(&ann(), "get -/pods @ns", &stored),
             Decision::NoOpinion(both)
         );
     }

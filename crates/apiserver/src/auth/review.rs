@@ -1,6 +1,6 @@
 //! TokenReview and the access reviews.
-//! In: a review object and who sends it. Out: the same object with its status filled in.
-//! Guarantees: a review answers with the same code that decides requests; nothing is stored.
+//! In: a review object and the requesting user. Out: the same object with its status.
+//! Guarantees: a review uses the code that authorizes requests; nothing is stored.
 
 use std::collections::BTreeMap;
 
@@ -27,14 +27,14 @@ const AUTHORIZATION: &str = "authorization.k8s.io";
 /// times.
 const RULES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Whose access an access review is about.
+/// The user of an access review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessReview<'a> {
     /// `SubjectAccessReview`: the user that the review names.
     Subject,
     /// `LocalSubjectAccessReview` sent to this namespace: the same, within it.
     Local { namespace: &'a str },
-    /// `SelfSubjectAccessReview`: the one who asks.
+    /// `SelfSubjectAccessReview`: the requesting user.
     Own(&'a User),
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn review_own_rules(
     if !grants.problems.is_empty() {
         status["evaluationError"] = grants.problem().into();
     }
-    // kube-apiserver answers with a new object: neither spec nor metadata come back.
+    // kube-apiserver returns a new object: neither spec nor metadata are echoed.
     review.meta = ObjectMeta::default();
     review.body = Map::from_iter([
         ("spec".to_owned(), json!({})),
@@ -143,7 +143,8 @@ pub(crate) fn review_own_rules(
     Ok(review)
 }
 
-/// Says who asks. The answer is a new object: nothing of what was sent comes back.
+/// SelfSubjectReview: returns the attributes of the authenticated user. The response is a new
+/// object; the request body is not echoed.
 pub(crate) fn review_self(user: &User, mut review: Object, now: Time) -> Object {
     review.meta = ObjectMeta {
         creation_timestamp: Some(now),
@@ -153,7 +154,7 @@ pub(crate) fn review_self(user: &User, mut review: Object, now: Time) -> Object 
     review
 }
 
-/// Says whom a token stands for.
+/// TokenReview: authenticates a token and returns its user.
 ///
 /// # Errors
 /// A review without a token.
@@ -169,11 +170,11 @@ pub(crate) fn review_token(
             "token is required for TokenReview in authentication".into(),
         ));
     }
-    let asked = strings(&review, "spec.audiences");
-    let audiences = if asked.is_empty() {
+    let requested = strings(&review, "spec.audiences");
+    let audiences = if requested.is_empty() {
         authenticator.audiences()
     } else {
-        &asked
+        &requested
     };
     let status = match authenticator.user_of_token(token, audiences, stored, now) {
         Ok(good) => {
@@ -261,11 +262,11 @@ fn invalid_fields(kind: AccessReview<'_>, review: &Object) -> Vec<FieldError> {
     }
     invalid_metadata(kind, &review.meta, &mut errors);
     if let AccessReview::Local { namespace } = kind {
-        let asked = review.str_at("spec.resourceAttributes.namespace");
-        if resource && asked != namespace {
+        let requested = review.str_at("spec.resourceAttributes.namespace");
+        if resource && requested != namespace {
             errors.push(FieldError::invalid(
                 "spec.resourceAttributes.namespace",
-                asked,
+                requested,
                 "must match metadata.namespace",
             ));
         }
@@ -361,7 +362,7 @@ mod tests {
         }
     }
 
-    fn said(kind: AccessReview<'_>, value: Value) -> String {
+    fn status_or_message(kind: AccessReview<'_>, value: Value) -> String {
         match review_access(kind, review(value), &fake_lookup()) {
             Ok(answer) => answer.body["status"].to_string(),
             Err(error) => error.to_status()["message"]
@@ -376,23 +377,26 @@ mod tests {
         let on = |verb: &str| json!({"verb": verb, "resource": "deployments", "group": "apps", "namespace": "ns"});
         let yes = r#"{"allowed":true,"reason":"RBAC: allowed by RoleBinding \"r/ns\" of Role \"r\" to User \"ann\""}"#;
         assert_eq!(
-            said(
+            status_or_message(
                 AccessReview::Subject,
                 json!({"spec": {"user": "ann", "resourceAttributes": on("create")}})
             ),
             yes
         );
         assert_eq!(
-            said(
+            status_or_message(
                 AccessReview::Own(&ann()),
                 json!({"spec": {"resourceAttributes": on("delete")}})
             ),
             r#"{"allowed":false}"#
         );
         let local = json!({"metadata": {"namespace": "ns"}, "spec": {"user": "ann", "resourceAttributes": on("create")}});
-        assert_eq!(said(AccessReview::Local { namespace: "ns" }, local), yes);
+        assert_eq!(
+            status_or_message(AccessReview::Local { namespace: "ns" }, local),
+            yes
+        );
         let path = json!({"spec": {"groups": ["all"], "nonResourceAttributes": {"path": "/healthz", "verb": "get"}}});
-        assert!(said(AccessReview::Subject, path).starts_with(r#"{"allowed":true"#));
+        assert!(status_or_message(AccessReview::Subject, path).starts_with(r#"{"allowed":true"#));
     }
 
     #[test]
@@ -433,7 +437,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                said(kind, value),
+                status_or_message(kind, value),
                 format!(r#".authorization.k8s.io "" is invalid: {want}"#)
             );
         }

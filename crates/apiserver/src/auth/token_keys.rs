@@ -23,7 +23,7 @@ use x509_parser::{
     certificate::X509Certificate, prelude::FromDer as _, public_key, x509::SubjectPublicKeyInfo,
 };
 
-/// What stands before the 65 bytes of a P-256 point in a public key in DER.
+/// The bytes before the 65 bytes of a P-256 point in a public key in DER.
 const P256_KEY_HEAD: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
     0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -101,7 +101,7 @@ impl SigningKey {
         }
     }
 
-    /// What verifies its signatures.
+    /// The public key that verifies its signatures.
     pub(crate) fn public(&self) -> PublicKey {
         match self {
             Self::P256(key) => {

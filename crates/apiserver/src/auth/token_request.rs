@@ -1,7 +1,7 @@
 //! TokenRequest: a token for a service account, issued through the API.
-//! In: the request, its service account and the object it is to be bound to. Out: the request
-//! answered with a token.
-//! Guarantees: bounds and refusals are Kubernetes' own; nothing is stored.
+//! In: the request, its service account and the object it is bound to. Out: the request with a
+//! token in its status.
+//! Guarantees: limits and error messages are those of Kubernetes; nothing is stored.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ const GROUP: &str = "authentication.k8s.io";
 const DEFAULT_SECONDS: i64 = 60 * 60;
 const SECONDS_MIN: i64 = 10 * 60;
 const SECONDS_MAX: i64 = 1 << 32;
-/// The life time that the kubelet asks for in every pod. Such tokens live a year and say after what
-/// time to warn.
+/// The expiration that the kubelet requests for every pod. Such tokens expire after a year and
+/// contain a `warnafter` claim.
 const PROJECTED_SECONDS: i64 = 60 * 60 + 7;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
 
@@ -41,7 +41,7 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) now: Time,
 }
 
-/// Says how long a token is to live where the request does not.
+/// Sets the default expiration of a token request.
 pub(crate) fn default_token_request(body: &mut Object) {
     let seconds = body
         .section("spec")
@@ -77,10 +77,10 @@ pub(crate) fn issue_token(
             name: account.to_owned(),
         })?;
     if !body.meta.uid.is_empty() && body.meta.uid != found.meta.uid {
-        let asked = &body.meta.uid;
+        let requested = &body.meta.uid;
         let actual = &found.meta.uid;
         let why = format!(
-            "the UID in the token request ({asked}) does not match the UID of the service account ({actual})"
+            "the UID in the token request ({requested}) does not match the UID of the service account ({actual})"
         );
         return Err(ApiError::Conflict {
             what: GroupResource::new(GROUP, "TokenRequest"),
@@ -132,7 +132,7 @@ pub(crate) fn issue_token(
     Ok(body)
 }
 
-/// The body may repeat what the path says, but not contradict it.
+/// The body may repeat the name and namespace of the path, but not contradict them.
 fn must_match(body: &Object, namespace: &str, account: &str) -> Result<(), ApiError> {
     for (field, given, wanted, what) in [
         ("metadata.name", &body.meta.name, account, "name"),
@@ -176,8 +176,8 @@ struct Spec {
 
 impl Spec {
     fn read(body: &Object, audiences: &[String]) -> Self {
-        let asked = body.at("spec.audiences").and_then(Value::as_array);
-        let asked: Vec<String> = asked
+        let requested = body.at("spec.audiences").and_then(Value::as_array);
+        let requested: Vec<String> = requested
             .into_iter()
             .flatten()
             .filter_map(|a| a.as_str().map(str::to_owned))
@@ -206,10 +206,10 @@ impl Spec {
                 }
             });
         Self {
-            audiences: if asked.is_empty() {
+            audiences: if requested.is_empty() {
                 audiences.to_vec()
             } else {
-                asked
+                requested
             },
             seconds: body
                 .at("spec.expirationSeconds")
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn token_is_good_for_whom_it_was_issued() {
+    fn token_is_valid_for_its_audiences() {
         let authenticator = authenticator();
         let answer = issue(&authenticator, "default", json!({"spec": {}})).expect("a token");
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Service-account tokens: JSON web tokens signed with the server's own key.
-//! In: claims. Out: a compact token; or, from a token, the user it stands for.
-//! Guarantees: a token is good only while its service account, and the object it is bound to, exist
-//! with the uid it names.
+//! In: claims. Out: a compact token; or, from a token, its user.
+//! Guarantees: a token is valid only while its service account, and the object it is bound to,
+//! exist with the uid that it names.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ use super::{
     user::User,
 };
 
-/// Who issues the tokens, and whom they are for, unless other issuers are configured.
+/// The default issuer and audience of tokens.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
 #[derive(Serialize, Deserialize)]
 struct Header {
@@ -31,7 +31,7 @@ struct Header {
     kid: String,
 }
 
-/// A good token: whom it stands for, and for which of the audiences asked about.
+/// A valid token: its user, and which of the requested audiences it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verified {
     pub(crate) user: User,
@@ -41,9 +41,9 @@ pub(crate) struct Verified {
 /// Why a token is not good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TokenFault {
-    /// It is no token of this issuer, so nothing more can be said about it.
+    /// It is no token of this issuer.
     Foreign,
-    /// It is, and this is wrong with it.
+    /// It is one, with this error.
     Bad(String),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Tokens {
     key_id: String,
     /// The keys that verify tokens. Not empty.
     accepted: Vec<PublicKey>,
-    /// Whose tokens are verified; the first one issues them. Not empty.
+    /// The accepted issuers; the first one issues tokens. Not empty.
     issuers: Vec<String>,
     verified: Mutex<VerifiedTokens>,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Tokens {
 #[derive(Default)]
 struct VerifiedTokens {
     recent: HashMap<[u8; 32], Arc<Claims>>,
-    /// What `recent` was before it was full.
+    /// The entries of `recent` before it was last full.
     previous: HashMap<[u8; 32], Arc<Claims>>,
 }
 
@@ -120,12 +120,12 @@ impl Tokens {
         }
     }
 
-    /// Who issues tokens.
+    /// The issuer of new tokens.
     pub(crate) fn issuer(&self) -> &str {
         &self.issuers[0]
     }
 
-    /// Whose tokens are verified.
+    /// The accepted issuers.
     pub(crate) fn issuers(&self) -> &[String] {
         &self.issuers
     }
@@ -141,11 +141,11 @@ impl Tokens {
         format!("{signed}.{}", BASE64.encode(signature))
     }
 
-    /// The user a token stands for. `audiences` are those the user accepts.
+    /// The user of a token. `audiences` are those that the caller accepts.
     ///
     /// # Errors
-    /// A foreign token, or one that is wrong, out of date, for another audience, or bound to what
-    /// is gone.
+    /// A token of another issuer, or one that is malformed, expired, for another audience, or bound
+    /// to an object that is deleted.
     pub(crate) fn verify(
         &self,
         token: &str,
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn token_stands_for_its_service_account_until_it_expires() {
+    fn token_authenticates_its_service_account_until_it_expires() {
         let good = "system:serviceaccount:ns:default for https://kubernetes.default.svc";
         for (now, want) in [
             (NOW, good),
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn token_dies_with_what_it_is_bound_to() {
+    fn token_is_invalid_after_its_bound_object_is_deleted() {
         let named = |uid: &str| {
             Some(Named {
                 name: "x".into(),

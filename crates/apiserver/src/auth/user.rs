@@ -1,4 +1,4 @@
-//! A user: what authentication found out, what authorization decides on.
+//! The user of a request: set by authentication, read by authorization.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 /// The group that may do everything.
 pub(crate) const MASTERS: &str = "system:masters";
-/// The group of everybody who proved who they are.
+/// The group of authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The group of everybody else.
+/// The group of unauthenticated users.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The user without credentials.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
@@ -19,7 +19,7 @@ pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 const NODE_PREFIX: &str = "system:node:";
 
-/// Who makes a request.
+/// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct User {
     /// `admin`, `system:serviceaccount:NAMESPACE:NAME`.
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_names_are_taken_apart() {
+    fn user_names_are_parsed() {
         assert_eq!(
             as_service_account("system:serviceaccount:ns:a.b"),
             Some(("ns", "a.b"))

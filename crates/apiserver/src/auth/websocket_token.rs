@@ -11,8 +11,9 @@ use http::{
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Moves the token of a WebSocket request to `Authorization`, so that nothing behind authentication
-/// sees or returns it. A header that is there stays. A token that is malformed, repeated, or offered
-/// without a protocol that the server could choose becomes a token of nobody.
+/// sees or returns it. An `Authorization` header of the request stays. A token that is malformed,
+/// repeated, or offered without a protocol that the server could choose becomes a token that is
+/// never valid.
 pub(crate) fn move_websocket_token(headers: &mut HeaderMap) {
     let is_websocket = headers
         .get(UPGRADE)

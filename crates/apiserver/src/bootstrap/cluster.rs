@@ -1,4 +1,4 @@
-//! Namespaces, priority classes, API services, and the server as a service of its own cluster.
+//! Namespaces, priority classes, APIServices, and the Service `default/kubernetes`.
 
 use bellerophon_apimachinery::time::Time;
 use bellerophon_codec::object::Object;
@@ -165,7 +165,7 @@ fn service(port: u16) -> Value {
     })
 }
 
-/// What the server publishes about itself.
+/// The objects that the server publishes about itself.
 pub(super) fn settings(params: &Params<'_>) -> Vec<Object> {
     let now = params.now.to_string();
     let day = now.get(..10).unwrap_or_default();

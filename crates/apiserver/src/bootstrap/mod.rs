@@ -1,4 +1,4 @@
-//! What a fresh cluster holds before any client has written.
+//! The objects of a new cluster.
 //! In: the server's address and CA, the time. Out: complete objects, in the order in which they are
 //! to be stored.
 //! Guarantees: the objects are those of Kubernetes 1.36 with its default settings; each has a uid
@@ -20,7 +20,7 @@ pub(crate) const SERVICE_RANGE: &str = "10.0.0.0/16";
 /// The first of them, which is the server's own.
 pub(crate) const SERVER_SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
-/// What differs from one server to the next.
+/// The parameters of a server.
 pub(crate) struct Params<'a> {
     /// The authorities of client certificates, in PEM.
     pub(crate) client_ca_pem: &'a str,
@@ -38,7 +38,7 @@ pub(crate) struct Params<'a> {
     pub(crate) entropy: &'a Entropy,
 }
 
-/// Stores the objects of a new cluster, as they are. Those that a snapshot has stay.
+/// Stores the objects of a new cluster unchanged. Those of a snapshot are not replaced.
 ///
 /// # Errors
 /// A kind that is not served.
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_cluster_holds_what_a_real_one_does() {
+    fn new_cluster_has_the_objects_of_a_real_one() {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for object in fresh() {
             *counts.entry(object.kind).or_default() += 1;

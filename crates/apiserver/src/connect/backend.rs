@@ -57,7 +57,7 @@ pub(crate) struct Backends {
     pub(super) stop: CancellationToken,
     /// The connections, and the bridges of upgraded ones.
     pub(super) tasks: TaskTracker,
-    /// For `https` to pods and endpoints: nobody has said which certificate they should have.
+    /// For `https` to pods and endpoints, for which no CA is configured.
     unverified: Arc<ClientConfig>,
 }
 

@@ -12,8 +12,8 @@ use tokio::{
     time::timeout,
 };
 
-/// How long the second direction may go on after the first has ended. Every protocol on these
-/// connections ends both sides together; a peer that does not is not waited for.
+/// How long the second direction stays open after the first has ended. Every protocol on these
+/// connections ends both sides together; a peer that does not is disconnected.
 const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Copies between two connections once both are upgraded, until both have ended.

@@ -17,7 +17,7 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
-/// What a [`Dialer`] returns.
+/// The future of a [`Dialer`].
 pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send + 'a>>;
 
 /// Connects the API server to kubelets (`pods/log`, `exec`, `attach`, `portforward`,

@@ -34,7 +34,7 @@ const CORS: [HeaderName; 4] = [
     header::ACCESS_CONTROL_ALLOW_ORIGIN,
 ];
 
-/// Whether a request asks for an upgrade of its connection. Mirrors `IsUpgradeRequest`.
+/// Whether a request is an upgrade of its connection. Mirrors `IsUpgradeRequest`.
 pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
     let mut connection = headers.get_all(header::CONNECTION).iter();
     connection.any(|value| {

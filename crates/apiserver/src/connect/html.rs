@@ -17,7 +17,7 @@ use http::{HeaderMap, header};
 
 use super::{rewrite::Links, tag::Tag};
 
-/// A tag that is longer is passed on as it is.
+/// A longer tag is passed on unchanged.
 const TAG_MAX_BYTES: usize = 64 << 10;
 
 /// Elements whose content has no tags.
@@ -143,7 +143,7 @@ impl PageRewriter {
     }
 }
 
-/// What the next byte belongs to.
+/// The state of the tokenizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Text,
@@ -171,7 +171,7 @@ impl HtmlRewriter {
         }
     }
 
-    /// What is rewritten so far.
+    /// The output so far.
     fn take(&mut self) -> Bytes {
         std::mem::take(&mut self.rewritten).into()
     }

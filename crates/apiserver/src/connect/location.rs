@@ -10,7 +10,7 @@ use rustls::{ClientConfig, pki_types::ServerName};
 
 use super::url;
 
-/// How a backend is spoken to.
+/// The scheme of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Http,
@@ -43,7 +43,7 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// Whom a TLS connection is made with.
+/// The peer of a TLS connection.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsPeer {
     pub(crate) name: ServerName<'static>,

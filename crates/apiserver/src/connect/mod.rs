@@ -128,7 +128,7 @@ impl Connector {
     /// Passes on a request.
     ///
     /// # Errors
-    /// What is asked for does not exist or does not answer.
+    /// The object does not exist, or its backend does not respond.
     pub(crate) async fn connect(
         &self,
         request: &ConnectRequest<'_>,
@@ -166,7 +166,7 @@ impl Connector {
     /// The body of a GET request of the server itself.
     ///
     /// # Errors
-    /// What went wrong: no connection, no response, or one that is too large.
+    /// No connection, no response, or one that is too large.
     pub(crate) async fn fetch(
         &self,
         location: &Location,

@@ -54,7 +54,7 @@ impl Connector {
     }
 
     /// Passes on a request to a server that serves it under the same path, with headers that state
-    /// who makes it.
+    /// its user.
     ///
     /// # Errors
     /// The server cannot be reached, or does not upgrade the connection.
@@ -193,7 +193,7 @@ fn passed_on(status: StatusCode, headers: HeaderMap, body: Body) -> Response<Bod
     *response.status_mut() = status;
     let all = response.headers_mut();
     no_cache(all);
-    // Other headers of one name stay in their order, behind those of this server.
+    // Other headers of one name keep their order, behind those of this server.
     for (name, value) in &headers {
         all.append(name, value.clone());
     }
@@ -208,8 +208,8 @@ fn response_body(body: BackendBody) -> Body {
     }
 }
 
-/// A proxied page with an empty path, whose relative links would lead beside it. Mirrors
-/// `proxyRedirectsforRootPath`.
+/// Redirects a proxied page with an empty path, whose relative links would be resolved against its
+/// parent. Mirrors `proxyRedirectsforRootPath`.
 fn redirect_to_slash(path: &str, query: &str) -> Response<Body> {
     let path = url::encode_path(path);
     let target = match query {
@@ -223,7 +223,7 @@ fn redirect_to_slash(path: &str, query: &str) -> Response<Body> {
     response
 }
 
-/// The path that the client has asked for.
+/// The path that the client has requested.
 fn forwarded_uri(prefix: &str, path: &str) -> String {
     let mut uri = url::clean_path(&format!("{prefix}/{}", url::encode_path(path)));
     if path.ends_with('/') && !uri.ends_with('/') {

@@ -72,7 +72,7 @@ pub(super) fn next(
     }))
 }
 
-/// Where a `Location` leads.
+/// The target of a `Location`.
 struct Target {
     scheme: Scheme,
     authority: String,
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_lead_where_go_follows_them() {
+    fn redirects_are_followed_as_in_go() {
         for (code, location, expected) in [
             (302, "/c", Some(("GET", "https://127.0.0.1:9443/c", false))),
             (

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn proxied_names_come_with_scheme_and_port() {
+    fn proxied_names_have_scheme_and_port() {
         for (id, expected) in [
             ("a", Some((Scheme::Http, "a", ""))),
             ("a:80", Some((Scheme::Http, "a", "80"))),

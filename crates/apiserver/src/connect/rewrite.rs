@@ -14,7 +14,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// The URL through the proxy; as it is, if it is relative or leads to another host.
+    /// The URL through the proxy; unchanged if it is relative or names another host.
     pub(super) fn rewrite(&self, url: &str) -> String {
         let unchanged = || url.to_owned();
         let Some(parsed) = Parsed::of(url) else {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_of_the_backend_lead_through_the_proxy() {
+    fn links_of_the_backend_are_rewritten_to_the_proxy() {
         let links = Links {
             prefix: "/p/proxy".into(),
             hosts: ["10.0.0.1:80".into(), "localhost:8001".into()],

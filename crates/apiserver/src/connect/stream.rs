@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::ByteStream;
 
-/// What is counted while a connection to a backend is open; only ever dropped.
+/// Guards that count an open connection to a backend; only ever dropped.
 pub(crate) type Counted = Arc<dyn Send + Sync>;
 
 /// A stream that ends when the server stops.

@@ -1,4 +1,5 @@
-//! TLS to webhooks: whom a `caBundle` trusts, and the words of Go for who is not trusted.
+//! TLS to webhooks: which certificates a `caBundle` trusts, and handshake errors with Go's
+//! messages.
 //! Guarantees: a certificate is trusted if a root of the bundle signed it, or if the bundle holds
 //! the certificate itself, as Go's verifier does. Without a bundle, the roots of the system are
 //! trusted, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
@@ -116,7 +117,7 @@ impl ServerCertVerifier for BundleVerifier {
     }
 }
 
-/// Why a handshake failed, in the words of Go.
+/// Why a handshake failed, with the message of Go.
 pub(super) fn describe(error: &io::Error, server_name: &str) -> String {
     let inner = error
         .get_ref()

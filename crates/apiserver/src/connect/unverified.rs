@@ -1,7 +1,7 @@
 //! TLS without verification of the server's certificate, for `https` to pods and endpoints.
 //!
-//! As in kube-apiserver, nobody has configured which authority signs the certificates of pods. The
-//! request carries no credentials of the client.
+//! As in kube-apiserver, no CA is configured for the certificates of pods. The request carries no
+//! credentials of the client.
 
 use std::sync::Arc;
 

@@ -67,7 +67,7 @@ struct Clients {
     idle: HashMap<Key, Vec<Idle>>,
 }
 
-/// What a connection can be used for.
+/// The key of a pooled connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     scheme: Scheme,
@@ -108,7 +108,7 @@ impl WebhookConnections {
         };
         while let Some(sender) = self.take_idle(&key) {
             match self.exchange(sender, &key, request).await {
-                // The webhook closed the connection when the request was on its way.
+                // The webhook closed the connection while the request was sent.
                 Err(Failed::Unsent(_)) => {}
                 Err(Failed::Sent(why)) => return Err(why),
                 Ok(response) => return Ok(response),
@@ -282,13 +282,13 @@ impl WebhookConnections {
         let Some(handler) = self.handlers.get(&request.location) else {
             return self.send(request).await;
         };
-        let mut asked = Request::new(request.body.clone());
-        *asked.method_mut() = request.method.clone();
-        *asked.uri_mut() = request
+        let mut forwarded = Request::new(request.body.clone());
+        *forwarded.method_mut() = request.method.clone();
+        *forwarded.uri_mut() = request
             .url
             .parse()
             .map_err(|error: http::uri::InvalidUri| error.to_string())?;
-        let response = handler(asked).await;
+        let response = handler(forwarded).await;
         if response.body().len() > RESPONSE_MAX_BYTES {
             return Err(too_large());
         }

@@ -88,7 +88,7 @@ impl Framing {
     }
 }
 
-/// What follows a response with 101, as one of its extensions.
+/// The upgrade of a response with 101, as one of its extensions.
 #[derive(Clone)]
 struct Upgrade {
     client: OnUpgrade,
@@ -96,7 +96,7 @@ struct Upgrade {
     framing: Framing,
 }
 
-/// Whether a request asks for WebSocket on a connection that can be upgraded. Mirrors
+/// Whether a request is a WebSocket handshake on a connection that can be upgraded. Mirrors
 /// `IsWebSocketRequest`.
 pub(crate) fn is_websocket(head: &Parts) -> bool {
     let extensions = &head.extensions;
@@ -227,7 +227,7 @@ fn first<'a>(all: &'a HeaderMap, name: &HeaderName) -> &'a str {
 
 impl Connector {
     /// Sends the body of an accepted response as messages once the connection is upgraded. Any
-    /// other response is returned as it is.
+    /// other response is returned unchanged.
     pub(crate) fn run_websocket(&self, mut response: Response<Body>) -> Response<Body> {
         let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() else {
             return response;

@@ -2,8 +2,8 @@
 //! naming, establishing and finalizing controllers.
 //! In: writes of CustomResourceDefinitions and of their objects. Out: the catalog, and the status
 //! of definitions.
-//! Guarantees: when a write of a definition is answered, what it defines is served and discovered;
-//! a definition that goes takes its objects along, and stays until the last of them is gone.
+//! Guarantees: before the response to a write of a definition is sent, its resource is served and
+//! in discovery; a definition is deleted after all of its objects.
 
 use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc};
 
@@ -25,11 +25,11 @@ const PLURAL: &str = "customresourcedefinitions";
 
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// What is still to be done about definitions.
+/// A work item of a definition.
 enum Work {
     /// The definition of this name was created or changed.
     Written(String),
-    /// This definition is gone.
+    /// This definition is deleted.
     Gone(Box<Object>),
 }
 
@@ -43,8 +43,8 @@ pub(crate) fn deleted<'a>(api: &'a Api, gone: &Object) -> Running<'a> {
     settle(api, Work::Gone(Box::new(gone.clone())))
 }
 
-/// Lets a terminating definition go when its last object is gone. Costs the same however many
-/// objects are left.
+/// Removes the finalizer of a terminating definition when its last object is deleted. The cost does
+/// not depend on the number of objects.
 pub(crate) async fn instance_deleted(api: &Api, resource: &Resource) {
     if let Some(name) = terminating_definition(api, resource)
         && !instances_left(api, resource)
@@ -60,8 +60,7 @@ pub(crate) async fn instance_created(api: &Api, resource: &Resource) {
     }
 }
 
-/// The definition of a custom resource, if it is being deleted by now: the request may have
-/// begun before.
+/// The definition of a custom resource, if it is terminating: the request may have begun before.
 fn terminating_definition(api: &Api, resource: &Resource) -> Option<String> {
     let catalog = api.registry.catalog();
     let current = catalog.find(&resource.group, &resource.version, &resource.plural)?;
@@ -69,8 +68,8 @@ fn terminating_definition(api: &Api, resource: &Resource) -> Option<String> {
     Some(custom.definition.clone())
 }
 
-/// Does work on definitions, and the work that follows from it, until there is none. The writes
-/// made here have no effects of their own: what they lead to is queued, so the stack does not
+/// Processes work items of definitions, and those that follow from them, until none is left. The
+/// writes made here trigger no further effects; what they lead to is queued, so the stack does not
 /// grow with the number of definitions or objects.
 fn settle(api: &Api, first: Work) -> Running<'_> {
     Box::pin(async move {
@@ -106,8 +105,8 @@ async fn settle_written(api: &Api, name: &str) -> Option<Work> {
     None
 }
 
-/// Stops serving what a definition defined; those that waited for its names are looked at
-/// again.
+/// Stops serving the resource of a deleted definition; definitions that waited for its names are
+/// processed again.
 fn settle_gone(api: &Api, gone: &Object) -> Vec<Work> {
     let Ok(definition) = Definition::read(gone) else {
         return Vec::new();

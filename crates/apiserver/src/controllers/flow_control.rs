@@ -1,12 +1,12 @@
 //! FlowSchemas and PriorityLevelConfigurations as stored objects.
 //! In: writes of these kinds. Out: the configuration in use, the condition `Dangling` of
 //! FlowSchemas, and the objects of a new cluster, restored.
-//! Guarantees: when a write is answered, it has taken effect; conditions are written by one task at
-//! a time.
+//! Guarantees: a write takes effect before its response is sent; conditions are written by one task
+//! at a time.
 //!
-//! kube-apiserver restores its objects every minute. Here, a write after which there is something
-//! to restore schedules that for the next full minute since the start, which has the same result:
-//! nothing but writes changes these objects.
+//! kube-apiserver restores its objects every minute. Here, a write after which an object must be
+//! restored schedules that for the next full minute since the start, which has the same result:
+//! only writes change these objects.
 
 use std::{
     future::Future,
@@ -36,7 +36,7 @@ const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const LEVELS: &str = "prioritylevelconfigurations";
 const SCHEMAS: &str = "flowschemas";
 
-/// Who writes conditions, and who restores objects, in `managedFields`.
+/// The field managers of conditions and of restored objects.
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 
@@ -45,7 +45,7 @@ const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
 
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Lets others bring the configuration in line if this task is dropped before it is done.
+/// Allows another task to sync the configuration if this one is dropped before it is done.
 struct Syncing<'a> {
     upkeep: &'a Upkeep,
     done: bool,
@@ -59,8 +59,8 @@ impl Drop for Syncing<'_> {
     }
 }
 
-/// Brings flow control in line with the stored objects, and the conditions of FlowSchemas with
-/// both. Conditions are writes too, which this call then finds by itself.
+/// Reconciles flow control with the stored objects, and the conditions of FlowSchemas with both.
+/// Conditions are writes too, which this call then finds by itself.
 pub(crate) fn written(api: &Api) -> Running<'_> {
     Box::pin(async move {
         let upkeep = &api.flow_control.upkeep;
@@ -118,7 +118,7 @@ pub(crate) async fn run_upkeep(api: Arc<Api>, stop: CancellationToken) {
     }
 }
 
-/// What differs from the objects that the server maintains.
+/// The differences from the objects that the server maintains.
 fn flow_control_revisions(api: &Api) -> Vec<Revision> {
     let maintained = default_objects(api.clock.now());
     [LEVELS, SCHEMAS]

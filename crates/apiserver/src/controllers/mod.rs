@@ -1,8 +1,8 @@
-//! What the server does after writes: serves definitions, configures flow control and admission,
-//! registers APIServices.
+//! Controllers that run within the server after writes: they serve definitions, configure flow
+//! control and admission, and register APIServices.
 //! In: committed writes. Out: the catalog, the configuration in use, and the status of those
 //! objects.
-//! Guarantees: when a write is answered, it has taken effect.
+//! Guarantees: a write takes effect before its response is sent.
 
 pub(crate) mod definitions; // CustomResourceDefinitions: names, serving, clean-up
 pub(crate) mod flow_control; // FlowSchemas and PriorityLevelConfigurations

@@ -1,4 +1,4 @@
-//! From a request to a discovery document.
+//! Serves discovery requests.
 //! Guarantees: `/api` and versions take GET only; `/apis` and groups take any method, as in
 //! kube-apiserver.
 
@@ -29,7 +29,7 @@ const AGGREGATED: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// A discovery request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DiscoveryRequest<'a> {
-    pub(crate) asked: &'a route::Discovery,
+    pub(crate) route: &'a route::Discovery,
     pub(crate) method: &'a Method,
     pub(crate) headers: &'a HeaderMap,
     /// The `host:port` under which clients reach the server.
@@ -49,8 +49,7 @@ enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Offer {
     aggregated: bool,
-    /// The path belongs to kube-apiserver's router, which compares media types before anything else
-    /// does.
+    /// The path is served by kube-apiserver's router, which compares media types first.
     routed: bool,
 }
 
@@ -65,7 +64,7 @@ pub(crate) fn answer(
 ) -> Result<Response<Body>, ApiError> {
     let documents = discovery.documents(catalog);
     let accept = negotiate::joined(discovery_request.headers, &header::ACCEPT).unwrap_or_default();
-    match discovery_request.asked {
+    match discovery_request.route {
         route::Discovery::Core => {
             only_get(discovery_request.method)?;
             match shape(
@@ -209,12 +208,12 @@ mod tests {
 
     use super::*;
 
-    fn ask(
+    fn request(
         path: &str,
         method: Method,
         headers: &[(&'static str, &str)],
     ) -> Result<Response<Body>, ApiError> {
-        let route::Route::Discovery(asked) = route::Route::parse(path) else {
+        let route::Route::Discovery(route) = route::Route::parse(path) else {
             panic!("{path} is no discovery")
         };
         let headers: HeaderMap = headers
@@ -227,7 +226,7 @@ mod tests {
             })
             .collect();
         let discovery_request = DiscoveryRequest {
-            asked: &asked,
+            route: &route,
             method: &method,
             headers: &headers,
             address: "127.0.0.1:6443",
@@ -249,11 +248,11 @@ mod tests {
 
     #[test]
     fn plain_documents_name_what_is_served() {
-        let group = body(&ask("/apis/autoscaling", Method::PUT, &[]).expect("served"));
+        let group = body(&request("/apis/autoscaling", Method::PUT, &[]).expect("served"));
         assert_eq!(group["preferredVersion"]["version"], "v2");
         assert_eq!(&group["kind"], &Value::from("APIGroup"));
         assert_eq!(group["versions"].as_array().map(Vec::len), Some(2));
-        let core = body(&ask("/api/v1", Method::GET, &[]).expect("served"));
+        let core = body(&request("/api/v1", Method::GET, &[]).expect("served"));
         assert_eq!(core.get("apiVersion"), None);
         let eviction = core["resources"]
             .as_array()
@@ -264,20 +263,20 @@ mod tests {
         assert_eq!(&eviction["group"], &Value::from("policy"));
         assert_eq!(&eviction["kind"], &Value::from("Eviction"));
         assert_eq!(
-            body(&ask("/apis", Method::GET, &[]).expect("served"))["groups"][1]["name"],
+            body(&request("/apis", Method::GET, &[]).expect("served"))["groups"][1]["name"],
             "apps"
         );
     }
 
     #[test]
     fn same_tag_is_answered_without_a_body() {
-        let first = ask("/apis", Method::GET, &[("accept", AGGREGATED_JSON)]).expect("served");
+        let first = request("/apis", Method::GET, &[("accept", AGGREGATED_JSON)]).expect("served");
         assert_eq!(first.headers()["content-type"], AGGREGATED_JSON);
         assert_eq!(first.headers()["cache-control"], "public");
         assert_eq!(body(&first)["items"][1]["metadata"]["name"], "apps");
         let tag = first.headers()["etag"].to_str().expect("text");
         assert!(tag.len() == 130 && tag.starts_with('"'));
-        let second = ask(
+        let second = request(
             "/apis",
             Method::GET,
             &[("accept", AGGREGATED_JSON), ("if-none-match", tag)],
@@ -348,7 +347,7 @@ mod tests {
             ("/api", Method::POST, ApiError::MethodNotAllowed),
             ("/apis/apps/v1", Method::POST, ApiError::MethodNotAllowed),
         ] {
-            assert_eq!(ask(path, method, &[]).err(), Some(error), "{path}");
+            assert_eq!(request(path, method, &[]).err(), Some(error), "{path}");
         }
     }
 }

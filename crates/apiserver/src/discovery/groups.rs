@@ -1,6 +1,6 @@
 //! Groups and versions in the order in which clients prefer them.
 //! In: a catalog. Out: groups, each with its versions, each with its resources.
-//! Guarantees: built-in groups stand in the order of their rows, custom ones behind them by name.
+//! Guarantees: built-in groups are in the order of their rows, followed by custom ones by name.
 
 use std::sync::Arc;
 

@@ -181,7 +181,7 @@ struct ApiResource<'a> {
 
 impl<'a> ApiResourceList<'a> {
     pub(super) fn of(group: &Group, version: &'a Version) -> Self {
-        // The core group's list has carried no version of its own since before there were groups.
+        // The list of the core group has no `apiVersion`.
         let api_version = (!group.name.is_empty()).then_some("v1");
         let resources = version
             .resources

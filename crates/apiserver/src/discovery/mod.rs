@@ -5,7 +5,7 @@
 //! answer after it is served.
 
 mod aggregated; // everything in one document
-mod answer; // from a request to a document
+mod answer; // serves requests
 mod documents; // the documents of one catalog
 mod groups; // groups and versions in their order
 mod legacy; // one document per group and version
@@ -21,7 +21,7 @@ use documents::Documents;
 
 use crate::registry::Catalog;
 
-/// The documents of the catalog that was last asked about.
+/// The documents of the most recently requested catalog.
 #[derive(Debug, Default)]
 pub(crate) struct Discovery {
     last: Mutex<Option<(Arc<Catalog>, Arc<Documents>)>>,

@@ -1,6 +1,6 @@
 //! Which version of a group is preferred.
-//! Guarantees: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, and then all other names in the order
-//! of the alphabet.
+//! Guarantees: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, and then all other names in
+//! alphabetical order.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stable_versions_come_before_beta_and_alpha() {
+    fn stable_versions_are_before_beta_and_alpha() {
         let order = [
             "v10",
             "v2",

@@ -21,7 +21,7 @@ use super::{
 /// Identifies a level for as long as it exists; never used twice.
 pub(super) type LevelId = u32;
 
-/// What schemas know of their level.
+/// The level of a schema.
 #[derive(Debug)]
 pub(super) struct LevelHandle {
     pub(super) id: LevelId,

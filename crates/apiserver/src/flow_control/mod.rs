@@ -1,7 +1,7 @@
-//! API Priority and Fairness: how many requests are executed concurrently, and who is next.
+//! API Priority and Fairness: how many requests are executed concurrently, and in which order.
 //! In: authenticated requests, FlowSchemas and PriorityLevelConfigurations. Out: a [`Permit`] for
 //! each request that is executed, or a [`Rejection`].
-//! Guarantees: a flow that sends more than its part waits behind others, not the others behind it;
+//! Guarantees: a flow that sends more than its share waits behind others, not the others behind it;
 //! requests of the exempt level are neither queued nor rejected; a request waits for a bounded
 //! time; the order of execution depends on requests and the clock alone.
 //!
@@ -280,7 +280,7 @@ impl FlowControl {
             (result, state.take_dispatched())
         };
         for waiter in dispatched {
-            // A waiter that is gone gives its seats back by itself.
+            // A dropped waiter releases its seats itself.
             let _gone = waiter.send(());
         }
         result

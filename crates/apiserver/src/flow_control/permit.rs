@@ -125,7 +125,7 @@ impl FlowControl {
     }
 }
 
-/// An answer that is held back.
+/// A delayed response.
 struct Held<'a>(&'a FlowControl);
 
 impl Drop for Held<'_> {

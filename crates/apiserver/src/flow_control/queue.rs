@@ -2,7 +2,7 @@
 
 use super::{queue_set::Slot, shuffle_sharding::Dealer, work_estimate::SeatSeconds};
 
-/// What a level does with requests beyond its concurrency limit.
+/// The handling of requests beyond the concurrency limit of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queuing {
     /// There is no limit.

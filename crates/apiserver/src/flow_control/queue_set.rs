@@ -63,7 +63,7 @@ pub(super) struct QueueSet {
     pub(super) counts: Counts,
 }
 
-/// What the debug endpoints show, since the start.
+/// Counters of the debug endpoints, since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) dispatched: u64,
@@ -159,15 +159,14 @@ impl QueueSet {
             .expect("a slot is used until its request is released")
     }
 
-    /// Changes the configuration; requests that wait stay in their queues until they are
-    /// dispatched.
+    /// Changes the configuration; waiting requests keep their queues until they are dispatched.
     pub(super) fn configure(&mut self, queuing: Queuing, limit: u64, now: Instant) {
         self.sync_time(now);
         self.queuing = queuing;
         self.limit = limit;
     }
 
-    /// Whether requests are held back by something else than the level's limit. Virtual time then
+    /// Whether requests are delayed by something else than the level's limit. Virtual time then
     /// passes only for the seats in use, since the level cannot use its limit.
     pub(super) fn hold_back(&mut self, held_back: bool, now: Instant) {
         if self.held_back != held_back {
@@ -241,8 +240,8 @@ impl QueueSet {
         }
     }
 
-    /// The queue of the flow's hand with the least work waiting. The first queue to look at changes
-    /// with each arrival, so that ties do not always go to the same. Mirrors `shuffleShardLocked`.
+    /// The queue of the flow's hand with the least work waiting. The first candidate changes with
+    /// each arrival, so that ties do not always go to the same queue. Mirrors `shuffleShardLocked`.
     fn shuffle_shard(&mut self, dealer: Dealer, hash: u64) -> u32 {
         let hand = dealer.deal(hash);
         let queues = hand.queues();

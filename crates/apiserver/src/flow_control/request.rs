@@ -18,7 +18,7 @@ pub(crate) enum RequestKind {
     Mutating,
 }
 
-/// What the debug endpoints show of a request.
+/// The details of a request in the debug endpoints.
 #[derive(Debug)]
 pub(crate) struct RequestDetails {
     pub(crate) user: String,

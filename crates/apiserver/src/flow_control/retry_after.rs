@@ -97,8 +97,7 @@ const CONCURRENT: Duration = Duration::from_millis(100);
 /// Flows that were rejected and are due to wait.
 #[derive(Debug, Default)]
 pub(super) struct RejectedFlows {
-    /// When the flow was rejected, and until when it was asked to wait by `Retry-After`, by its
-    /// hash.
+    /// When the flow was rejected, and the end of its `Retry-After`, by its hash.
     flows: BTreeMap<u64, (Instant, Instant)>,
     held: usize,
 }
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn flow_that_comes_back_early_is_held_back() {
+    async fn flow_that_retries_early_is_delayed() {
         let start = Instant::now();
         let mut flows = RejectedFlows::default();
         assert!(!flows.hold(1, start, 2), "the first rejection");

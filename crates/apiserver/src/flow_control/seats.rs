@@ -18,7 +18,7 @@ const TARGET_MIN: f64 = 0.001;
 /// How far sums may differ and count as equal.
 const EPSILON: f64 = 1e-7;
 
-/// What a PriorityLevelConfiguration says about seats.
+/// The concurrency settings of a PriorityLevelConfiguration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shares {
     pub(super) nominal: u32,
@@ -30,7 +30,7 @@ pub(super) struct Shares {
 /// The range of a level's concurrency limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SeatRange {
-    /// What the level has if no level borrows.
+    /// The seats of the level if no level borrows.
     pub(super) nominal: u64,
     /// `nominal` without what the level lends.
     pub(super) min: u64,
@@ -99,7 +99,7 @@ impl DemandIntegrator {
         self.squares += demand * demand * seconds;
     }
 
-    /// What was observed since the last reset; the integral starts again.
+    /// The observation since the last reset; the integral starts again.
     fn reset(&mut self, now: Instant) -> Observation {
         self.integrate(now);
         let average = self.sum / self.seconds;
@@ -167,13 +167,13 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// What the level keeps whatever the demand of others is.
+    /// The seats that the level keeps whatever the demand of others is.
     fn low(&self) -> u64 {
         let used = self.range.nominal.min(self.demand.high_watermark);
         self.range.min.max(used)
     }
 
-    /// What the level would have without bounds.
+    /// The seats that the level would have without bounds.
     fn target(&self) -> f64 {
         (self.low() as f64).max(self.demand.smoothed)
     }

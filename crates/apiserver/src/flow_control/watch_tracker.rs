@@ -12,7 +12,7 @@ use bellerophon_storage::FieldSelector;
 
 use crate::http::query::Query;
 
-/// What a watch selects: an object, a namespace, or everything if both are empty.
+/// The scope of a watch: an object, a namespace, or everything if both are empty.
 type Scope = (String, String);
 
 /// The watches of every resource.

@@ -16,13 +16,13 @@ const UNITS_PER_SEAT_SECOND: f64 = 1e8;
 /// How long a request is assumed to run before its real duration is known.
 pub(super) const ESTIMATED_DURATION: Duration = Duration::from_millis(3);
 
-/// Bytes of a list that one seat stands for.
+/// Bytes of a list per seat.
 const BYTES_PER_SEAT: u64 = 100_000;
 /// The most bytes that a list from the watch cache counts for, since it is encoded piece by piece.
 const CACHED_LIST_BYTES_MAX: u64 = 1_000_000;
 const LIST_SEATS_MAX: u64 = 100;
 const MUTATING_SEATS_MAX: u64 = 10;
-/// Watchers that one seat stands for.
+/// Watchers per seat.
 const WATCHERS_PER_SEAT: u64 = 10;
 /// How long a seat of watchers is busy with an event: 4 µs for each of them, and some reserve.
 /// kube-apiserver has 5 ms; with that, the watches of one user would delay the writes of another
@@ -32,7 +32,7 @@ const EVENT_DURATION: Duration = Duration::from_micros(50);
 /// Virtual time and work, in 1e-8 seat-seconds.
 pub(super) type SeatSeconds = u64;
 
-/// What `seats` do in this time.
+/// The seat-seconds of `seats` in this time.
 pub(super) fn seat_seconds(seats: f64, duration: Duration) -> SeatSeconds {
     let nanoseconds = duration.as_nanos() as f64;
     (seats * nanoseconds / (1e9 / UNITS_PER_SEAT_SECOND)).round() as SeatSeconds
@@ -87,7 +87,7 @@ impl Work {
     }
 }
 
-/// What storage knows about the collection of a request.
+/// Sizes of the collections in storage.
 pub(crate) trait Collections {
     /// Objects and bytes of the collection; `None` if there is none.
     fn size(&self) -> Option<(usize, usize)>;

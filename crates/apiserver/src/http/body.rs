@@ -26,12 +26,12 @@ enum Inner {
         chunks: Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>,
         /// When the stream ends by itself; `None` if that is not known.
         ends: Option<Instant>,
-        /// What lives as long as the stream.
+        /// Dropped with the stream.
         guard: Option<Box<dyn Any + Send>>,
     },
 }
 
-/// A body that is encoded while it is sent: what is not sent yet takes no memory of its own.
+/// A body that is encoded while it is sent: what is not sent yet has no buffer.
 pub(crate) trait Chunks: Send {
     /// The next chunk, not empty. It is larger than `max_bytes` only if its memory is shared with
     /// stored objects.
@@ -57,8 +57,8 @@ impl Body {
         Self::fallible(pieces.map(Ok))
     }
 
-    /// A body that comes piece by piece and may fail, as that of a proxied response. After an error
-    /// the connection of the client is cut, so that no part of a body is taken for the whole.
+    /// A streamed body that may fail, such as that of a proxied response. After an error the
+    /// connection of the client is closed, so that a truncated body is not taken as complete.
     pub(crate) fn fallible(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
         Self(Inner::Stream {
             chunks: Box::pin(pieces),
@@ -79,8 +79,8 @@ impl Body {
         })
     }
 
-    /// The same body, with every piece of a stream or of chunks shown to `see` on its way out. What
-    /// `see` holds lives until the body is dropped.
+    /// The same body, with every piece of a stream or of chunks passed to `see` before it is sent.
+    /// `see` is dropped with the body.
     pub(crate) fn inspect(self, mut see: impl FnMut(&Bytes) + Send + 'static) -> Self {
         match self.0 {
             Inner::Stream {

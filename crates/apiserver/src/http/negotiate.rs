@@ -1,4 +1,4 @@
-//! Media types: what a client sends and what it wants back.
+//! Content negotiation of requests and responses.
 //! In: `Accept` and `Content-Type`. Out: one format and one form.
 //! Guarantees: the error for a client that cannot be served lists the supported media types, with
 //! the message of Kubernetes.
@@ -27,10 +27,10 @@ impl Format {
     }
 }
 
-/// What objects are turned into before they are written.
+/// The form of objects in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As they are.
+    /// Unchanged.
     Object,
     /// Rows and columns.
     Table(MetaVersion),
@@ -40,7 +40,7 @@ pub(crate) enum Form {
     PartialList(MetaVersion),
 }
 
-/// What a client wants back.
+/// The negotiated format and form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) format: Format,
@@ -126,8 +126,8 @@ const STREAM_TYPES: [&str; 2] = [
     "application/vnd.kubernetes.protobuf;stream=watch",
 ];
 
-/// What the answer about objects may look like: which forms, and which media types kube-apiserver
-/// names in a refusal.
+/// The offered forms and media types of a response, and the media types that kube-apiserver names
+/// in an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
     /// An object or list of a built-in kind. Its reads can also be streams, which the refusal names
@@ -217,7 +217,7 @@ pub(crate) fn status_format(accept: Option<&str>) -> Format {
         .unwrap_or(Format::Json)
 }
 
-/// The form an entry asks for; `None` when there is no such form.
+/// The form that an entry requests; `None` when there is no such form.
 fn form(range: &MediaRange) -> Option<Form> {
     let as_ = range.parameter("as");
     if as_.is_empty() {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_come_in_the_first_plain_format() {
+    fn errors_are_sent_in_the_first_plain_format() {
         for (accept, expected) in [
             ("", Format::Json),
             ("text/html", Format::Json),

@@ -1,5 +1,5 @@
 //! Query parameters, read once into options.
-//! In: the query of a request. Out: one options struct per verb, already checked.
+//! In: the query of a request. Out: one options struct per verb, already validated.
 //! Guarantees: unknown parameters are ignored, as Kubernetes does; bad ones are refused before
 //! anything else happens; none is left out.
 
@@ -24,8 +24,8 @@ impl Query {
     ///
     /// # Errors
     /// 400 for a parameter that cannot be decoded. A selector or `dryRun` that is left out would
-    /// make a request do more than was asked for. kube-apiserver keeps bytes that are not UTF-8,
-    /// which no parameter takes, and drops a parameter with a malformed escape.
+    /// make a request do more than requested. kube-apiserver keeps bytes that are not UTF-8, which
+    /// no parameter takes, and drops a parameter with a malformed escape.
     pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let decode = |s: &str| percent_decode(&s.replace('+', " "));
         let pairs = text.split('&').filter(|p| !p.is_empty()).map(|pair| {
@@ -88,7 +88,7 @@ impl Query {
     }
 }
 
-/// What field validation does with unknown and repeated fields.
+/// The handling of unknown and repeated fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -171,7 +171,7 @@ fn dry_run(query: &Query, errors: &mut Vec<FieldError>) -> bool {
     check_dry_run(&given, errors)
 }
 
-/// Whether a list of dry-run stages asks for a dry run.
+/// Whether a list of dry-run stages requests a dry run.
 pub(crate) fn check_dry_run(given: &[&str], errors: &mut Vec<FieldError>) -> bool {
     if given.iter().any(|v| *v != "All") {
         let list = format!(
@@ -331,7 +331,7 @@ impl ListOptions {
         errors
     }
 
-    /// What resourceVersion and resourceVersionMatch mean for a list.
+    /// The meaning of resourceVersion and resourceVersionMatch for a list.
     ///
     /// # Errors
     /// A resourceVersion that is no number.
@@ -348,10 +348,10 @@ impl ListOptions {
     }
 }
 
-/// Reads a resourceVersion; empty is none.
+/// Parses a resourceVersion; empty is none.
 ///
 /// # Errors
-/// The words Kubernetes has for text that is no number.
+/// The message of Kubernetes for text that is no number.
 pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);

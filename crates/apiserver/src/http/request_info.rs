@@ -23,7 +23,7 @@ pub(crate) struct RequestInfo {
 }
 
 impl RequestInfo {
-    /// What a request to a resource asks.
+    /// The attributes of a request to a resource.
     pub(crate) fn of_resource(method: &Method, path: &ResourcePath, query: &Query) -> Self {
         let mut resource = path.clone();
         let collection = resource.name.is_empty();
@@ -51,7 +51,7 @@ impl RequestInfo {
         }
     }
 
-    /// What a request to any other path asks.
+    /// The attributes of a request to any other path.
     pub(crate) fn of_path(method: &Method, path: &str) -> Self {
         Self {
             verb: method.as_str().to_ascii_lowercase(),
@@ -111,7 +111,7 @@ impl RequestInfo {
     }
 }
 
-/// The one name that a field selector lets through.
+/// The one name that a field selector matches.
 fn selected_name(query: &Query) -> Option<String> {
     let selector = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
     selector
@@ -199,7 +199,7 @@ mod tests {
                 path,
                 resource: target,
             } = request_info;
-            let asked = if path.is_empty() {
+            let info = if path.is_empty() {
                 let ResourcePath {
                     resource,
                     subresource,
@@ -211,7 +211,7 @@ mod tests {
             } else {
                 format!("{verb} {path}")
             };
-            assert_eq!(asked, want, "{method} {url}");
+            assert_eq!(info, want, "{method} {url}");
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn json_response(status: StatusCode, bytes: Bytes) -> Response<Body> 
     with_type(status, Body::full(bytes), "application/json")
 }
 
-/// A document that is already written as JSON, in the format asked for.
+/// A document that is already encoded as JSON, in the requested format.
 pub(crate) fn written_response(status: StatusCode, json: &Bytes, format: Format) -> Response<Body> {
     match format {
         Format::Json => json_response(status, json.clone()),
@@ -88,14 +88,14 @@ pub(crate) fn with_type(
     response
 }
 
-/// A value in the format asked for.
+/// A value in the requested format.
 pub(crate) fn encode(status: StatusCode, value: &Value, format: Format) -> Response<Body> {
     let bytes = match format {
         Format::Json => to_bytes(value),
         Format::Yaml => to_yaml(value).into_bytes(),
         Format::Protobuf => match protobuf::encode(value) {
             Some(bytes) => bytes,
-            // What has no protobuf form is sent as JSON, which every client reads.
+            // Values without a protobuf form are sent as JSON.
             None => return encode(status, value, Format::Json),
         },
     };

@@ -1,9 +1,9 @@
-//! Paths: what a request is about.
-//! In: the path of a request. Out: typed parts, each decoded once and free of slashes.
-//! Guarantees: nothing behind this point splits or joins path text; storage keys are built from
-//! these parts only.
+//! Parses the path of a request.
+//! In: the path of a request. Out: typed segments, each decoded once and free of slashes.
+//! Guarantees: no later stage splits or joins path text; storage keys are built from these segments
+//! only.
 
-/// What a path leads to.
+/// The route of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// A resource, its objects or their parts.
@@ -47,7 +47,7 @@ pub(crate) struct ResourcePath {
 }
 
 impl ResourcePath {
-    /// The path that leads here.
+    /// The path of the route.
     pub(crate) fn to_path(&self) -> String {
         let mut path = match self.group.as_str() {
             "" => format!("/api/{}", self.version),
@@ -69,10 +69,10 @@ impl ResourcePath {
 }
 
 impl Route {
-    /// Reads a path.
+    /// Parses a path.
     ///
     /// Percent signs are decoded first, so an encoded slash separates like a plain one. A path with
-    /// an empty segment in it, or with `.` or `..`, leads nowhere.
+    /// an empty segment in it, or with `.` or `..`, is not served.
     pub(crate) fn parse(path: &str) -> Self {
         let other = || Self::Other(path.to_owned());
         let Some(decoded) = percent_decode(path) else {
@@ -114,7 +114,7 @@ impl Route {
     }
 }
 
-/// A path with the subresource `proxy`. What is behind it belongs to the backend, whatever it is.
+/// A path with the subresource `proxy`. The rest is the path of the backend, whatever it is.
 fn proxy(path: &str) -> Option<ResourcePath> {
     const SUBRESOURCE: &str = "/proxy";
     let mut ends = path

@@ -1,8 +1,7 @@
-//! JSON values as YAML, the way Go's library writes them.
+//! Encodes JSON values as YAML, as Go's library does.
 //! In: a value. Out: text that reads back as the same value, in YAML 1.1 as well as 1.2.
-//! Guarantees: keys are in the order of that library, where `a2` stands before `a10`; text is
-//! quoted only where a reader would take it for something else; lines are folded at a space behind
-//! column 80.
+//! Guarantees: keys are in the order of that library, where `a2` is before `a10`; text is quoted
+//! only where a parser would read another type; lines are folded at a space behind column 80.
 
 use std::cmp::Ordering;
 
@@ -12,7 +11,7 @@ use serde_json::{Map, Value};
 /// Lines longer than this are folded at their next single space.
 const WIDTH: usize = 80;
 
-/// Longer keys stand on a line of their own, behind a question mark.
+/// Longer keys are written on their own line, behind `?`.
 const SIMPLE_KEY_MAX: usize = 128;
 
 /// How far a level is indented.
@@ -47,7 +46,7 @@ enum Breaks {
 }
 
 impl Writer {
-    /// `begun` is whether the first key goes on in the line that is there.
+    /// `begun` is whether the first key continues the current line.
     fn mapping(&mut self, map: &Map<String, Value>, indent: usize, mut begun: bool) {
         let mut members: Vec<(&String, &Value)> = map.iter().collect();
         members.sort_by(|(a, _), (b, _)| natural(a, b));
@@ -116,7 +115,7 @@ impl Writer {
         }
     }
 
-    /// Lines as they are.
+    /// A literal block.
     fn literal(&mut self, text: &str, indent: usize) {
         self.put("|");
         if text.starts_with([' ', '\n']) {
@@ -133,7 +132,7 @@ impl Writer {
         }
     }
 
-    /// Plain text, or what stands between single quotes.
+    /// Plain text, or the text between single quotes.
     fn folded(&mut self, text: &str, indent: usize, breaks: Breaks) {
         let mut before = None;
         let mut chars = text.chars().peekable();
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_values_round_trip() {
         for text in [
             "",
             "null",

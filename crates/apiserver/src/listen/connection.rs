@@ -1,8 +1,8 @@
-//! One peer, from handshake to close.
+//! One connection, from handshake to close.
 //! In: an accepted TCP stream. Out: its requests, each with the peer's certificate and the
 //! connection as extensions.
-//! Guarantees: a connection ends by its peer, by idleness, by a stop, by unread responses or for
-//! lack of room; when idle or stopped, running requests may finish.
+//! Guarantees: a connection is closed by its peer, by idleness, by a stop, by unread responses or
+//! at the connection limit; when idle or stopped, running requests may finish.
 
 use std::{future::pending, pin::pin, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ use crate::auth::PeerCertificate;
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
-/// What a client gets that forgot the `s` of `https`.
+/// The response to a plain HTTP request on the HTTPS port.
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\nconnection: close\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 /// How much of its request is read first.
@@ -74,7 +74,7 @@ where
     }
 }
 
-/// What all connections share.
+/// Shared by all connections.
 pub(super) struct Connections {
     tls: TlsAcceptor,
     handshakes: Semaphore,
@@ -120,13 +120,13 @@ impl Connections {
                 }
                 Err(CLOSED.into())
             }
-            () = gated(Box::pin(self.abort.cancelled())) => Err("cut after the drain time-out".into()),
+            () = gated(Box::pin(self.abort.cancelled())) => Err("cut after the drain timeout".into()),
         }
     }
 
     async fn handshake(&self, mut stream: TcpStream) -> Result<TlsStream<TcpStream>, Ended> {
-        // A peer takes its turn only once it has said something, so that silent ones keep nobody
-        // waiting.
+        // A connection waits for the handshake semaphore only after it has sent its first byte, so
+        // that silent peers hold no permit.
         let mut first = [0];
         stream.peek(&mut first).await?;
         if first[0].is_ascii_uppercase() {
@@ -238,7 +238,7 @@ impl Connections {
 }
 
 /// Why a connection is closed at the limit of connections.
-const CLOSED: &str = "closed to make room for others";
+const CLOSED: &str = "closed at the limit of connections";
 
 /// How long such a connection may take to send what hyper has of its last response.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);

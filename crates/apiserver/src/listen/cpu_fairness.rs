@@ -3,10 +3,10 @@
 //! A task waits behind all tasks that became ready before it, and a user can have thousands of
 //! them: streams, connections, watches. Here, the connections of a user are a flow. While several
 //! flows are active, the tasks of a flow that has used more than its share of processor time wait
-//! in a queue of their own, from which a few at a time are moved to the queues of the runtime: one
-//! of each flow in turn. Within a flow, tasks with a seat of API Priority and Fairness are first,
-//! since requests of other flows wait for that seat; new tasks and those that were polled before
-//! alternate.
+//! in a separate queue, from which a few at a time are moved to the queues of the runtime,
+//! round-robin over the flows. Within a flow, tasks with a seat of API Priority and Fairness are
+//! first, since requests of other flows wait for that seat; new tasks and those that were polled
+//! before alternate.
 //!
 //! Guarantees:
 //! - A task of a flow within its share waits for the polls that run now, and for at most one worker
@@ -73,7 +73,7 @@ struct Queue {
     last_was_started: bool,
 }
 
-/// What a task that waits is to its flow.
+/// The position of a waiting task in its flow.
 #[derive(Clone, Copy, Debug)]
 enum Position {
     Seated,
@@ -125,7 +125,7 @@ pub(super) struct CpuFlow {
     within_share_at: AtomicU64,
 }
 
-/// The right to be polled once. Dropped, it goes to the next task.
+/// The permit of one poll. When it is dropped, it goes to the next task.
 #[derive(Debug)]
 struct Grant {
     scheduler: Option<Arc<CpuScheduler>>,
@@ -181,8 +181,8 @@ impl CpuScheduler {
         })
     }
 
-    /// Runs a future as a part of a flow, which may change from poll to poll. The future belongs to
-    /// a task of its own: whatever notifies the waker of the task is a reason to poll it.
+    /// Runs a future within a flow, which may change from poll to poll. The future is the only one
+    /// of its task: whatever notifies the waker of the task is a reason to poll it.
     pub(super) async fn run<'a, F: Future>(
         self: &Arc<Self>,
         flow: impl Fn() -> &'a CpuFlow,
@@ -234,7 +234,7 @@ impl CpuScheduler {
 
     /// Counts a poll.
     fn charge(&self, flow: &CpuFlow, begun: u64, ended: u64) {
-        // What two threads count in the same moment may be counted once.
+        // Concurrent updates of two threads may be counted once.
         let before = flow.within_share_at.load(Ordering::Relaxed).max(begun);
         let after = before + (ended - begun) * SHARE_DIVISOR;
         let after = after.min(ended + nanos(RECOVERY_MAX));
@@ -301,7 +301,7 @@ impl CpuScheduler {
 }
 
 impl Queues {
-    /// The next task: one of each flow in turn.
+    /// The next task, round-robin over the flows.
     fn next(&mut self) -> Option<oneshot::Sender<Grant>> {
         let flow = self.round.pop_front()?;
         let waiting = self.waiting.get_mut(&flow)?;
@@ -515,7 +515,7 @@ mod tests {
         let scheduler = CpuScheduler::new(2);
         let flow = overused(&scheduler);
         let polls = Arc::new(AtomicUsize::new(0));
-        // Returns the most polls of other tasks between two of its own.
+        // Returns the largest number of polls of other tasks between two polls of this one.
         let task = |seat: fn(TaskSeat)| {
             let polls = polls.clone();
             spawn(&scheduler, &flow, async move {
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn poll_that_returned_its_grant_keeps_nobody_waiting() {
+    async fn poll_that_returned_its_grant_blocks_no_other() {
         let scheduler = CpuScheduler::new(2);
         let flow = overused(&scheduler);
         scheduler

@@ -1,4 +1,4 @@
-//! Futures of a connection's task that are seldom ready.
+//! Futures of a connection's task that are rarely ready.
 //!
 //! A task polls all of its futures whenever one of them notifies the waker, and each poll of a
 //! timer or of a cancellation token takes a lock, some of which all connections share. The task of
@@ -17,7 +17,7 @@ use std::{
 pub(super) struct Gated<F> {
     future: F,
     gate: Arc<Gate>,
-    /// What `gate.task` is, to be compared without its lock.
+    /// A copy of `gate.task`, to be compared without its lock.
     task: Waker,
 }
 

@@ -1,14 +1,14 @@
 //! The accept loop: from TCP connections to requests.
 //! In: a bound socket, a TLS configuration, a tower service. Out: the service's answers over
 //! HTTP/1.1 and HTTP/2.
-//! Guarantees: no peer can stop the loop, hold more than its share or wait for ever; every task
-//! ends before `serve` returns.
+//! Guarantees: no peer can stop the loop, hold more than its share or wait forever; every task ends
+//! before `serve` returns.
 
 mod connection; // one peer, from handshake to close
 mod cpu_fairness; // worker threads, shared between users
 mod gated; // futures that are seldom ready
 pub(crate) mod request_body; // request bodies within limits
-mod response_body; // responses on their way to a peer
+mod response_body; // response bodies
 mod tracker; // the open connections, and what they hold
 mod unsent; // chunks that a peer has not read
 
@@ -35,7 +35,7 @@ pub(crate) use tracker::{ClientConnection, TrackedConnection};
 
 use crate::http::body::Body;
 
-/// What a service must be to be served.
+/// A service that can be served.
 pub(crate) trait Serve:
     tower::Service<
         Request<Incoming>,
@@ -66,7 +66,7 @@ pub(crate) struct Limits {
     /// Open connections. For a further one, one that carries no request is closed; if there is
     /// none, it waits.
     pub(crate) connections_max: usize,
-    /// Concurrent TLS handshakes; further ones wait within their own time-out.
+    /// Concurrent TLS handshakes; further ones wait within the handshake timeout.
     pub(crate) handshakes_max: usize,
     /// From accept to the end of the handshake.
     pub(crate) handshake_timeout: Duration,
@@ -78,7 +78,7 @@ pub(crate) struct Limits {
     pub(crate) headers_max: usize,
     /// Concurrent requests on one HTTP/2 connection.
     pub(crate) streams_max: u32,
-    /// How often an HTTP/2 peer is asked whether it is still there.
+    /// The interval of HTTP/2 keep-alive pings.
     pub(crate) ping_interval: Duration,
     /// How long it may take to answer.
     pub(crate) ping_timeout: Duration,
@@ -90,10 +90,10 @@ pub(crate) struct Limits {
     pub(crate) write_timeout: Duration,
     /// Unread bytes of all responses on one connection; further ones wait.
     pub(crate) connection_unsent_bytes_max: usize,
-    /// Unread bytes of all responses; beyond it, the connections of the user who holds most are
+    /// Unread bytes of all responses; beyond it, the connections of the user with the most are
     /// closed.
     pub(crate) unsent_bytes_max: usize,
-    /// How long requests may go on after a stop, or a connection after it was asked to end.
+    /// How long requests may run after a stop, or a connection after it was closed gracefully.
     pub(crate) drain_timeout: Duration,
 }
 
@@ -123,7 +123,7 @@ impl Default for Limits {
 const BACKOFF_FIRST: Duration = Duration::from_millis(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// How often it is tried again to close an idle connection while all places are taken.
+/// The interval of retries to close an idle connection at the connection limit.
 const ROOM_RETRY: Duration = Duration::from_millis(100);
 
 /// A bound socket, ready to serve over TLS.
@@ -152,15 +152,15 @@ impl Listener {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     ///
     /// # Errors
-    /// When the system cannot say.
+    /// If the operating system does not return the address.
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }
 
-    /// Serves until `stop`, then lets running requests end within the drain time-out and cuts the
+    /// Serves until `stop`, then lets running requests end within the drain timeout and aborts the
     /// rest.
     pub(crate) async fn serve<S: Serve>(self, service: S, stop: CancellationToken) {
         let Self {
@@ -205,7 +205,7 @@ impl Listener {
         if timeout(drain_timeout, tasks.wait()).await.is_err() {
             warn!(
                 tasks = tasks.len(),
-                "requests still run after the drain time-out; cutting them"
+                "requests still run after the drain timeout; cutting them"
             );
             abort.cancel();
             tasks.wait().await;

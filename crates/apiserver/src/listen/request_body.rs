@@ -65,7 +65,7 @@ pub(crate) struct RequestBodies {
     usage: Arc<Mutex<Usage>>,
 }
 
-/// What bodies use at the moment.
+/// The current memory usage of bodies.
 #[derive(Debug, Default)]
 struct Usage {
     /// The bytes of all flows. Invariant: the sum of `flows`.

@@ -1,9 +1,9 @@
-//! Response bodies on their way to a peer.
+//! Response bodies that are sent to a peer.
 //!
 //! Guarantees:
 //! - A body is handed to hyper in chunks of at most 64 KiB, each counted until it is sent.
 //! - All chunks of one connection have 4 MiB; further ones wait for those before them, and are not
-//!   encoded before there is room.
+//!   encoded before the connection is writable.
 //! - The end of a large body or of a stream is sent after all of its chunks: after the end, HTTP/2
 //!   could not reset the stream of a peer that does not read.
 //! - A stream ends when the server stops.
@@ -40,11 +40,11 @@ pub(super) struct ResponseBody {
     /// The chunks of a large body or stream. Those of a small body are counted for the connection
     /// only: its end is sent with them.
     unsent: Option<Arc<Unsent>>,
-    /// The wait until the connection has room for another chunk.
-    room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// The wait for the connection's limit of unsent bytes.
+    writable: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// The wait for a part of the connection's window.
     window: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// The chunk that waits for room or for the window counts as not sent, like one that hyper has.
+    /// The chunk that waits for the connection or for the window counts as not sent, like one that hyper has.
     waiting: Option<Slot>,
     /// When a stream ends; `None` for a body that ends by itself.
     stop: Option<Gated<Pin<Box<WaitForCancellationFutureOwned>>>>,
@@ -65,7 +65,7 @@ impl ResponseBody {
             rest_counted: None,
             connection: running.connection().clone(),
             unsent,
-            room: None,
+            writable: None,
             window: None,
             waiting: None,
             stop: body
@@ -84,19 +84,19 @@ impl ResponseBody {
         self.rest = bytes;
     }
 
-    /// Waits until the connection has room. What is not encoded yet takes no memory.
+    /// Waits until the connection is writable. What is not encoded yet takes no memory.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.room.is_none() {
+        if self.writable.is_none() {
             if self.connection.is_writable() {
                 return Poll::Ready(());
             }
             let connection = self.connection.clone();
-            self.room = Some(Box::pin(async move { connection.writable().await }));
+            self.writable = Some(Box::pin(async move { connection.writable().await }));
             self.waiting = self.unsent.as_ref().map(|unsent| unsent.add());
         }
-        let room = self.room.as_mut().expect("it is set above");
-        ready!(room.as_mut().poll(cx));
-        self.room = None;
+        let writable = self.writable.as_mut().expect("it is set above");
+        ready!(writable.as_mut().poll(cx));
+        self.writable = None;
         if let Some(unsent) = &self.unsent
             && let Some(slot) = self.waiting.take()
         {

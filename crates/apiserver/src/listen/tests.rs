@@ -216,7 +216,7 @@ async fn strangers_are_refused_on_either_side() {
     );
     assert!(
         served.get(served.client("h2"), "/").await.is_ok(),
-        "the loop goes on"
+        "the loop continues"
     );
     served.finish().await;
 }
@@ -333,7 +333,7 @@ async fn full_house_waits_for_a_place() {
 }
 
 #[tokio::test]
-async fn connections_without_requests_keep_nobody_out() {
+async fn idle_connections_do_not_exclude_new_ones() {
     let served = served(Limits {
         connections_max: 8,
         ..Limits::default()

@@ -1,11 +1,11 @@
-//! The open connections, and what they hold.
+//! The open connections, and the memory that they hold.
 //!
 //! Guarantees:
 //! - At the limit of connections, one that carries no request is closed for a new one: first those
-//!   that never authenticated, oldest first. Peers that only connect keep nobody out.
+//!   that never authenticated, oldest first. Idle peers do not exclude new connections.
 //! - Bytes of responses that are encoded and not sent have a limit per connection, beyond which
-//!   further chunks wait, and a limit in all, beyond which the connections of the user who holds
-//!   most are closed.
+//!   further chunks wait, and a total limit, beyond which the connections of the user with the most
+//!   bytes are closed.
 //! - The connections of a user share the worker threads with those of other users as one flow.
 
 use std::{
@@ -88,7 +88,7 @@ struct Flow {
     is_exempt: bool,
 }
 
-/// What the connections of a flow hold.
+/// The usage of the connections of a flow.
 #[derive(Default)]
 struct FlowUsage {
     unsent_bytes: usize,
@@ -284,13 +284,13 @@ impl TrackedConnection {
         self.closed.is_cancelled()
     }
 
-    /// Whether there is room for another response.
+    /// Whether the limit of unsent bytes allows another response.
     pub(super) fn is_writable(&self) -> bool {
         let unsent_bytes = self.unsent_bytes.load(Ordering::Relaxed);
         unsent_bytes < self.tracker.connection_unsent_bytes_max
     }
 
-    /// Waits until there is room for another response.
+    /// Waits until the limit of unsent bytes allows another response.
     pub(super) async fn writable(&self) {
         loop {
             let has_room = self.has_room.notified();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_connection_that_never_authenticated_makes_room() {
+    fn oldest_unauthenticated_connection_is_closed_first() {
         let tracker = tracker(4);
         let authenticated = open_for(&tracker, &user("alice"));
         let running = tracker.open();
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn user_with_most_connections_makes_room_for_others() {
+    fn connections_of_the_user_with_most_are_closed() {
         let tracker = tracker(4);
         let admin = open_for(&tracker, &admin());
         let bobs: Vec<_> = (0..3).map(|_| open_for(&tracker, &user("bob"))).collect();

@@ -139,7 +139,7 @@ pub(super) fn end_when_stalled(unsent: &Arc<Unsent>) {
     let _outside = SENDING.try_with(|sending| sending.set(Some(unsent.clone())));
 }
 
-/// Waits until a connection has room for another response. A request that waits for too long ends
+/// Waits until a connection can take another response. A request that waits for too long ends
 /// like a response that is not read.
 pub(super) async fn wait_until_writable(connection: &TrackedConnection) {
     if connection.is_writable() {

@@ -1,8 +1,9 @@
-//! Server-side apply: a configuration is laid over the object, and what its manager gave up goes.
-//! In: the object as it is and a configuration. Out: the object as it will be, with its owners, or
-//! the conflicts.
-//! Guarantees: a field that another manager owns changes only by force; a field goes only if its
-//! manager applied it last time and no other manager owns it.
+//! Server-side apply: merges an applied configuration and removes the fields that its manager no
+//! longer applies.
+//! In: the current object and a configuration. Out: the new object with its managed fields, or the
+//! conflicts.
+//! Guarantees: a field of another manager changes only by force; a field is removed only if its
+//! manager applied it last time and no other manager has it.
 
 use std::{
     borrow::Cow,
@@ -36,7 +37,7 @@ const KUBECTL: &str = "kubectl";
 /// Where `kubectl apply` without a server's help keeps what it applied last.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What an object is called and what the server writes: nobody owns it.
+/// Fields that no manager owns: identity, and metadata that the server sets.
 static STRIP_SET: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of_paths(&[
         &["apiVersion"],
@@ -76,7 +77,7 @@ impl Tracker<'_> {
     /// Applies a configuration to an object, or makes a new one of it.
     ///
     /// # Errors
-    /// A configuration of another kind or of the wrong form; conflicts with other managers, unless
+    /// A configuration of another kind or a malformed one; conflicts with other managers, unless
     /// `force` is set.
     pub(crate) fn apply(
         &self,
@@ -324,7 +325,7 @@ impl Tracker<'_> {
             .map_or(value, |view| view.value)
     }
 
-    /// The fields that `kubectl apply` set by itself and that are still as it left them.
+    /// The fields that `kubectl apply` set on the client side and that are unchanged since.
     fn last_applied(&self, live: &Live<'_>) -> FieldSet {
         let node = root(self.resource);
         let config = live
@@ -422,8 +423,8 @@ fn is_unchanged(object: &Object, old: &Object) -> bool {
         && object.body == old.body
 }
 
-/// Whether a manager applied something last time that it does not apply now. Most give up nothing,
-/// and nothing is taken out then.
+/// Whether a manager applied a field last time that it does not apply now. Usually there is none,
+/// and nothing is removed then.
 fn gives_up(last: &FieldManager, now: &FieldManager) -> bool {
     last.api_version != now.api_version || !last.fields.difference(&now.fields).is_empty()
 }
@@ -538,7 +539,7 @@ impl Conflicts {
         Self(vec![(field_manager, fields)])
     }
 
-    /// What managers manage of these fields.
+    /// The managed fields of managers among these fields.
     pub(super) fn between<'a>(
         managers: impl Iterator<Item = &'a FieldManager>,
         fields: &FieldSet,

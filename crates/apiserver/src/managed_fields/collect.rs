@@ -46,7 +46,7 @@ fn fields(node: Node<'_>, value: &Value) -> (bool, FieldSet) {
                         .or_insert(Some(item));
                 }
             }
-            // Of an item that stands twice nothing inside can be owned.
+            // No field inside a duplicate item can be owned.
             let inside = |item: Option<&Value>| {
                 item.map(|item| collect(list.items, item))
                     .unwrap_or_default()
@@ -62,8 +62,8 @@ fn fields(node: Node<'_>, value: &Value) -> (bool, FieldSet) {
     }
 }
 
-/// The same set, with every struct field on the way to a member. Sets leave those out, since a
-/// struct is there by itself.
+/// The same set, with every struct field on the path to a member. Sets leave those out, since a
+/// struct exists implicitly.
 pub(super) fn with_named(node: Node<'_>, set: &FieldSet) -> FieldSet {
     let atom = node.atom(&Value::Null);
     let entries = set.entries().iter().map(|entry| {
@@ -84,7 +84,7 @@ pub(super) fn with_named(node: Node<'_>, set: &FieldSet) -> FieldSet {
     FieldSet::from_entries(entries.collect())
 }
 
-/// The value without the fields of a set. A map or list that loses everything stays, empty.
+/// The value without the fields of a set. A map or list that loses everything is kept, empty.
 pub(super) fn remove(node: Node<'_>, value: &Value, set: &FieldSet) -> Value {
     match (node.atom(value), value) {
         (Atom::Scalar(_), _) => value.clone(),

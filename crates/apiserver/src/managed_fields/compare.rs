@@ -1,4 +1,4 @@
-//! What a write added, changed and removed, as sets of fields.
+//! Compares an object before and after a write: added, changed and removed fields as field sets.
 //! Guarantees: one walk over both values; an atomic value is one field, whatever changed inside.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub(crate) struct Comparison {
     pub(crate) removed: FieldSet,
 }
 
-/// What became of one place, and of what lies below it.
+/// The comparison of one node and of its descendants.
 #[derive(Default)]
 struct NodeComparison {
     added: bool,
@@ -28,7 +28,7 @@ struct NodeComparison {
     below: Comparison,
 }
 
-/// The fates of the places of one map or list.
+/// The comparisons of the children of one map or list.
 #[derive(Default)]
 pub(super) struct ComparisonBuilder {
     added: Vec<Entry>,

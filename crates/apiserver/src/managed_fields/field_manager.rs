@@ -1,7 +1,7 @@
 //! The entries of `metadata.managedFields`.
-//! In: entries as JSON. Out: who owns which fields, and the same as JSON again.
-//! Guarantees: no two owners are the same; entries are written in the order of kube-apiserver; of
-//! writers that did not apply, only the last ten are distinguished.
+//! In: entries as JSON. Out: the managers with their field sets, and the same as JSON again.
+//! Guarantees: no two managers are equal; entries are written in the order of kube-apiserver; of
+//! managers with the operation Update, only the last ten are kept apart.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ const FIELDS_TYPE: &str = "FieldsV1";
 /// The name under which older updates are kept together.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager came to its fields.
+/// The operation of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Operation {
     Apply,
@@ -81,8 +81,7 @@ impl FieldManager {
         shown
     }
 
-    /// What owners are ordered by where their times are equal: their identity as kube-apiserver
-    /// spells it.
+    /// The sort key of managers with equal times: their identity as kube-apiserver formats it.
     pub(super) fn spelling(&self) -> String {
         let rest = if self.operation == Operation::Apply {
             "Apply"

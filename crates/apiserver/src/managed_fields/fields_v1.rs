@@ -30,7 +30,7 @@ impl FieldSet {
                 entry.write_below(json);
             }
         }
-        // Fields are sorted by their names. Other elements have an order of their own.
+        // Fields are sorted by their names; other elements are sorted among themselves.
         let mut others: Vec<(String, &Entry)> = others
             .iter()
             .map(|entry| (entry.element.spelling(), entry))
@@ -43,13 +43,14 @@ impl FieldSet {
         json.push('}');
     }
 
-    /// Reads `fieldsV1`.
+    /// Parses `fieldsV1`.
     ///
     /// # Errors
-    /// What is no field set.
+    /// A value that is no field set.
     pub(crate) fn from_fields_v1(fields: &FieldsV1) -> Result<Self, NotAFieldSet> {
         let mut reader = serde_json::Deserializer::from_str(fields.text());
-        // Field sets are as deep as objects, which may be deeper than this reader goes by itself.
+        // Field sets are as deep as objects, which may be deeper than the default limit of the
+        // reader.
         reader.disable_recursion_limit();
         match SetReader.deserialize(&mut reader) {
             Ok(read) => Ok(read.set),

@@ -1,6 +1,6 @@
-//! Laying an applied configuration over an object.
-//! Guarantees: what the configuration does not name stays; items of a list stand in the
-//! configuration's order, the others between them where they stood.
+//! Merges an applied configuration into an object.
+//! Guarantees: fields that the configuration does not contain stay; its list items are in its
+//! order, the other items between them at their relative positions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -58,7 +58,7 @@ fn items(value: Option<&Value>) -> &[Value] {
         .unwrap_or_default()
 }
 
-/// Two lists on their way into one.
+/// The merge of two lists.
 struct ListMerge<'s, 'v> {
     list: ListOf<'s>,
     live: Vec<(PathElement, &'v Value)>,

@@ -1,8 +1,8 @@
-//! Field ownership: who last set which field of an object, and applying configurations by it.
+//! Managed fields: which manager last set which field of an object, and server-side apply.
 //! In: an object before and after a write, or a configuration to apply. Out:
 //! `metadata.managedFields`, and the merged object.
-//! Guarantees: the rules are those of Kubernetes' structured merge; cost grows with the object, not
-//! faster; a write that changes nothing leaves the owners as they are.
+//! Guarantees: the rules are those of structured-merge-diff; the cost is linear in the size of the
+//! object; a write that changes nothing leaves the managed fields as they are.
 
 mod apply; // server-side apply
 mod collect; // the fields of a configuration
@@ -11,11 +11,11 @@ mod field_manager; // entries of managedFields
 mod fields_v1; // the JSON form of a set
 mod merge; // a configuration over an object
 mod path_element; // a step of a path
-mod reset_fields; // what does not count
-mod scale; // replicas written through their own path
-mod schema; // how a place is owned
+mod reset_fields; // fields that the strategy resets
+mod scale; // replicas written through `scale`
+mod schema; // how the value at a path is owned
 mod set; // a set of paths
-mod track; // ownership after an update
+mod track; // managed fields after an update
 mod unmanaged; // apply configurations of mutating policies
 mod validate;
 mod versions; // managers in versions that a webhook converts // whether a configuration fits

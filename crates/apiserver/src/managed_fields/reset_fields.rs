@@ -1,4 +1,4 @@
-//! Which changes of a write count: those the kind takes over, not those it resets.
+//! Reset fields: changes of a write that the strategy discards and no manager owns.
 //! In: a resource and the subresource that is written. Out: a filter for sets of fields.
 
 use super::{Comparison, FieldSet};

@@ -1,6 +1,6 @@
-//! Who owns the number of replicas when it is written through `scale`.
+//! Managed fields of the number of replicas when it is written through `scale`.
 //! In: an object before and after a scale write. Out: its `managedFields`.
-//! Guarantees: only the replicas change hands; entries that lose them keep the rest.
+//! Guarantees: only the ownership of the replicas changes; entries that lose them keep the rest.
 
 use bellerophon_apimachinery::error::ApiError;
 use bellerophon_codec::object::Object;
@@ -18,7 +18,7 @@ pub(crate) struct ScaleManagedFields<'a> {
 }
 
 impl ScaleManagedFields<'_> {
-    /// Records changed replicas under the writer. Replicas that no manager owns stay so.
+    /// Records changed replicas under the writer. Replicas that no manager owns remain unowned.
     pub(crate) fn update(&self, old: &Object, new: &mut Object) {
         let mut field_managers = read_managed_fields(&old.meta.managed_fields).unwrap_or_default();
         let changed = self.replicas(old) != self.replicas(new);

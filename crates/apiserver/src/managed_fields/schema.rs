@@ -36,7 +36,7 @@ pub(crate) enum Scalar {
     Any,
 }
 
-/// What a value at a place is treated as.
+/// The type by which a value is merged.
 #[derive(Clone, Copy)]
 pub(super) enum Atom<'s> {
     Scalar(Scalar),
@@ -58,7 +58,7 @@ pub(super) struct ListOf<'s> {
     pub(super) identity: Identity<'s>,
 }
 
-/// What identifies the items of a list.
+/// The identity of list items.
 #[derive(Clone, Copy)]
 pub(super) enum Identity<'s> {
     /// Nothing: the list is atomic.
@@ -118,7 +118,7 @@ impl<'s> Node<'s> {
         }
     }
 
-    /// What a value here is treated as. Null is whatever the type says first.
+    /// The atom that a value at this node is merged as. Null is the first atom of the type.
     pub(super) fn atom(self, value: &Value) -> Atom<'s> {
         let map = |atomic| Atom::Map(MapOf { node: self, atomic });
         let list = |items, identity| Atom::List(ListOf { items, identity });
@@ -152,7 +152,7 @@ impl<'s> Node<'s> {
             return Atom::Scalar(Scalar::Any);
         }
         match schema.type_name.as_str() {
-            "object" if says_nothing(schema) => Self::Opaque.atom(value),
+            "object" if declares_no_fields(schema) => Self::Opaque.atom(value),
             "object" => Atom::Map(MapOf {
                 node: self,
                 atomic: schema.map_type.as_deref() == Some("atomic"),
@@ -174,8 +174,8 @@ impl<'s> Node<'s> {
     }
 }
 
-/// Whether nothing is said of the fields of an object, not even that any are kept.
-fn says_nothing(schema: &crd::Schema) -> bool {
+/// Whether the schema of an object declares no fields and does not preserve unknown ones.
+fn declares_no_fields(schema: &crd::Schema) -> bool {
     schema.properties.is_empty()
         && schema.additional_properties.is_none()
         && !schema.preserves()
@@ -191,7 +191,7 @@ pub(super) struct Child<'s> {
 }
 
 impl<'s> MapOf<'s> {
-    /// What stands under a key; `None` where the type knows no such field.
+    /// The child at a key; `None` if the type has no such field.
     pub(super) fn child(self, key: &str) -> Option<Child<'s>> {
         let named = |node| Some(Child { node, named: true });
         let keyed = |node| Some(Child { node, named: false });
@@ -212,7 +212,7 @@ impl<'s> MapOf<'s> {
     }
 }
 
-/// What every object has, custom or not.
+/// The type fields of every object, custom or not.
 fn type_meta(key: &str) -> Option<Node<'static>> {
     match key {
         "apiVersion" | "kind" => Some(Node::Scalar(Scalar::Text)),
@@ -292,7 +292,7 @@ impl<'s> ListOf<'s> {
         Ok(PathElement::Key(found))
     }
 
-    /// What a key is when an item leaves it out.
+    /// The default of a key that an item leaves out.
     fn default_of(self, name: &str) -> Option<Value> {
         match self.items {
             Node::Struct(ty, _) => default_of_field(ty.field(name)?),

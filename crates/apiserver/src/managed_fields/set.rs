@@ -60,8 +60,8 @@ impl FieldSet {
         set
     }
 
-    /// Whether entries are sorted, no two are for the same step, and each leads to a member. Sets
-    /// below were checked when they were made.
+    /// Whether entries are sorted, no two are for the same path element, and each has a member.
+    /// Sets below were checked when they were made.
     fn is_consistent(&self) -> bool {
         let is_sorted = self.entries.is_sorted_by(|a, b| a.element < b.element);
         is_sorted && !self.entries.iter().any(Entry::is_empty)
@@ -96,7 +96,7 @@ impl FieldSet {
         &self.entries
     }
 
-    /// What the set says of a step.
+    /// The entry of a path element.
     pub(super) fn get(&self, element: &PathElement) -> Option<&Entry> {
         self.entries
             .binary_search_by(|entry| entry.element.cmp(element))
@@ -104,7 +104,7 @@ impl FieldSet {
             .map(|i| &self.entries[i])
     }
 
-    /// What the set says of a field.
+    /// The entry of a field.
     pub(super) fn get_field(&self, name: &str) -> Option<&Entry> {
         let by_name = |entry: &Entry| match &entry.element {
             PathElement::Field(field) => (**field).cmp(name),
@@ -127,7 +127,7 @@ impl FieldSet {
         }
     }
 
-    /// What is in one of the sets.
+    /// The union of two sets.
     pub(crate) fn union(&self, other: &Self) -> Self {
         self.zip(other, |left, right| match (left, right) {
             (Some(left), Some(right)) => Some((
@@ -139,8 +139,8 @@ impl FieldSet {
         })
     }
 
-    /// What is in one of many sets. They are joined in pairs, so that no set grows by one small set
-    /// at a time.
+    /// The union of many sets. They are joined in pairs, so that no set grows by one small set at a
+    /// time.
     pub(super) fn union_all(mut sets: Vec<Self>) -> Self {
         while sets.len() > 1 {
             sets = sets
@@ -154,7 +154,7 @@ impl FieldSet {
         sets.pop().unwrap_or_default()
     }
 
-    /// What is in both sets.
+    /// The intersection of two sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         self.each(other, |left, right| {
             let right = right?;
@@ -165,7 +165,8 @@ impl FieldSet {
         })
     }
 
-    /// What is in this set and not in the other. A path goes only if it is itself in the other set.
+    /// The paths of this set that are not in the other. A path is removed only if it is itself in
+    /// the other set.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         self.each(other, |left, right| match right {
             None => Some((left.member, left.children.clone())),
@@ -176,7 +177,7 @@ impl FieldSet {
         })
     }
 
-    /// What is in this set and not in or below a path of the other.
+    /// The paths of this set that are not in or below a path of the other.
     pub(crate) fn without(&self, other: &Self) -> Self {
         self.each(other, |left, right| match right {
             None => Some((left.member, left.children.clone())),
@@ -185,8 +186,8 @@ impl FieldSet {
         })
     }
 
-    /// What becomes of each entry, given the other set's entry for the same step. Costs what this
-    /// set has, however large the other is.
+    /// Maps each entry, with the other set's entry for the same path element. The cost is linear in
+    /// this set, however large the other is.
     fn each(
         &self,
         other: &Self,

@@ -1,4 +1,4 @@
-//! What field ownership holds.
+//! Tests of managed fields and server-side apply.
 
 use bellerophon_apimachinery::time::Time;
 use bellerophon_codec::{object::FieldsV1, types};
@@ -120,7 +120,7 @@ fn differences_are_named_by_field_key_and_value() {
 }
 
 #[test]
-fn applied_items_stand_in_their_order_among_the_others() {
+fn applied_items_keep_their_order_among_the_others() {
     let list = |names: &str| {
         containers(&json!(
             names
@@ -160,7 +160,7 @@ fn removed_fields_leave_their_empty_map_behind() {
 }
 
 #[test]
-fn configurations_that_do_not_fit_are_refused_in_the_words_of_the_server() {
+fn invalid_configurations_have_the_messages_of_kube_apiserver() {
     for (config, why) in [
         (json!({"spek": {}}), ".spek: field not declared in schema"),
         (
@@ -212,7 +212,7 @@ fn oldest_updates_are_kept_together() {
 }
 
 #[test]
-fn managers_without_a_name_go_by_their_user_agent() {
+fn managers_without_a_name_are_named_by_user_agent() {
     for (given, agent, name) in [
         ("me", "curl/8", "me"),
         ("", "curl/8", "curl"),

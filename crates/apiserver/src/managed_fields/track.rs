@@ -208,7 +208,7 @@ pub(super) struct Comparisons<'a> {
 
 /// A difference as owners are compared with it: computed once, however many there are.
 pub(super) struct Changed {
-    /// What was added or modified.
+    /// The added and modified fields.
     pub(super) set: FieldSet,
     pub(super) removed: FieldSet,
     /// Both together.
@@ -236,7 +236,7 @@ impl<'a> Comparisons<'a> {
         }
     }
 
-    /// What differs, in the names of a version; `None` for one that is not served any more.
+    /// The changed fields in a version; `None` for one that is not served any more.
     pub(super) fn at(&mut self, api_version: &str) -> Option<&Changed> {
         if !self.found.contains_key(api_version) {
             let difference = self.compute(api_version).map(Changed::from);
@@ -289,7 +289,7 @@ pub(super) fn root(resource: &Resource) -> Node<'_> {
     }
 }
 
-/// An object of the resource that says nothing.
+/// An empty object of the resource.
 pub(super) fn empty(resource: &Resource) -> Object {
     let mut body = Map::new();
     if let Node::Struct(ty, _) = root(resource) {
@@ -303,7 +303,7 @@ pub(super) fn empty(resource: &Resource) -> Object {
     }
 }
 
-/// What differs between two objects, besides metadata that nobody owns.
+/// Compares two objects without the metadata that no manager owns.
 pub(super) fn compare_objects(root: Node<'_>, old: &Object, new: &Object) -> Comparison {
     let mut comparison = ComparisonBuilder::default();
     let Atom::Map(map) = root.atom(&Value::Null) else {

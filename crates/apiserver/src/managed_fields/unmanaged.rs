@@ -14,10 +14,10 @@ use crate::registry::Resource;
 use bellerophon_apimachinery::json_ext::JsonExt as _;
 use bellerophon_codec::object::ManagedFieldsEntry;
 
-/// Whether entries can be read, as they are after admission.
+/// Validates entries after admission.
 ///
 /// # Errors
-/// Why they cannot.
+/// Why they cannot be decoded.
 pub(crate) fn check_entries(entries: &[ManagedFieldsEntry]) -> Result<(), String> {
     if read_managed_fields(entries).is_some() {
         return Ok(());

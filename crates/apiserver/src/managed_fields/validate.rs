@@ -1,4 +1,4 @@
-//! Whether an applied configuration fits the type it is for.
+//! Validates an applied configuration against its type.
 //! Out: the errors, with the messages of kube-apiserver.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use super::{
 /// The errors of a configuration; nothing when it fits.
 ///
 /// # Errors
-/// All that is wrong, as one text.
+/// All errors, as one text.
 pub(super) fn validate(node: Node<'_>, value: &Value) -> Result<(), String> {
     let mut errors = Vec::new();
     validate_node(node, value, "", &mut errors);

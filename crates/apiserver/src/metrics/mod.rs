@@ -5,10 +5,10 @@
 //! few constants, never what a client wrote; the number of series is bounded.
 
 mod labels; // which series a request belongs to
-mod process; // what the system says of this process
+mod process; // metrics of the process
 mod request; // requests, counted and timed
 mod scrape; // the text, in either format
-mod state; // what is stored and under way
+mod state; // stored objects and requests in flight
 
 pub(crate) use labels::MeasuredRequest;
 pub(crate) use request::Metrics;

@@ -44,7 +44,7 @@ const SIZE_BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// What is counted while the server runs.
+/// Metrics of requests.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(super) registry: Registry,
@@ -111,10 +111,10 @@ impl Default for Metrics {
 
 impl Metrics {
     /// A request begins.
-    pub(crate) fn begin(self: &Arc<Self>, asked: &MeasuredRequest<'_>) -> Running {
+    pub(crate) fn begin(self: &Arc<Self>, request: &MeasuredRequest<'_>) -> Running {
         Running {
             metrics: self.clone(),
-            labels: asked.labels(),
+            labels: request.labels(),
             started: Instant::now(),
         }
     }
@@ -150,10 +150,10 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The request has its answer, which is handed on. A stream goes on to count until it ends.
+    /// Records the outcome of a request and returns it. A stream is in flight until it ends.
     ///
     /// # Errors
-    /// The error that the answer is.
+    /// The error of the outcome.
     pub(crate) fn answered(
         self,
         outcome: Result<Response<Body>, ApiError>,
@@ -168,7 +168,7 @@ impl Running {
         }
     }
 
-    /// The request is passed on: it is under way for as long as it is connected.
+    /// The request is passed on: it is in flight for as long as it is connected.
     pub(crate) fn connect(self) -> Connected {
         let labels = Labels {
             dry_run: None,
@@ -293,7 +293,7 @@ impl Drop for SizeObserver {
     }
 }
 
-/// A watch whose body is on its way out.
+/// A watch whose body is sent.
 struct Streaming {
     running: Running,
     code: u16,

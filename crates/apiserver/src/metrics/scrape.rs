@@ -1,5 +1,4 @@
-//! The text of a scrape: OpenMetrics for those who ask for it, otherwise the older format that
-//! every parser reads.
+//! The body of a scrape: OpenMetrics if requested, otherwise the Prometheus text format.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};

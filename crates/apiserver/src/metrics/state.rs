@@ -1,4 +1,4 @@
-//! What is stored and under way, collected at each scrape.
+//! Metrics of stored objects and requests in flight, collected at each scrape.
 
 use std::collections::HashSet;
 

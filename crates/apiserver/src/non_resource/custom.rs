@@ -1,6 +1,6 @@
-//! Guests: pages of the program that runs the server.
-//! In: the query of a request. Out: text that comes piece by piece.
-//! Guarantees: a page ends when the server stops.
+//! Non-resource endpoints of the program that embeds the server.
+//! In: the query of a request. Out: a streamed text body.
+//! Guarantees: a body ends when the server stops.
 
 use std::pin::Pin;
 
@@ -13,7 +13,7 @@ use crate::http::body::Body;
 
 type Pieces = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
-/// A page at a path.
+/// An endpoint of the embedding program.
 pub(crate) struct CustomEndpoint {
     path: &'static str,
     write: Box<dyn Fn(&str) -> Pieces + Send + Sync>,

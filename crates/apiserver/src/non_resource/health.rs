@@ -1,6 +1,5 @@
-//! `/healthz`, `/livez` and `/readyz`: whether the server is well, as a whole or check by check.
-//! Guarantees: what failed is named, why is withheld; both as in kube-apiserver, whose names the
-//! checks carry.
+//! `/healthz`, `/livez` and `/readyz`, and the endpoint of each check.
+//! Guarantees: a failed check is named and its reason withheld; names are those of kube-apiserver.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +39,7 @@ const SHUTDOWN: Check = Check::new("shutdown", |server| {
         Ok(())
     }
 });
-/// What kube-apiserver does after its start, and this one has done before its first answer.
+/// The post-start hooks of kube-apiserver, which are complete before the first response here.
 const HOOKS: [Check; 4] = [
     Check::new("poststarthook/crd-informer-synced", |_| Ok(())),
     Check::new("poststarthook/start-system-namespaces-controller", |_| {
@@ -138,7 +137,7 @@ fn all(
     text_response(StatusCode::OK, text)
 }
 
-/// What the checks said, a line each.
+/// The results of the checks, one line each.
 struct Report {
     text: String,
     failed: bool,

@@ -1,10 +1,9 @@
-//! What is served besides resources: health, version, metrics, schemas, keys, and the list of paths
-//! itself.
+//! Non-resource endpoints: health, version, metrics, OpenAPI, token keys, and the list of paths.
 //! In: a path that is no resource. Out: a document, or 404.
 //! Guarantees: every path listed at `/` is served here or by discovery.
 
 pub(crate) mod custom; // pages of the program that runs the server
-mod health; // whether the server is well
+mod health; // /healthz, /livez, /readyz
 mod openid; // how others verify tokens
 mod root; // the list of paths
 
@@ -66,7 +65,7 @@ impl NonResourceEndpoints {
         }
     }
 
-    /// Sets the address that clients are given. The first address stays.
+    /// Sets the address that is published to clients. The first address is kept.
     pub(crate) fn reached_at(&self, address: SocketAddr) {
         self.address.get_or_init(|| address.to_string());
     }
@@ -82,11 +81,11 @@ impl NonResourceEndpoints {
     pub(crate) fn discover(
         &self,
         catalog: &Arc<Catalog>,
-        asked: &route::Discovery,
+        route: &route::Discovery,
         head: &http::request::Parts,
     ) -> Result<Response<Body>, ApiError> {
         let discovery_request = DiscoveryRequest {
-            asked,
+            route,
             method: &head.method,
             headers: &head.headers,
             address: self.address(),
@@ -96,7 +95,7 @@ impl NonResourceEndpoints {
     }
 }
 
-/// What the endpoints report about.
+/// The state that the endpoints report.
 #[derive(Clone, Copy)]
 pub(crate) struct ServerState<'a> {
     pub(crate) api: &'a Api,
@@ -200,7 +199,7 @@ fn flow_control_dump(
         .ok_or(ApiError::NoSuchPath)
 }
 
-/// These documents are written for people, as in kube-apiserver.
+/// These documents are indented, as in kube-apiserver.
 fn pretty(document: &impl Serialize) -> Response<Body> {
     json_response(
         StatusCode::OK,
@@ -210,8 +209,8 @@ fn pretty(document: &impl Serialize) -> Response<Body> {
     )
 }
 
-/// What to say about a path that leads nowhere: below a built-in group the answer is a `Status`,
-/// elsewhere it is plain text.
+/// The error for a path that is not served: below a built-in group a `Status`, elsewhere plain
+/// text.
 fn unknown_path(catalog: &Catalog, path: &str) -> ApiError {
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let below = match segments.as_slice() {

@@ -1,5 +1,4 @@
-//! How others verify the tokens of service accounts: the issuer's configuration and its public
-//! keys.
+//! OpenID discovery of the service-account issuer: its configuration and its public keys.
 
 use bellerophon_apimachinery::error::ApiError;
 use http::{HeaderValue, Response, StatusCode, header};

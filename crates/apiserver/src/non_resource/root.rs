@@ -1,4 +1,4 @@
-//! `/`: the paths there are.
+//! `/`: the list of served paths.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
-//! From a request to an OpenAPI document.
-//! Guarantees: a document asked for by its hash never changes, and one asked for by an old hash is
-//! found under its new one.
+//! Serves OpenAPI requests.
+//! Guarantees: a document requested by its hash never changes; a request with an old hash is
+//! redirected to the new one.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -177,7 +177,7 @@ fn known_or_sent(
     response
 }
 
-/// Whether the client says it has the document with this tag.
+/// Whether `If-None-Match` has the tag of the document.
 fn is_known(tag: &str, headers: &HeaderMap) -> bool {
     let known = negotiate::joined(headers, &header::IF_NONE_MATCH).unwrap_or_default();
     known
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    fn ask(path: &str, hash: Option<&str>, headers: &HeaderMap) -> Response<Body> {
+    fn request(path: &str, hash: Option<&str>, headers: &HeaderMap) -> Response<Body> {
         group_version(&OpenApi::default(), &Arc::default(), path, hash, headers)
     }
 
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn index_leads_to_documents_that_never_change() {
+    fn index_has_hashes_of_immutable_documents() {
         let openapi = OpenApi::default();
         let catalog = Arc::default();
         let index = index(&openapi, &catalog, &HeaderMap::new());
@@ -249,7 +249,7 @@ mod tests {
             ("apis/nosuch/v1", HeaderMap::new(), StatusCode::NOT_FOUND),
             ("apis/policy/v1", protobuf, StatusCode::NOT_ACCEPTABLE),
         ] {
-            let response = ask(path, None, &headers);
+            let response = request(path, None, &headers);
             assert_eq!(response.status(), status, "{path}");
             assert_eq!(response.body().bytes(), None, "{path}");
             assert!(!response.headers().contains_key("content-type"));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn swagger_comes_in_the_first_form_accepted() {
+    fn swagger_is_sent_in_the_first_accepted_form() {
         let openapi = OpenApi::default();
         let catalog = Arc::default();
         for (accept, wanted) in [

@@ -1,6 +1,6 @@
 //! The schemas of custom resources, as their definitions publish them.
-//! Guarantees: version 2 cannot say all that a schema may; what old clients would take wrong is
-//! left out there.
+//! Guarantees: version 2 cannot express every schema; what old clients would misread is left out
+//! there.
 
 use serde_json::{Map, Value, json};
 
@@ -152,14 +152,14 @@ fn is_true(schema: &Map<String, Value>, key: &str) -> bool {
     schema.get(key) == Some(&Value::Bool(true))
 }
 
-/// Says in words of OpenAPI what an extension says.
+/// Writes an extension as OpenAPI keywords.
 fn unfold(schema: &mut Map<String, Value>) {
-    let said = schema.get("anyOf").is_some()
+    let has_any_of = schema.get("anyOf").is_some()
         || schema
             .get("allOf")
             .and_then(Value::as_array)
             .is_some_and(|all| all.iter().any(|s| s["anyOf"].is_array()));
-    if is_true(schema, INT_OR_STRING) && !said {
+    if is_true(schema, INT_OR_STRING) && !has_any_of {
         schema.insert(
             "anyOf".into(),
             json!([{"type": "integer"}, {"type": "string"}]),
@@ -167,8 +167,8 @@ fn unfold(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Leaves out what version 2 has no word for, and what makes old clients refuse objects that the
-/// server takes.
+/// Leaves out keywords that version 2 does not have, and those that make old clients reject objects
+/// that the server accepts.
 fn reduce(schema: &mut Map<String, Value>) {
     let nullable = |schema: Option<&Value>| schema.is_some_and(|schema| schema["nullable"] == true);
     let nullable_fields: Vec<String> = schema
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_leaves_out_what_it_cannot_say() {
+    fn version_2_leaves_out_what_it_cannot_express() {
         for (source, wanted) in [
             (
                 json!({"type": "string", "nullable": true, "maxLength": 5}),

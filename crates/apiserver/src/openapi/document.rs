@@ -43,7 +43,7 @@ pub(super) fn of_version(root: &str, group: &str, version: &Version) -> Vec<u8> 
     head.write(&paths, &schemas.finish())
 }
 
-/// The document of one page.
+/// The document of one non-resource path.
 pub(super) fn of_endpoint(endpoint: &Endpoint) -> Vec<u8> {
     let mut schemas = Schemas::within("", "v1");
     let mut paths = Entries::paths(Encoding::Json);
@@ -51,7 +51,7 @@ pub(super) fn of_endpoint(endpoint: &Endpoint) -> Vec<u8> {
     Head::default().write(&paths, &schemas.finish())
 }
 
-/// What both versions say of themselves.
+/// The `info` section of both versions.
 pub(super) fn info() -> Value {
     json!({"title": "Kubernetes", "version": format!("{MAJOR}.{MINOR}")})
 }
@@ -60,15 +60,15 @@ fn custom_info() -> Value {
     json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
 }
 
-/// How clients say who they are.
+/// The security definition of bearer tokens.
 pub(super) fn bearer_token() -> Value {
     json!({"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"})
 }
 
-/// What a document says besides paths and schemas.
+/// The sections of a document besides paths and schemas.
 struct Head {
     info: Value,
-    /// How clients say who they are.
+    /// The security definitions.
     security: Option<Value>,
 }
 

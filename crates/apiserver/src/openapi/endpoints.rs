@@ -1,5 +1,5 @@
-//! Paths that lead to no resource but are documented with them: what there is, which release this
-//! is, how tokens are verified.
+//! Non-resource paths that are documented: API versions and groups, `/version`, and OpenID
+//! discovery.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use super::{
 /// A path that answers GET.
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    /// Where it is; a document of its own has the same name without the slashes around it.
+    /// Its path; a separate document has the same name without the slashes around it.
     pub(super) path: String,
     tag: String,
     id: String,
@@ -21,7 +21,7 @@ pub(super) struct Endpoint {
     answer: Answer,
 }
 
-/// What a page answers with.
+/// The response of a non-resource path.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     /// A kind of the API machinery.
@@ -83,7 +83,7 @@ impl Endpoint {
         ]
     }
 
-    /// What versions a group has.
+    /// The versions of a group.
     pub(super) fn of_group(group: &str) -> Self {
         let Names { tag, prefix } = Names::of(group, "");
         let path = format!("/apis/{group}/");
@@ -97,7 +97,7 @@ impl Endpoint {
         }
     }
 
-    /// What resources a version of a group has.
+    /// The resources of a version of a group.
     pub(super) fn of_version(root: &str, names: &Names) -> Self {
         let Names { tag, prefix } = names.clone();
         let path = format!("/{root}/");

@@ -15,7 +15,7 @@ pub(super) enum Encoding {
     Protobuf,
 }
 
-/// What the entries are.
+/// The kind of the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Paths,
@@ -55,7 +55,7 @@ impl Entries {
         self.written.keys()
     }
 
-    /// Takes a name before it is known what stands there.
+    /// Reserves a name before its value is known.
     pub(super) fn reserve(&mut self, name: &str) {
         self.written.insert(name.to_owned(), Vec::new());
     }
@@ -75,8 +75,7 @@ impl Entries {
         self
     }
 
-    /// All of them, without what stands around them: members of a JSON object, or fields of a
-    /// message.
+    /// All entries, without the enclosing value: members of a JSON object, or fields of a message.
     pub(super) fn joined(&self) -> Vec<u8> {
         let all: Vec<&[u8]> = self.written.values().map(Vec::as_slice).collect();
         self.encoding.joined(&all)
@@ -104,7 +103,7 @@ fn member(name: &str, value: &Value) -> Vec<u8> {
 
 #[cfg(test)]
 impl Entries {
-    /// What was written, read again.
+    /// The encoded value, decoded again.
     pub(super) fn read(&self) -> Value {
         serde_json::from_slice(&[b"{", &*self.joined(), b"}"].concat()).expect("JSON was written")
     }

@@ -1,5 +1,5 @@
-//! The two versions of OpenAPI that clients read.
-//! Guarantees: what differs between them is asked here; everything else is said once for both.
+//! The two versions of OpenAPI that are served.
+//! Guarantees: all differences between them are here; the rest of the code is common to both.
 
 use serde_json::{Map, Value, json};
 

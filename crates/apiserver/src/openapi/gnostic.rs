@@ -285,7 +285,7 @@ fn schema(writer: &mut Writer, value: &Value) {
     );
 }
 
-/// What limits numbers, texts, lists and maps.
+/// The limits of numbers, strings, lists and maps.
 fn bounds(writer: &mut Writer, value: &Value) {
     count(writer, 18, &value["minProperties"]);
     count(writer, 17, &value["maxProperties"]);

@@ -1,21 +1,20 @@
-//! OpenAPI: what requests and objects look like, in documents that tools read.
+//! OpenAPI documents of the served paths and schemas.
 //! In: the catalog, the table of types, the schemas of custom resources. Out: `/openapi/v3`, a
 //! document per group and version, `/openapi/v2`.
-//! Guarantees: nothing is made before it is asked for; what is about built-in kinds is made once
-//! per process, the rest again only when its definitions change, so memory is bounded by what is
-//! served.
+//! Guarantees: documents are built on the first request; those of built-in kinds once per process,
+//! the others again only when their definitions change, so memory is bounded by what is served.
 
-mod answer; // from a request to a document
+mod answer; // serves requests
 mod custom; // schemas of custom resources
 mod descriptions; // of types and fields
 mod document; // the documents of version 3
-mod endpoints; // paths that lead to no resource
+mod endpoints; // non-resource paths
 mod entries; // paths and schemas, each written
 mod form; // what differs between the versions
 mod gnostic; // version 2 in protobuf
-mod operation; // what one method does at one path
-mod parameters; // what paths and queries hold
-mod paths; // what can be done with a resource
+mod operation; // an operation of a path
+mod parameters; // parameters of paths and queries
+mod paths; // the paths of a resource
 mod schemas; // schemas of built-in types
 mod swagger; // the document of version 2
 mod written; // a document as it is sent
@@ -37,7 +36,7 @@ use crate::{
     registry::{Catalog, Resource},
 };
 
-/// The documents of the catalog that was last asked about.
+/// The documents of the most recently requested catalog.
 #[derive(Debug)]
 pub(crate) struct OpenApi {
     last: Mutex<Option<(Arc<Catalog>, Arc<Documents>)>>,

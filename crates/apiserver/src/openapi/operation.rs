@@ -1,4 +1,4 @@
-//! What one method does at one path.
+//! An operation: one method of one path.
 //! In: names, parameters, schemas. Out: the operation in the form of either document.
 
 use serde_json::{Map, Value, json};
@@ -17,7 +17,7 @@ pub(super) struct Operation {
     /// Unique in the document: `createAppsV1NamespacedDeployment`.
     pub(super) id: String,
     pub(super) about: String,
-    /// What is done to which kind; `None` for pages that are about no kind.
+    /// The action and its kind; `None` for non-resource paths.
     pub(super) action: Option<(&'static str, Value)>,
     pub(super) parameters: Vec<Parameter>,
     pub(super) body: Option<Body>,
@@ -28,7 +28,7 @@ pub(super) struct Operation {
     pub(super) answer: Value,
 }
 
-/// What a request has to bring.
+/// The body of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     pub(super) schema: Value,
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_all_operations_take_stands_at_the_path() {
+    fn parameters_of_all_operations_are_at_the_path() {
         let operation = |id: &str, more: &[&str]| Operation {
             parameters: [Parameter::in_query(&["pretty"]), Parameter::in_query(more)].concat(),
             ..Operation::new(id.to_owned(), String::new(), json!({"type": "string"}))

@@ -1,5 +1,5 @@
 //! The parameters of requests: in the path and in the query. Out: each in the form of either
-//! document; in version 2 those that all kinds share stand once, under a name made of their
+//! document; in version 2 those that all kinds share are written once, under a name made of their
 //! content.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(super) struct Parameter {
 /// A row of the table below: name, type, meaning.
 type Row = (&'static str, &'static str, &'static str);
 
-/// What the query of any request may say. Each name has one meaning, wherever it stands.
+/// The query parameters of all requests. Each name has one meaning.
 const QUERY: &[Row] = &[
     (
         "allowWatchBookmarks",
@@ -248,7 +248,7 @@ const LOG: &[&str] = &[
     "timestamps",
 ];
 
-/// What the query of a part that leads into a container or to a port may say, by the part's kind.
+/// The query parameters of a connect subresource, by its kind.
 pub(super) fn of_connection(kind: &str) -> &'static [&'static str] {
     match kind {
         "PodAttachOptions" => &["container", "stderr", "stdin", "stdout", "tty"],
@@ -312,12 +312,12 @@ impl Parameter {
         }
     }
 
-    /// What orders the parameters of a request.
+    /// The sort key of the parameters of a request.
     pub(super) fn order(&self) -> (&'static str, bool) {
         (self.name, self.location == ParameterLocation::Query)
     }
 
-    /// As it stands at a path or an operation.
+    /// The parameter of a path or an operation.
     pub(super) fn write(&self, form: Form) -> Value {
         match form {
             Form::V2 if self.shared => refer(&self.shared_name()),

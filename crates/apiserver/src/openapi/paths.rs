@@ -1,4 +1,4 @@
-//! What can be done at the paths of a resource.
+//! The paths of a resource and their operations.
 //! In: a resource and references to its schemas. Out: paths with their operations, named as
 //! kube-apiserver names them.
 
@@ -66,7 +66,7 @@ pub(super) struct References {
     pub(super) watch_event: Value,
 }
 
-/// The words that names of operations are made of.
+/// The name components of operations.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     /// `apps_v1`.
@@ -256,7 +256,7 @@ impl Paths<'_> {
         [vec![Parameter::name_of(kind)], self.scope()].concat()
     }
 
-    /// An operation of the resource, before anything is said of its body.
+    /// An operation of the resource, without its request and response bodies.
     fn operation(
         &self,
         id: String,
@@ -622,7 +622,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_named_in_one_word() {
+    fn groups_are_named_by_one_identifier() {
         for (group, version, tag, prefix) in [
             ("", "v1", "core_v1", "CoreV1"),
             ("apps", "v1", "apps_v1", "AppsV1"),

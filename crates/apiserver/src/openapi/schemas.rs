@@ -249,7 +249,7 @@ impl Schemas {
     }
 }
 
-/// A schema with what is said of it.
+/// A schema with its description.
 pub(super) fn described(
     about: Option<std::borrow::Cow<'static, str>>,
     mut schema: Map<String, Value>,
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_say_what_the_real_server_publishes() {
+    fn schemas_equal_those_of_kube_apiserver() {
         let mut schemas = Schemas::new(Form::V3, Encoding::Json);
         schemas
             .of_kind("apps", "v1", "Deployment")
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn no_reference_leads_nowhere() {
+    fn every_reference_can_be_resolved() {
         let mut schemas = Schemas::new(Form::V3, Encoding::Json);
         for row in crate::registry::ROWS {
             schemas.of_kind(row.group, row.version, row.kind);

@@ -24,7 +24,7 @@ use crate::{
     registry::{Catalog, RemoteSwagger, Resource},
 };
 
-/// The document in one encoding, of the catalog that was last asked about.
+/// The document in one encoding, of the most recently requested catalog.
 #[derive(Debug)]
 pub(super) struct Swagger {
     encoding: Encoding,
@@ -36,7 +36,7 @@ struct Last {
     catalog: Arc<Catalog>,
     /// The custom resources of the catalog, in its order.
     custom: Vec<(Arc<Resource>, Arc<Fragment>)>,
-    /// What other servers serve.
+    /// The paths and definitions of other servers.
     remote: Vec<(Arc<RemoteSwagger>, Arc<Fragment>)>,
     document: Arc<Written>,
 }
@@ -121,7 +121,7 @@ impl Swagger {
         let definitions: Vec<&[u8]> = parts()
             .map(|fragment| fragment.definitions.as_slice())
             .collect();
-        // The part of a remote server may have no definitions of its own.
+        // A remote server may serve no definitions.
         let join = |stretches: Vec<&[u8]>| {
             let stretches = stretches.into_iter().filter(|it| !it.is_empty());
             self.encoding.joined(&stretches.collect::<Vec<_>>())
@@ -150,7 +150,7 @@ impl Swagger {
 }
 
 impl Fragment {
-    /// What every server has.
+    /// The fragment of every server.
     fn built_in(encoding: Encoding) -> Self {
         let mut schemas = Schemas::new(Form::V2, encoding);
         let mut paths = Entries::paths(encoding);
@@ -182,7 +182,7 @@ impl Fragment {
         }
     }
 
-    /// What every server has, written once.
+    /// The fragment of every server, encoded once.
     fn of_encoding(encoding: Encoding) -> &'static Self {
         match encoding {
             Encoding::Json => &JSON,
@@ -190,8 +190,8 @@ impl Fragment {
         }
     }
 
-    /// What another server serves. Definitions of the same name are those of this server: they are
-    /// types of Kubernetes.
+    /// The fragment of another server. Definitions of the same name are those of this server: they
+    /// are types of Kubernetes.
     fn remote(swagger: &RemoteSwagger, encoding: Encoding) -> Self {
         let mut paths = Entries::paths(encoding);
         for (path, value) in &swagger.paths {
@@ -209,7 +209,7 @@ impl Fragment {
         Self::new(&paths, &definitions)
     }
 
-    /// What a custom resource adds. The types of Kubernetes that it refers to are there already.
+    /// The fragment of a custom resource. The types of Kubernetes that it refers to exist already.
     fn custom(resource: &Resource, encoding: Encoding) -> Self {
         let mut schemas = Schemas::new(Form::V2, encoding);
         let mut paths = Entries::paths(encoding);

@@ -33,8 +33,8 @@ const VERBS: &[&str] = &[
 ];
 const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
-/// Stands for the schema of a stored object that a webhook has converted to the version that it is
-/// read in. Such objects are never stored.
+/// Marks the schema of a stored object that a webhook has converted to the version that it is read
+/// in. Such objects are never stored.
 pub(crate) const CONVERTED: u64 = u64::MAX;
 
 /// The webhook that converts the objects of a definition.
@@ -70,7 +70,7 @@ impl ConversionWebhook {
     }
 }
 
-/// What a version of a custom resource has besides its names.
+/// The properties of a version of a custom resource besides its names.
 #[derive(Debug)]
 pub(crate) struct Custom {
     /// The name of its definition.
@@ -232,8 +232,8 @@ impl Resource {
     }
 }
 
-/// The warning of a deprecated version that has none of its own: it names the best version that is
-/// not deprecated.
+/// The warning of a deprecated version that declares none: it names the best version that is not
+/// deprecated.
 fn deprecation(definition: &Definition, version: &Version, kind: &str) -> String {
     let group = &definition.group;
     let head = format!("{group}/{} {kind} is deprecated", version.name);
@@ -328,7 +328,7 @@ impl Custom {
         let (version, schema) = &self.storage;
         object.api_version = format!("{group}/{version}");
         if !Arc::ptr_eq(schema, &self.schema) {
-            // What the stored version does not know is lost, as in kube-apiserver.
+            // Fields that are unknown in the stored version are lost, as in kube-apiserver.
             let _unknown = schema.prune(&mut object.body);
             // Defaults that do not fit are filled in when the object is read, as far as they fit.
             let _filled = schema.default(&mut object.body);
@@ -354,7 +354,7 @@ impl Custom {
         }
     }
 
-    /// The errors of an object, whole or in its status; returns warnings about what is forgiven.
+    /// Validates an object or its status; returns warnings about tolerated errors.
     pub(crate) fn validate(
         &self,
         new: &Object,
@@ -365,7 +365,7 @@ impl Custom {
             .validate(&new.to_value(), old.map(Object::to_value).as_ref(), errors)
     }
 
-    /// The errors of the status of an object; returns warnings about what is forgiven.
+    /// Validates the status of an object; returns warnings about tolerated errors.
     pub(crate) fn validate_status(
         &self,
         new: &Object,
@@ -410,7 +410,7 @@ impl Custom {
         self.selectable.iter().map(|(name, _)| &**name)
     }
 
-    /// The fields that selectors look at, and their texts in this object.
+    /// The selectable fields, and their values in this object.
     pub(super) fn selected(&self, object: &Object) -> Vec<(Arc<str>, String)> {
         if self.selectable.is_empty() {
             return Vec::new();

@@ -128,10 +128,10 @@ impl Resource {
         Ok((object, strict))
     }
 
-    /// Reads an object of this resource from the outcome of a patch.
+    /// Decodes an object of this resource from the result of a patch.
     ///
     /// # Errors
-    /// The words for a field of the wrong type.
+    /// The message for a field of another type.
     pub(crate) fn decode_value(&self, value: Value) -> Result<Decoded, String> {
         match &self.source {
             Source::BuiltIn(row) => {

@@ -1,5 +1,5 @@
-//! CustomResourceDefinition as a kind.
-//! In: definitions on their way into storage. Out: the same completed, or their errors.
+//! The strategy of CustomResourceDefinition.
+//! In: definitions that are written. Out: defaulted definitions, or their errors.
 
 use bellerophon_apimachinery::time::Time;
 use bellerophon_codec::object::Object;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 /// The port of a webhook's service.
 const WEBHOOK_PORT: u16 = 443;
 
-/// How definitions are completed, checked and stored.
+/// The strategy of definitions.
 pub(crate) const DEFINITION: Strategy = Strategy {
     reset_fields: STATUS_RESETS_METADATA,
     default,

@@ -1,7 +1,8 @@
-//! What is served right now: the built-in rows, and whatever custom resources are defined.
-//! In: the table of kinds, and definitions as they come and go. Out: the resource behind a path.
-//! Guarantees: a look-up sees one whole catalog; a new definition is served from the moment its
-//! write is answered.
+//! The catalog of served resources: the built-in rows and the defined custom resources.
+//! In: the table of kinds, and definitions as they are written and deleted. Out: the resource of a
+//! path.
+//! Guarantees: a lookup sees one consistent catalog; a new definition is served before the response
+//! to its write is sent.
 
 mod custom; // a version of a custom resource
 mod decode; // bodies, decoded as a resource
@@ -42,7 +43,7 @@ pub(crate) fn is_banned_owner(api_version: &str, kind: &str) -> bool {
 pub(crate) struct Catalog {
     /// Custom resources by group, version and plural name.
     custom: BTreeMap<(String, String, String), Arc<Resource>>,
-    /// What other servers serve, by group and version.
+    /// The versions of other servers, by group and version.
     remote: Arc<BTreeMap<(String, String), Arc<RemoteVersion>>>,
 }
 
@@ -156,7 +157,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// What is served now.
+    /// The current catalog.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.catalog
             .read()
@@ -164,8 +165,8 @@ impl Registry {
             .clone()
     }
 
-    /// Serves these versions of other servers from now on. The catalog stays, and with it all
-    /// documents that are made of it, if nothing changes.
+    /// Serves these versions of other servers from now on. If nothing changes, the catalog is kept,
+    /// and with it all of its documents.
     pub(crate) fn update_remotes(&self, change: impl FnOnce(&Catalog) -> Vec<RemoteVersion>) {
         let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
         let remotes = change(&slot);
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stable_versions_come_first() {
+    fn stable_versions_are_first() {
         let mut versions = [
             "v1alpha1", "foo10", "v1", "v1beta1", "v10", "v2beta1", "foo1", "v2",
         ];

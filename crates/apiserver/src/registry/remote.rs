@@ -35,12 +35,12 @@ pub(crate) struct RemoteVersion {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RemoteSwagger {
     pub(crate) paths: Map<String, Value>,
-    /// What the paths refer to.
+    /// The definitions that the paths refer to.
     pub(crate) definitions: Map<String, Value>,
 }
 
 impl RemoteVersion {
-    /// What an APIService registers; `None` if that is served by this server.
+    /// The version that an APIService registers; `None` if this server serves it.
     pub(crate) fn of(api_service: &Object) -> Option<Self> {
         let spec = api_service.body.field("spec");
         let service = spec.get_set("service")?;
@@ -78,7 +78,7 @@ impl RemoteVersion {
         }
     }
 
-    /// What is known of the same version, as long as the same Service serves it.
+    /// Keeps the documents of the same version, as long as the same Service serves it.
     pub(crate) fn with_documents_of(self, known: Option<&Self>) -> Self {
         let service = |remote: &Self| {
             let Self {

@@ -1,6 +1,6 @@
 //! One served resource in one version, built-in or custom.
-//! Guarantees: everything the verbs need to know of a kind is asked here; no verb knows a kind by
-//! name.
+//! Guarantees: all properties of a kind that the verbs need are read here; no verb depends on the
+//! name of a kind.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::registry::Custom;
 
-/// A resource that paths lead to.
+/// A served resource.
 pub(crate) struct Resource {
     /// Empty for the core group.
     pub(crate) group: String,
@@ -138,7 +138,7 @@ impl Resource {
         self.custom().is_some()
     }
 
-    /// What a custom resource has besides its names.
+    /// The properties of a custom resource besides its names.
     pub(crate) fn custom(&self) -> Option<&Custom> {
         match &self.source {
             Source::BuiltIn(_) => None,
@@ -171,7 +171,7 @@ impl Resource {
         }
     }
 
-    /// What selectors look at.
+    /// The attributes that selectors match.
     pub(crate) fn attributes(&self, object: &Object) -> SelectableAttributes {
         let fields = match &self.source {
             Source::BuiltIn(row) => row
@@ -197,8 +197,8 @@ impl Resource {
         }
     }
 
-    /// Turns an object of this version into the stored one; one that is in the stored version
-    /// already stays as it is.
+    /// Converts an object of this version to the stored version; one that is in the stored version
+    /// already is not changed.
     pub(crate) fn to_storage(&self, object: &mut Object) {
         match &self.source {
             Source::BuiltIn(_) => self.to_inner(object),
@@ -228,7 +228,7 @@ impl Resource {
         }
     }
 
-    /// Brings an object back from the form that strategies work on.
+    /// Converts an object from the form of strategies to the served version.
     pub(crate) fn to_outer(&self, object: &mut Object) {
         if let Source::BuiltIn(row) = &self.source
             && let Some(other) = row
@@ -322,7 +322,7 @@ impl Resource {
         }
     }
 
-    /// What is stored of an object: the storage version, without a resourceVersion.
+    /// The stored form of an object: the storage version, without a resourceVersion.
     pub(crate) fn put(&self, object: &Object) -> Put {
         let is_stored_version = match &self.source {
             Source::BuiltIn(row) => row.stored_as.is_none(),
@@ -354,7 +354,7 @@ impl Resource {
         }
     }
 
-    /// What is stored of an object that a webhook has converted to the stored version.
+    /// The stored form of an object that a webhook has converted to the stored version.
     pub(crate) fn put_converted(&self, object: &Object, mut converted: Object) -> Put {
         let attributes = self.attributes(object);
         if let Some(custom) = self.custom() {
@@ -367,8 +367,8 @@ impl Resource {
         }
     }
 
-    /// What the schema says of an object; returns warnings about what is forgiven. Built-in kinds
-    /// were checked when they were decoded.
+    /// Validates an object against the schema; returns warnings about tolerated errors. Objects of
+    /// built-in kinds are validated when they are decoded.
     pub(crate) fn validate_schema(
         &self,
         new: &Object,
@@ -380,7 +380,7 @@ impl Resource {
             .unwrap_or_default()
     }
 
-    /// What the schema says of a new status; returns warnings about what is forgiven.
+    /// Validates a new status against the schema; returns warnings about tolerated errors.
     pub(crate) fn validate_status_schema(
         &self,
         new: &Object,

@@ -1,5 +1,5 @@
 //! The kinds of Kubernetes 1.36, one row each.
-//! Guarantees: groups stand in the order of `/apis`, versions with the preferred one first, rows in
+//! Guarantees: groups are in the order of `/apis`, versions with the preferred one first, rows in
 //! the order of discovery.
 
 use bellerophon_resources::kinds::{
@@ -551,7 +551,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_stands_twice() {
+    fn names_are_unique() {
         let mut seen = HashSet::new();
         for row in ROWS {
             assert!(
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_version_stand_together_in_order_of_groups() {
+    fn rows_of_a_version_are_adjacent_in_order_of_groups() {
         let mut versions: Vec<(&str, &str)> = ROWS.iter().map(|r| (r.group, r.version)).collect();
         versions.dedup();
         let mut once = versions.clone();
@@ -724,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_refused_in_the_words_of_the_kind() {
+    fn unknown_fields_have_the_messages_of_the_kind() {
         let usual = "\"data.a\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"";
         check(("", "configmaps"), json!({}), "data.a", Err(usual));
         check(

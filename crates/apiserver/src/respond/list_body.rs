@@ -2,8 +2,8 @@
 //!
 //! Inputs: stored objects and the metadata of the list. Output: chunks.
 //!
-//! Guarantee: a list that is not sent yet shares the bytes of the stored objects; it has no buffer
-//! of its own beyond the chunk that is sent.
+//! Guarantee: a list that is not sent yet shares the bytes of the stored objects; its only buffer
+//! is the chunk that is sent.
 
 use std::{io::Write as _, sync::Arc, vec};
 
@@ -27,14 +27,14 @@ const PREFIX_MAX_BYTES: usize = 11;
 pub(super) struct ListBody {
     resource: Arc<Resource>,
     encoding: Encoding,
-    /// What is before the first item; empty once it is sent.
+    /// The bytes before the first item; empty once they are sent.
     head: Bytes,
     objects: vec::IntoIter<Arc<Stored>>,
     /// The item that did not fit into the last chunk.
     next_item: Option<Bytes>,
     /// An item larger than a chunk; what is before it is sent.
     large_item: Option<Bytes>,
-    /// What is after the last item; empty once it is sent.
+    /// The bytes after the last item; empty once they are sent.
     tail: &'static [u8],
     /// How many bytes are still to come. An estimate if objects are converted to another version.
     remaining: usize,

@@ -1,7 +1,7 @@
 //! The last stage of a request: from the reply of a verb to the bytes of a response.
-//! In: a reply and the form the client asked for. Out: an HTTP response.
-//! Guarantees: plain JSON of stored objects is never written again: gets, lists and watches send
-//! the stored bytes.
+//! In: a reply and the form that the client requested. Out: an HTTP response.
+//! Guarantees: JSON of stored objects is not encoded again: gets, lists and watches send the stored
+//! bytes.
 
 use std::{borrow::Cow, sync::Arc, vec};
 
@@ -40,7 +40,7 @@ const EVENTS_MAX_BYTES: usize = 64 << 10;
 /// The annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What an answer is shaped by.
+/// The format and form of a response.
 #[derive(Clone)]
 pub(crate) struct Shape {
     pub(crate) wanted: Wanted,
@@ -139,7 +139,7 @@ pub(crate) fn compress(response: &mut Response<Body>) {
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// One object in the form asked for. `first` marks the first table of a watch.
+/// One object in the requested form. `first` marks the first table of a watch.
 fn shaped(
     api: &Api,
     resource: &Resource,

@@ -113,10 +113,10 @@ const PATCH_TYPES: [&str; 3] = [
 ];
 
 impl Patch {
-    /// The object after the patch. `decode` reads the JSON that the patch leads to.
+    /// The object after the patch. `decode` decodes the patched JSON.
     ///
     /// # Errors
-    /// 422 for a patch that does not fit the object, or that makes something else of it.
+    /// 422 for a patch that does not fit the object, or that changes its kind.
     pub(super) fn patched(
         &self,
         old: &Object,
@@ -136,7 +136,7 @@ impl Patch {
         }
     }
 
-    /// The JSON that the patch leads to; of a strategic patch also what is left of itself.
+    /// The patched JSON; of a strategic patch also the rest of the patch.
     fn outcome(&self, old: &Object) -> Result<(Value, Option<Map<String, Value>>), ApiError> {
         let mut value = old.to_value();
         match self {
@@ -156,8 +156,8 @@ impl Patch {
                     &mut patch,
                     ty,
                 )?;
-                // The struct that such a patch is read into decides what the object is, whatever
-                // the patch says.
+                // The struct that such a patch is decoded into determines the kind, whatever the
+                // patch contains.
                 name_as(&mut value, old);
                 return Ok((value, Some(patch)));
             }
@@ -190,8 +190,7 @@ impl Patch {
         }
     }
 
-    /// What fields that are repeated, or unknown to the kind, lead to: nothing, warnings, or a
-    /// refusal.
+    /// Handles repeated and unknown fields: ignored, warnings, or an error.
     ///
     /// # Errors
     /// 422 under strict validation.
@@ -235,7 +234,7 @@ fn misnamed(value: &Value, old: &Object) -> Option<String> {
     }
 }
 
-/// Says of a value that it is of the kind of an object.
+/// Sets `apiVersion` and `kind` of a value to those of an object.
 fn name_as(value: &mut Value, object: &Object) {
     if let Some(map) = value.as_object_mut() {
         map.insert("apiVersion".into(), object.api_version.clone().into());
@@ -311,8 +310,8 @@ pub(super) fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> 
     }
 }
 
-/// The type of what a patch of a built-in kind changes: the object, or a subresource that has a
-/// kind of its own.
+/// The type that a patch of a built-in kind changes: the object, or a subresource with another
+/// kind.
 fn patched_type(call: &Call) -> &'static Type {
     let resource = &call.target.resource;
     let (group, version, kind) = match &call.subresource {
@@ -485,7 +484,7 @@ impl Configuration {
     }
 }
 
-/// What keys that a configuration repeats lead to.
+/// Handles repeated keys of a configuration.
 ///
 /// # Errors
 /// 400 under strict validation.

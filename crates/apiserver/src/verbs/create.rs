@@ -22,7 +22,7 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
         object.meta.name.clone_from(&call.target.name);
     }
     settle_namespace(call, &mut object)?;
-    // Nobody owns what a new object cannot have.
+    // Fields that a new object cannot have are not in its managed fields.
     object.meta.deletion_timestamp = None;
     object.meta.deletion_grace_period_seconds = None;
     call.tracker(api, &options).update(None, &mut object);
@@ -38,10 +38,11 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::created(Content::from(created.written)))
 }
 
-/// Decodes the body of a write, warning of what is odd in it.
+/// Decodes the body of a write, with warnings.
 ///
 /// # Errors
-/// 400 for what is no such object, and under strict validation for unknown and repeated fields.
+/// 400 for a body that is no such object, and under strict validation for unknown and repeated
+/// fields.
 pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<Object, ApiError> {
     let mut decoded = call
         .target
@@ -52,7 +53,7 @@ pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<Object,
     Ok(decoded.object)
 }
 
-/// What unknown and repeated fields lead to: nothing, warnings, or a refusal.
+/// Handles unknown and repeated fields: ignored, warnings, or an error.
 ///
 /// # Errors
 /// 400 under strict validation.

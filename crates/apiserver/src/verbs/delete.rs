@@ -39,10 +39,10 @@ pub(crate) async fn delete(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::ok(content))
 }
 
-/// Deletes every object that a list would show, and answers with that list.
+/// Deletes every object that a list would return, and returns that list.
 ///
 /// # Errors
-/// Bad options. Objects that are gone meanwhile are no error.
+/// Bad options. Objects that are deleted meanwhile are no error.
 pub(crate) async fn delete_collection(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let delete_options = DeleteOptions::read(call)?;
     let options = ListOptions::read(&call.query)?;

@@ -89,7 +89,7 @@ impl DeleteOptions {
         })
     }
 
-    /// What the client should know about this delete.
+    /// The warning about this delete.
     pub(super) fn warnings(&self, resource: &Resource) -> Option<String> {
         resource
             .strategy

@@ -12,7 +12,7 @@ use crate::{api::Api, auth::Authenticator, http::query::ListOptions, write::Chan
 /// Runs the verb of a request.
 ///
 /// # Errors
-/// 405 when the resource has no such verb; otherwise what the verb says.
+/// 405 when the resource has no such verb; otherwise the error of the verb.
 pub(crate) async fn dispatch(
     api: &Api,
     authenticator: &Authenticator,

@@ -21,7 +21,7 @@ pub(crate) async fn get(api: &Api, call: &Call) -> Result<Reply, ApiError> {
         .map(|stored| Reply::ok(Content::Stored(stored)))
 }
 
-/// The named object, as it is stored.
+/// The named object in its stored form.
 ///
 /// # Errors
 /// Those of [`get`].
@@ -49,7 +49,7 @@ pub(super) async fn wait_for(api: &Api, revision: u64) -> Result<(), ApiError> {
     tokio::time::timeout(FUTURE_REVISION_WAIT, api.store.reached(revision))
         .await
         .map_err(|_| ApiError::TooLargeRevision {
-            asked: revision,
+            requested: revision,
             current: api.store.revision(),
         })
 }

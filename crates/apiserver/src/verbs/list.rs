@@ -17,7 +17,7 @@ use crate::{
 /// Reads a collection or a page of it.
 ///
 /// # Errors
-/// Selectors of fields the kind does not have, revisions that are gone or not there yet, bad
+/// Selectors of fields the kind does not have, revisions that are compacted or in the future, bad
 /// tokens.
 pub(crate) async fn list(api: &Api, call: &Call, options: &ListOptions) -> Result<Reply, ApiError> {
     validate_selectable(call, options)?;
@@ -33,10 +33,10 @@ pub(crate) async fn list(api: &Api, call: &Call, options: &ListOptions) -> Resul
     Ok(Reply::ok(Content::List(list)))
 }
 
-/// Refuses selectors of fields the kind does not offer.
+/// Rejects selectors of fields that the kind does not support.
 ///
 /// # Errors
-/// 400 in the kind's own words.
+/// 400 with the message of the kind.
 pub(super) fn validate_selectable(call: &Call, options: &ListOptions) -> Result<(), ApiError> {
     options
         .selector
@@ -192,8 +192,8 @@ fn page_of(
     }
 }
 
-/// 410 for a revision that is no longer kept; a continued list also gets a token to go on with the
-/// newest state.
+/// 410 for a compacted revision; a continued list also gets a token to continue with the newest
+/// state.
 fn expired(api: &Api, options: &ListOptions, gone: Compacted) -> ApiError {
     let page = options
         .next
@@ -205,7 +205,7 @@ fn expired(api: &Api, options: &ListOptions, gone: Compacted) -> ApiError {
             next: Some(Page { revision: None, ..page }.token()),
         },
         None => ApiError::Expired {
-            message: format!("The resourceVersion for the provided list is too old: {} ({})", gone.asked, api.store.revision()),
+            message: format!("The resourceVersion for the provided list is too old: {} ({})", gone.requested, api.store.revision()),
             next: None,
         },
     }

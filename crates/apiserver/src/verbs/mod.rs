@@ -1,6 +1,6 @@
 //! The verbs: one function each, for every kind.
-//! In: a target and a typed request. Out: a reply that is not yet bytes.
-//! Guarantees: a verb knows no kind; what differs is asked of the resource.
+//! In: a target and a typed request. Out: a reply that is not encoded yet.
+//! Guarantees: a verb depends on no kind; differences are properties of the resource.
 
 mod change;
 mod computed;
@@ -50,7 +50,7 @@ use crate::{
 /// validate and encode.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) resource: Arc<Resource>,
@@ -99,7 +99,7 @@ pub(crate) struct Call {
     pub(crate) warnings: Warnings,
     /// When the request must be answered.
     pub(crate) deadline: Instant,
-    /// What admission reports to the client and the audit log.
+    /// Warnings and audit annotations of admission.
     pub(crate) admission: AdmissionOutput,
 }
 
@@ -181,7 +181,7 @@ pub(crate) struct Reply {
     pub(crate) content: Content,
 }
 
-/// What a reply holds, not yet in the form the client asked for.
+/// The content of a reply, not yet in the form that the client requested.
 #[derive(Debug)]
 pub(crate) enum Content {
     /// A stored object.

@@ -1,7 +1,6 @@
 //! Continue tokens: where the next page of a list begins.
-//! Guarantees: a token is what Kubernetes writes, base64 of a small JSON object, and a count of
-//! what is behind us, so that nobody counts what is before us; anything else is refused, never
-//! trusted.
+//! Guarantees: a token is what Kubernetes writes, base64 of a small JSON object, with the number of
+//! objects on the pages so far, so that they are not counted again; any other token is rejected.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bellerophon_apimachinery::error::ApiError;
@@ -14,7 +13,7 @@ const VERSION: &str = "meta.k8s.io/v1";
 /// A place between two pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// The revision all pages show; `None` when the client accepted to go on with the newest.
+    /// The revision all pages show; `None` when the client accepted to continue with the newest.
     pub(crate) revision: Option<Revision>,
     /// The last key of the page before.
     pub(crate) after: ObjectKey,
@@ -98,7 +97,7 @@ impl Page {
     }
 }
 
-/// What Kubernetes says of bytes that are no JSON.
+/// The error of Kubernetes for bytes that are no JSON.
 fn first_character(bytes: &[u8]) -> String {
     match bytes.first() {
         Some(b) if (0x20..0x7f).contains(b) => format!(

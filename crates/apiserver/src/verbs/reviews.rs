@@ -1,5 +1,5 @@
 //! POST of a review: TokenReview, access reviews, TokenRequest.
-//! Guarantees: the answer is the object sent, completed; nothing is stored.
+//! Guarantees: the response is the request with its status; nothing is stored.
 
 use bellerophon_apimachinery::error::ApiError;
 use bellerophon_codec::body::Expected;
@@ -27,28 +27,28 @@ pub(super) async fn answer(
     api: &Api,
     authenticator: &Authenticator,
     call: &Call,
-    review: Review,
+    kind: Review,
 ) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
-    let mut asked = read_object(call, &options)?;
-    settle_namespace(call, &mut asked)?;
-    call.tracker(api, &options).update(None, &mut asked);
-    admit(api, call, &options, &mut asked).await?;
+    let mut review = read_object(call, &options)?;
+    settle_namespace(call, &mut review)?;
+    call.tracker(api, &options).update(None, &mut review);
+    admit(api, call, &options, &mut review).await?;
     let user = &call.user;
     let now = api.clock.now();
-    let answered = match review {
-        Review::Token => auth::review_token(asked, authenticator, api, now)?,
-        Review::Own => auth::review_self(user, asked, now),
-        Review::Access => auth::review_access(AccessReview::Subject, asked, api)?,
+    let answered = match kind {
+        Review::Token => auth::review_token(review, authenticator, api, now)?,
+        Review::Own => auth::review_self(user, review, now),
+        Review::Access => auth::review_access(AccessReview::Subject, review, api)?,
         Review::LocalAccess => auth::review_access(
             AccessReview::Local {
                 namespace: &call.target.namespace,
             },
-            asked,
+            review,
             api,
         )?,
-        Review::OwnAccess => auth::review_access(AccessReview::Own(user), asked, api)?,
-        Review::OwnRules => auth::review_own_rules(user, asked, api)?,
+        Review::OwnAccess => auth::review_access(AccessReview::Own(user), review, api)?,
+        Review::OwnRules => auth::review_own_rules(user, review, api)?,
     };
     Ok(Reply::created(Content::Object(Box::new(answered))))
 }
@@ -64,10 +64,10 @@ async fn admit(
     write::admit(api, &attributes, operation, options.dry_run, object, None).await
 }
 
-/// Answers a request for a token of the service account that the path names.
+/// Handles a TokenRequest for the service account of the path.
 ///
 /// # Errors
-/// A body that cannot be read, or a token that cannot be had.
+/// A body that cannot be decoded, or a token that cannot be issued.
 pub(super) async fn issue_token(
     api: &Api,
     authenticator: &Authenticator,

@@ -1,5 +1,5 @@
-//! What a client is warned of while its request runs.
-//! Guarantees: refusals carry the warnings too; nothing is said twice; what is kept and sent is
+//! The warnings of a response.
+//! Guarantees: error responses carry them too; each is sent once; their number and size are
 //! bounded, as in the recorder of kube-apiserver's `WithWarningRecorder`.
 
 use std::{
@@ -13,7 +13,7 @@ const TOTAL_MAX_CHARS: usize = 4 * 1024;
 /// The length that warnings are cut to.
 const CUT_MAX_CHARS: usize = 256;
 
-/// The warnings of one request, in the order they came up. Clones share them.
+/// The warnings of one request, in order. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings {
     recorded: Arc<Mutex<Recorded>>,
@@ -21,9 +21,9 @@ pub(crate) struct Warnings {
 
 #[derive(Debug, Default)]
 struct Recorded {
-    /// In the order they came up, cut if `cutting`.
+    /// In order, truncated if `cutting`.
     texts: Vec<String>,
-    /// Every text that came up, uncut.
+    /// Every text so far, not truncated.
     known: HashSet<String>,
     /// Characters of `texts`.
     chars: usize,

@@ -1,8 +1,8 @@
-//! GET of what happens to a collection.
-//! In: a place in history and a selector. Out: typed events, not yet bytes.
-//! Guarantees: every watcher of a resource sees the same order; an object that leaves the selection
-//! is seen deleted, with its old body and the new revision; a watcher that falls behind the kept
-//! history is cut, never waited for.
+//! Watches of a collection.
+//! In: a resource version and a selector. Out: typed events, not yet encoded.
+//! Guarantees: every watcher of a resource sees the same order; an object that no longer matches
+//! the selector is sent as deleted, with its old body and the new revision; a watcher that falls
+//! behind the kept history is ended, never waited for.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -18,15 +18,15 @@ use crate::{
     http::query::{ListOptions, parse_revision},
 };
 
-/// A watch without a time limit of its own ends after this long, and up to twice as long, so that
-/// clients spread.
+/// A watch without `timeoutSeconds` ends after this long to twice as long, at random, so that
+/// clients do not reconnect together.
 const WATCH_SECONDS_MIN: u64 = 1800;
 
-/// No watch lasts longer, whatever its client asks for: a year, so that the end is a moment the
-/// clock can show.
+/// No watch lasts longer, whatever timeout its client requests: a year, so that the deadline is
+/// within the range of the clock.
 const WATCH_SECONDS_MAX: u64 = 365 * 24 * 3600;
 
-/// How often a client that wants bookmarks gets one.
+/// The interval of bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// How long before its end a watch sends a last bookmark.
@@ -48,13 +48,13 @@ const HANDED_OUT_MAX: usize = 500;
 /// One event of a watch.
 #[derive(Debug)]
 pub(crate) enum WatchItem {
-    /// What happened to an object.
+    /// A change of an object.
     Changed(Change, Arc<Stored>),
     /// The event as all watchers of the whole resource see it; its bytes are shared.
     Shared(Arc<Event>),
     /// Nothing else happened up to this revision; `true` marks the end of the initial events.
     Bookmark(Revision, bool),
-    /// The watch cannot go on.
+    /// The watch ends with an error.
     Error(ApiError),
 }
 
@@ -91,15 +91,15 @@ pub(crate) struct Watch {
 /// Opens a watch.
 ///
 /// # Errors
-/// Options that make no sense; a revision that is gone, or that initial events wait for in vain,
-/// becomes an event of the stream instead.
+/// Invalid options. A revision that is compacted, or that is not reached in time for initial
+/// events, becomes an event of the stream instead.
 pub(crate) async fn watch(
     api: &Api,
     call: &Call,
     options: &ListOptions,
 ) -> Result<Reply, ApiError> {
     validate_selectable(call, options)?;
-    let asked = parse_revision(&options.resource_version).map_err(ApiError::Unnamed)?;
+    let requested = parse_revision(&options.resource_version).map_err(ApiError::Unnamed)?;
     let resource = &call.target.resource;
     let mut scope = options
         .selector
@@ -110,11 +110,11 @@ pub(crate) async fn watch(
     }
     let initial = options
         .send_initial_events
-        .unwrap_or(matches!(asked, None | Some(0)));
+        .unwrap_or(matches!(requested, None | Some(0)));
     let mut queue = VecDeque::new();
-    // Mirrors Cacher.Watch: initial events are not older than asked for, while a plain watch from
-    // the future is silent until then.
-    let unreached = match asked {
+    // Mirrors Cacher.Watch: initial events are not older than requested, while a plain watch from a
+    // future revision is silent until then.
+    let unreached = match requested {
         Some(revision) if options.send_initial_events == Some(true) => {
             wait_for(api, revision).await.err()
         }
@@ -144,7 +144,7 @@ pub(crate) async fn watch(
             listing.revision,
         )
     } else {
-        let since = asked
+        let since = requested
             .filter(|r| *r > 0)
             .unwrap_or_else(|| api.store.revision());
         (
@@ -156,7 +156,10 @@ pub(crate) async fn watch(
         None => None,
         Some(Ok(source)) => Some(source),
         Some(Err(gone)) => {
-            let message = format!("too old resource version: {} ({})", gone.asked, gone.oldest);
+            let message = format!(
+                "too old resource version: {} ({})",
+                gone.requested, gone.oldest
+            );
             queue.push_back(WatchItem::Error(ApiError::Expired {
                 message,
                 next: None,
@@ -213,7 +216,7 @@ impl Watch {
                 Ok(true) => return None,
                 Ok(false) => {}
             }
-            let wake = if self.bookmarks {
+            let deadline = if self.bookmarks {
                 self.next_bookmark.min(self.ends)
             } else {
                 self.ends
@@ -227,7 +230,7 @@ impl Watch {
                         tokio::time::sleep_until(self.delivered + ROUND_PER_WATCHER * u32::try_from(readers).unwrap_or(u32::MAX)).await;
                     }
                 }
-                () = tokio::time::sleep_until(wake) => {
+                () = tokio::time::sleep_until(deadline) => {
                     let now = Instant::now();
                     if now >= self.ends {
                         return None;
@@ -270,7 +273,7 @@ fn bookmark_after(now: Instant, ends: Instant) -> Instant {
     }
 }
 
-/// An event as it is seen through a selector; `None` when it is not.
+/// An event as a watcher with a selector receives it; `None` if it does not.
 fn seen_through(event: &Arc<Event>, selector: &Selector) -> Option<WatchItem> {
     if selector.is_everything() {
         return Some(WatchItem::Shared(event.clone()));

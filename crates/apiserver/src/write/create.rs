@@ -41,10 +41,10 @@ pub(crate) async fn create(
     create_admitted(api, resource, object, dry_run, attributes).await
 }
 
-/// Stores an object of a new cluster as it is.
+/// Stores an object of a new cluster unchanged.
 ///
 /// # Errors
-/// There is such an object.
+/// The object exists already.
 pub(crate) async fn store_as_is(
     api: &Api,
     resource: &Resource,

@@ -20,7 +20,7 @@ use crate::{
     registry::Resource,
 };
 
-/// What happens to objects that belong to a deleted one.
+/// The propagation to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Foreground,
@@ -42,7 +42,7 @@ pub(crate) struct DeleteOptions {
     pub(crate) grace_period_seconds: Option<i64>,
     pub(crate) preconditions: Preconditions,
     pub(crate) propagation: Option<Propagation>,
-    /// Who deals with what follows from the deletion.
+    /// How the effects of the deletion are handled.
     pub(crate) effects: Effects,
 }
 
@@ -82,11 +82,12 @@ impl DeleteOptions {
 /// The outcome of a delete.
 #[derive(Debug)]
 pub(crate) enum Deleted {
-    /// The object is there until its finalizers and grace period are gone; this is its state.
+    /// The object exists until its finalizers are removed and its grace period ends; this is its
+    /// state.
     Waiting(Written),
-    /// The object is gone, and the kind answers with its last state.
+    /// The object is deleted, and its last state is returned.
     Object(Written),
-    /// The object is gone; this is its uid.
+    /// The object is deleted; this is its uid.
     Gone(String),
 }
 
@@ -107,7 +108,7 @@ pub(crate) async fn delete_requested(
     delete_admitted(api, attributes.resource, key, options, Some(attributes)).await
 }
 
-/// Deletes an object, or marks it for deletion while something holds it.
+/// Deletes an object, or sets its deletion timestamp while finalizers or a grace period remain.
 ///
 /// # Errors
 /// No such object, or a precondition that does not hold.
@@ -207,12 +208,12 @@ fn plan(api: &Api, resource: &Resource, old: &Object, options: &DeleteOptions) -
                 options.grace_period_seconds,
             ) {
                 // Only a shorter period than the one under way counts.
-                (Some(under_way), Some(asked)) if asked.max(0) < under_way => {
-                    let shorter = asked.max(0) - under_way;
+                (Some(under_way), Some(requested)) if requested.max(0) < under_way => {
+                    let shorter = requested.max(0) - under_way;
                     new.meta.deletion_timestamp =
                         old.meta.deletion_timestamp.map(|t| t.plus_seconds(shorter));
-                    new.meta.deletion_grace_period_seconds = Some(asked.max(0));
-                    Some(asked.max(0))
+                    new.meta.deletion_grace_period_seconds = Some(requested.max(0));
+                    Some(requested.max(0))
                 }
                 _ => return Plan::Nothing,
             }
@@ -305,9 +306,9 @@ async fn remove(
     }
 }
 
-/// What a delete does to an object.
+/// The effect of a delete on an object.
 enum Plan {
-    /// Nothing: it is on its way already.
+    /// Nothing: it is terminating already.
     Nothing,
     /// Marks it and leaves it.
     Mark(Box<Object>),
@@ -382,7 +383,7 @@ fn set_finalizers(resource: &Resource, object: &mut Object, propagation: Option<
     object.meta.finalizers.extend(wanted.map(str::to_owned));
 }
 
-/// Marks an object that goes without a grace period and is held by something.
+/// Sets the deletion timestamp of an object without a grace period that has finalizers.
 fn mark_deleting(resource: &Resource, object: &mut Object, now: Time) {
     let meta = &mut object.meta;
     let first = meta.deletion_timestamp.is_none();

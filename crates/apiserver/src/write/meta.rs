@@ -1,6 +1,6 @@
-//! The rules of metadata, the same for every kind.
-//! In: metadata on its way into storage. Out: its errors.
-//! Guarantees: paths, reasons and wording are Kubernetes' own.
+//! Validation of metadata, the same for every kind.
+//! In: metadata that is written. Out: its errors.
+//! Guarantees: paths, reasons and messages are those of Kubernetes.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -332,7 +332,10 @@ mod tests {
             "{warning}"
         );
         let kept: Vec<OwnerReference> = (0..OWNERS).map(owner).collect();
-        assert_eq!(meta.owner_references, kept, "one uid may stand for several");
+        assert_eq!(
+            meta.owner_references, kept,
+            "several references may have one uid"
+        );
         assert_eq!(dedup_owners(&mut meta), None);
     }
 

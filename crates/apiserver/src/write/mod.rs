@@ -1,8 +1,8 @@
 //! The write path: the only code that changes storage.
-//! In: decoded objects, and the attributes of the request. Out: objects stored, or the reason why
-//! not. Calls admission: mutating before, validating after validation.
-//! Guarantees: every write is prepared, checked and compared before it is committed; a write that
-//! changes nothing is not one.
+//! In: decoded objects, and the attributes of the request. Out: stored objects, or an error. Calls
+//! mutating admission before validation and validating admission after it.
+//! Guarantees: every write is prepared, validated and compared before it is committed; a write that
+//! changes nothing is not stored.
 
 mod admit;
 mod create;
@@ -31,26 +31,25 @@ use crate::{
     registry::Resource,
 };
 
-/// How often a write that needs no particular version is tried again when others write the same
-/// object.
+/// The number of attempts of a write without a resource version, when others write the same object.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Who deals with what a write changes in the server besides the object.
+/// How the effects of a write, besides the object, are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Effects {
-    /// The write itself, before it is answered.
+    /// By the write itself, before its response is sent.
     #[default]
     Immediate,
-    /// The caller, so that a write made in dealing with another one does not call back into it.
+    /// By the caller, so that a write that handles another one does not call back into it.
     Deferred,
 }
 
 /// An object as it was written, or would have been.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// As it is stored now.
+    /// The stored object.
     Stored(Arc<Stored>),
-    /// Not stored: a dry run, or the last state of an object that is gone.
+    /// Not stored: a dry run, or the last state of a deleted object.
     Unstored(Box<Object>),
 }
 

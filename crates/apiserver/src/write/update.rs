@@ -26,13 +26,13 @@ use crate::{
 pub(crate) struct Change {
     /// Takes from the old object what this write may not change.
     pub(crate) prepare: fn(&Resource, &mut Object, &Object),
-    /// The errors of the change; returns warnings about what is forgiven.
+    /// Validates the change; returns warnings about tolerated errors.
     pub(crate) validate: fn(&Resource, &Object, &Object, &mut Vec<FieldError>) -> Vec<String>,
     /// Whether a missing object is made.
     pub(crate) may_create: bool,
     /// Whether the generation may grow.
     pub(crate) counts: bool,
-    /// Who deals with what follows from the change.
+    /// How the effects of the change are handled.
     pub(crate) effects: Effects,
     /// Whether fields that others manage in other versions may change.
     pub(crate) ownership: Ownership,
@@ -55,7 +55,7 @@ impl Change {
         }
     }
 
-    /// What the server itself changes in an object it knows to be sound.
+    /// A change by the server itself of an object that is known to be valid.
     pub(crate) fn server_side() -> Self {
         Self {
             prepare: |_, _, _| {},
@@ -94,13 +94,12 @@ pub(crate) struct Updated {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Changes an object. `edit` makes the new object from the current one (`None` when there is
-/// none) and runs again when another client was faster and the new object names no version.
-/// What a client asks for goes through admission; what the server does by itself has no
-/// `attributes`.
+/// Changes an object. `edit` makes the new object from the current one (`None` when there is none)
+/// and runs again after a conflict when the new object names no version. Requests of clients go
+/// through admission; writes of the server itself have no `attributes`.
 ///
 /// # Errors
-/// What `edit` says, a stale version, an object that is not valid.
+/// The error of `edit`, a stale version, an object that is not valid.
 pub(crate) async fn update(
     api: &Api,
     resource: &Resource,
@@ -215,7 +214,7 @@ pub(crate) async fn update(
 /// converts between them. Mirrors the updater of structured-merge-diff.
 ///
 /// # Errors
-/// 409 for an apply that changes such a field without force; 500 with what the webhook did wrong.
+/// 409 for an apply that changes such a field without force; 500 with the error of the webhook.
 async fn settle_managers(
     api: &Api,
     resource: &Resource,
@@ -265,7 +264,7 @@ async fn create_by_update(
     create_admitted(api, resource, object, dry_run, attributes).await
 }
 
-/// The version a client says its object was made from.
+/// The resource version that a client sent with its object.
 fn sent_version(object: &Object) -> Result<Option<u64>, ApiError> {
     let text = &object.meta.resource_version;
     parse_revision(text).map_err(|_| {
@@ -295,7 +294,7 @@ pub(crate) fn uid_conflict(resource: &Resource, wanted: &ObjectMeta, found: &str
     }
 }
 
-/// Whether the new object was made from the current one, as far as it says.
+/// Whether the resource version of the new object, if it has one, is that of the current one.
 fn check_version(resource: &Resource, new: &Object, old: &Object) -> Result<(), ApiError> {
     let name = &old.meta.name;
     match sent_version(new)? {
@@ -318,7 +317,8 @@ fn check_version(resource: &Resource, new: &Object, old: &Object) -> Result<(), 
     }
 }
 
-/// Whether this change took away the last thing that held a terminating object.
+/// Whether a terminating object is removed after this change: it has no finalizers and no grace
+/// period left.
 fn is_released(resource: &Resource, new: &Object, old: &Object) -> bool {
     new.meta.finalizers.is_empty()
         && old.meta.deletion_timestamp.is_some()

@@ -1,5 +1,4 @@
-//! Who may do what, as clients see it: tokens, roles, impersonation and reviews against a whole
-//! server.
+//! Authentication, authorization, impersonation and reviews against a whole server.
 
 use bellerophon_apiserver::{ApiServer, ApiService};
 use bytes::Bytes;
@@ -136,7 +135,7 @@ async fn token_allows_what_its_account_is_bound_to() {
 }
 
 #[tokio::test]
-async fn token_dies_with_its_account() {
+async fn token_is_invalid_after_its_account_is_deleted() {
     let cluster = Cluster::start().await;
     let token = cluster.token().await;
     let robot = [("authorization", token.as_str())];
@@ -242,7 +241,7 @@ async fn update_and_apply_create_only_with_the_verb_create() {
 }
 
 #[tokio::test]
-async fn nobody_grants_more_than_they_hold() {
+async fn user_cannot_grant_more_than_own_permissions() {
     let cluster = Cluster::start().await;
     let token = cluster.token().await;
     let robot = [("authorization", token.as_str())];

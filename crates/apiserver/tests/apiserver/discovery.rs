@@ -193,7 +193,7 @@ async fn clients_find_version_and_groups() -> Outcome {
 }
 
 #[tokio::test]
-async fn scrape_counts_what_clients_asked_for() -> Outcome {
+async fn scrape_counts_requests_of_clients() -> Outcome {
     let server = ApiServer::builder().start().await?;
     for _ in 0..3 {
         get(&server, "/api/v1/namespaces/default", "application/json").await;
@@ -220,16 +220,16 @@ async fn scrape_counts_what_clients_asked_for() -> Outcome {
 async fn stopped_server_is_alive_but_not_ready() -> Outcome {
     let server = ApiServer::builder().start().await?;
     let service = server.service();
-    let ask = |path: &str| send(service.clone(), Request::get(path.to_owned()), &Value::Null);
-    assert_eq!(ask("/readyz").await.1, "ok");
+    let get = |path: &str| send(service.clone(), Request::get(path.to_owned()), &Value::Null);
+    assert_eq!(get("/readyz").await.1, "ok");
     server.shutdown().await;
-    let (head, text) = ask("/readyz").await;
+    let (head, text) = get("/readyz").await;
     assert_eq!(head.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(text.lines().last(), Some("readyz check failed"));
     assert!(
         text.contains("[-]shutdown failed: reason withheld\n"),
         "{text}"
     );
-    assert_eq!(ask("/livez").await.1, "ok");
+    assert_eq!(get("/livez").await.1, "ok");
     Ok(())
 }

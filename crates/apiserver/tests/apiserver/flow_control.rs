@@ -220,7 +220,7 @@ async fn rejected_request_is_answered_429_in_plain_text() {
     assert_ne!(header(&head, "x-kubernetes-pf-flowschema-uid"), "");
     for user in ["bob", ""] {
         let (head, _) = cluster.send(user, "GET", "/api/v1/pods", Value::Null).await;
-        assert_eq!(head.status, StatusCode::OK, "{user:?} has seats of its own");
+        assert_eq!(head.status, StatusCode::OK, "{user:?} has its own seats");
     }
     for task in waiting {
         let (head, _) = task.await.expect("it does not panic");

@@ -155,8 +155,8 @@ async fn everything_is_allowed_without_rbac() -> Result<(), Box<dyn std::error::
             ..ServerOptions::default()
         };
         let server = ApiServer::builder().options(options).start().await?;
-        let nobody = Client::new(server.service().as_user("nobody", []), "default");
-        let maps: Api<ConfigMap> = Api::namespaced(nobody, "default");
+        let unprivileged = Client::new(server.service().as_user("unprivileged", []), "default");
+        let maps: Api<ConfigMap> = Api::namespaced(unprivileged, "default");
         let listed = maps.list(&Default::default()).await;
         assert_eq!(listed.is_ok(), is_allowed, "{listed:?}");
         server.shutdown().await;

@@ -123,11 +123,11 @@ struct Client(ApiService);
 impl Client {
     async fn send(
         &self,
-        ask: &str,
+        request: &str,
         types: [&str; 2],
         body: Bytes,
     ) -> http::Response<impl http_body::Body<Data = Bytes, Error: std::fmt::Debug>> {
-        let (method, path) = ask.split_once(' ').expect("a method and a path");
+        let (method, path) = request.split_once(' ').expect("a method and a path");
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -142,13 +142,13 @@ impl Client {
     }
 
     /// Status, content type and body. `types` are those of the request and of the answer.
-    async fn ask(
+    async fn request(
         &self,
-        ask: &str,
+        request: &str,
         types: [&str; 2],
         body: impl Into<Bytes>,
     ) -> (u16, String, Bytes) {
-        let response = self.send(ask, types, body.into()).await;
+        let response = self.send(request, types, body.into()).await;
         let type_ = response
             .headers()
             .get("content-type")
@@ -167,10 +167,10 @@ impl Client {
         )
     }
 
-    /// Asks in protobuf for protobuf.
-    async fn binary(&self, ask: &str, body: Bytes) -> (u16, Bytes) {
-        let (status, type_, body) = self.ask(ask, [PROTOBUF, PROTOBUF], body).await;
-        assert_eq!(type_, PROTOBUF, "{ask}");
+    /// Sends a request in protobuf and accepts protobuf.
+    async fn binary(&self, request: &str, body: Bytes) -> (u16, Bytes) {
+        let (status, type_, body) = self.request(request, [PROTOBUF, PROTOBUF], body).await;
+        assert_eq!(type_, PROTOBUF, "{request}");
         (status, body)
     }
 }
@@ -217,15 +217,19 @@ async fn object_lives_from_create_to_delete() {
         "application/strategic-merge-patch+json",
     ] {
         let (status, _, patched) = client
-            .ask(&format!("PATCH {MAPS}/a"), [type_, PROTOBUF], patch.clone())
+            .request(&format!("PATCH {MAPS}/a"), [type_, PROTOBUF], patch.clone())
             .await;
         assert_eq!(status, 200, "{type_}");
         assert_eq!(shown(opened(&patched).1).2, "4", "{type_}");
     }
     let applied = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: '5'}\n";
-    let ask = format!("PATCH {MAPS}/a?fieldManager=m&force=true");
+    let request = format!("PATCH {MAPS}/a?fieldManager=m&force=true");
     let (status, _, applied) = client
-        .ask(&ask, ["application/apply-patch+yaml", PROTOBUF], applied)
+        .request(
+            &request,
+            ["application/apply-patch+yaml", PROTOBUF],
+            applied,
+        )
         .await;
     assert_eq!(status, 200);
     assert_eq!(shown(opened(&applied).1).2, "5");
@@ -283,8 +287,8 @@ async fn lists_hold_the_messages_of_their_objects() {
     server.shutdown().await;
 }
 
-/// The next frame of a watch: four bytes of length, then an event of a type and an object in an
-/// envelope of its own.
+/// The next frame of a watch: four bytes of length, then an event of a type and an object in its
+/// own envelope.
 fn frame(bytes: &mut Bytes) -> Option<(String, Vec<u8>)> {
     let length = u32::from_be_bytes(bytes.get(..4)?.try_into().expect("four bytes")) as usize;
     let frame = bytes.get(4..4 + length)?.to_vec();
@@ -349,7 +353,7 @@ async fn both_forms_store_the_same_object() {
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
     client
-        .ask(
+        .request(
             "POST /api/v1/namespaces/default/serviceaccounts",
             [JSON, JSON],
             account.to_string(),
@@ -357,19 +361,19 @@ async fn both_forms_store_the_same_object() {
         .await;
     let dry = "POST /api/v1/namespaces/default/pods?dryRun=All";
     let wet = "POST /api/v1/namespaces/default/pods";
-    let (status, _, message) = client.ask(dry, [JSON, PROTOBUF], pod.to_string()).await;
+    let (status, _, message) = client.request(dry, [JSON, PROTOBUF], pod.to_string()).await;
     assert_eq!(status, 201, "{}", String::from_utf8_lossy(&message));
     let spec_of =
         |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).expect("JSON")["spec"].clone();
-    let (_, _, from_json) = client.ask(dry, [JSON, JSON], pod.to_string()).await;
-    let (status, _, from_protobuf) = client.ask(wet, [PROTOBUF, JSON], message).await;
+    let (_, _, from_json) = client.request(dry, [JSON, JSON], pod.to_string()).await;
+    let (status, _, from_protobuf) = client.request(wet, [PROTOBUF, JSON], message).await;
     assert_eq!(status, 201, "{}", String::from_utf8_lossy(&from_protobuf));
     assert_eq!(spec_of(from_protobuf), spec_of(from_json));
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_refused() {
+async fn malformed_bodies_are_rejected() {
     let (server, client) = started().await;
     let good = config_map("a", "", "1");
     for (what, body) in [
@@ -396,17 +400,17 @@ async fn what_cannot_be_read_is_refused() {
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "knobs.example.dev"},
         "spec": {"group": "example.dev", "scope": "Namespaced", "names": {"plural": "knobs", "kind": "Knob"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
-    let ask = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let request = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     assert_eq!(
         client
-            .ask(ask, [JSON, JSON], definition.to_string())
+            .request(request, [JSON, JSON], definition.to_string())
             .await
             .0,
         201
     );
     let knobs = "/apis/example.dev/v1/namespaces/default/knobs";
     let (status, _, _) = client
-        .ask(
+        .request(
             &format!("POST {knobs}"),
             [PROTOBUF, JSON],
             sealed("example.dev/v1", "Knob", b""),
@@ -418,7 +422,7 @@ async fn what_cannot_be_read_is_refused() {
         "custom resources have no numbers for their fields"
     );
     let (status, type_, _) = client
-        .ask(
+        .request(
             &format!("GET {knobs}"),
             [JSON, &format!("{PROTOBUF},{JSON}")],
             Bytes::new(),

@@ -1,4 +1,4 @@
-//! What clients see of subresources and of the rules of the cluster, against a whole server.
+//! Subresources and admission against a whole server.
 
 use bellerophon_apiserver::{ApiServer, ApiService};
 use bytes::Bytes;
@@ -135,7 +135,7 @@ async fn pods_without_a_node_have_no_kubelet() {
     let cluster = Cluster::start().await.with_account().await;
     cluster.make(PODS, pod("idle", "")).await;
     cluster.make(PODS, pod("placed", "n1")).await;
-    for (path, status, said) in [
+    for (path, status, message) in [
         ("idle/log", 204, json!("")),
         (
             "idle/log?container=b",
@@ -166,7 +166,7 @@ async fn pods_without_a_node_have_no_kubelet() {
             .send("GET", &format!("{PODS}/{path}"), &[], Value::Null)
             .await;
         assert_eq!(code, status, "{path}");
-        assert_eq!(answer.get("message").unwrap_or(&answer), &said, "{path}");
+        assert_eq!(answer.get("message").unwrap_or(&answer), &message, "{path}");
     }
     cluster.server.shutdown().await;
 }

@@ -1,8 +1,6 @@
 //! Conversions between types.
-//! In: a value of one type. Out: the value of another that stands for the same, or that there is
-//! none.
-//! Guarantees: numbers that do not fit are errors; texts of numbers are those that Go writes and
-//! reads.
+//! In: a value of one type. Out: the equal value of another type, or a failure.
+//! Guarantees: numbers out of range are errors; numbers are formatted and parsed as Go does.
 
 use std::sync::Arc;
 

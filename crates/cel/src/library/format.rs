@@ -1,7 +1,8 @@
-//! `format`: texts with holes.
-//! In: a text with clauses such as `%s` and `%.2f`, and what goes into them. Out: the filled text.
-//! Guarantees: a literal text is checked against its arguments before it ever runs, in the same
-//! words.
+//! `format`: string formatting.
+//! In: a format string with verbs such as `%s` and `%.2f`, and arguments. Out: the formatted
+//! string.
+//! Guarantees: a literal format string is validated against its arguments at compile time, with the
+//! same messages.
 
 use crate::{
     ast::Id,
@@ -12,7 +13,7 @@ use crate::{
 
 use super::convert::{go_double, written};
 
-/// Digits behind the point where none are asked for.
+/// The default precision.
 const PRECISION: usize = 6;
 
 /// A hole in a text.
@@ -27,7 +28,7 @@ enum Clause {
     Octal,
 }
 
-/// What one clause may be filled with, as types and in words.
+/// The accepted types of one clause, as types and as text.
 impl Clause {
     fn takes(self, t: &Type) -> bool {
         use Type::{
@@ -262,7 +263,7 @@ fn fixed(d: f64, precision: usize) -> String {
     if let Some(text) = special(d) {
         return text;
     }
-    // More digits than a double can mean are zeros; the bound keeps texts small.
+    // Digits beyond the precision of a double are zeros; the bound limits the size.
     let plain = format!("{:.*}", precision.min(1_100), d);
     let (sign, digits) = plain
         .strip_prefix('-')

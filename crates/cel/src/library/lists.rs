@@ -1,6 +1,7 @@
-//! Lists.
-//! In: lists. Out: sums, bounds, places, and lists in another order or with other items.
-//! Guarantees: what a function makes is charged before it is made.
+//! List functions.
+//! In: lists. Out: sums, minimum and maximum, indexes, and lists in another order or with other
+//! items.
+//! Guarantees: the size of a result is charged before it is allocated.
 
 use std::cmp::Ordering;
 
@@ -383,7 +384,7 @@ fn flatten_into<'a>(
     Ok(())
 }
 
-/// Every item once. Whether all pairs can be paid for is asked before any is compared.
+/// Every item once. The cost of all comparisons is charged before the first.
 fn distinct<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let all = items(args, 0)?;
     meter.afford((all.len() as u64).saturating_mul(2 * all.len() as u64))?;

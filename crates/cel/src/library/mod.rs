@@ -1,21 +1,21 @@
 //! The functions of the language and those that Kubernetes adds.
-//! In: nothing. Out: declarations with what each function costs and does.
-//! Guarantees: a function gets arguments of the types it declares; it never panics, and asks before
-//! it makes something large.
+//! Out: declarations with the cost and implementation of each function.
+//! Guarantees: a function gets arguments of the types it declares; it never panics, and charges the
+//! meter before it allocates a large result.
 
 mod convert; // from one type to another
-pub(crate) mod format; // texts with holes
+pub(crate) mod format; // string formatting
 mod lists; // lists
 mod net; // addresses and networks
 mod operators; // arithmetic, order, membership
 mod optional; // values that may be missing
-mod quantity; // amounts of resources
-pub(crate) mod regex; // patterns
-mod semver; // versions
+mod quantity; // quantities
+pub(crate) mod regex; // regular expressions
+mod semver; // semantic versions
 mod sets; // lists as sets
-mod strings; // texts
-mod timestamps; // parts of moments
-mod url; // addresses of the web
+mod strings; // strings
+mod timestamps; // timestamps and durations
+mod url; // URLs
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Addresses and networks.
-//! In: texts. Out: addresses and networks as Go reads them, and what can be asked of them.
-//! Guarantees: no zones, and no IPv4 address dressed up as IPv6.
+//! IP addresses and CIDRs.
+//! In: strings. Out: addresses and CIDRs as Go parses them, and their properties.
+//! Guarantees: no zones, and no IPv4-mapped IPv6 addresses.
 
 use std::{
     any::Any,
@@ -327,7 +327,7 @@ fn parse_ip(text: &str) -> Result<IpAddr, Failure> {
     Ok(ip)
 }
 
-/// What Go says of a text that is no address.
+/// Go's message for a string that is no address.
 fn go_problem(text: &str) -> String {
     let problem = |message: &str| format!("ParseAddr({}): {message}", quoted(text));
     match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {

@@ -1,6 +1,6 @@
 //! Arithmetic, order, membership and size.
-//! In: numbers, texts, lists and times. Out: what the operators of the language make of them.
-//! Guarantees: whole numbers never wrap around; what does not fit is an error.
+//! In: numbers, strings, lists and times. Out: the results of the operators.
+//! Guarantees: integers never wrap around; overflow is an error.
 
 use std::cmp::Ordering;
 
@@ -353,7 +353,7 @@ fn span<'a>(n: Option<i64>) -> Result<Value<'a>, Failure> {
         .ok_or_else(|| Failure::new("duration overflow"))
 }
 
-/// Moments lie in the years 1 to 9999.
+/// Timestamps are in the years 1 to 9999.
 fn moment<'a>(nanos: Option<i128>) -> Result<Value<'a>, Failure> {
     nanos
         .filter(|n| crate::time::is_moment(*n))

@@ -1,6 +1,6 @@
-//! Values that may be missing.
-//! In: values and optionals. Out: optionals, and what is in them.
-//! Guarantees: asking an empty optional for its value is an error.
+//! Optional values.
+//! In: values and optionals. Out: optionals, and their values.
+//! Guarantees: `value()` of an empty optional is an error.
 
 use crate::{
     ast::operator,

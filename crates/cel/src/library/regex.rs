@@ -1,7 +1,7 @@
 //! Regular expressions.
-//! In: a text and a pattern as Go writes it. Out: whether and where it matches.
-//! Guarantees: matching takes time linear in the text; patterns that are not constants cost memory,
-//! so that not too many are compiled.
+//! In: a string and a pattern in Go's syntax. Out: whether and where it matches.
+//! Guarantees: matching takes time linear in the string; compiled patterns that are not constants
+//! are charged to the memory limit, which limits their number.
 
 use ::regex::Regex;
 
@@ -16,8 +16,8 @@ use crate::{
 
 use super::{int, made, made_list, text};
 
-/// What a pattern that is no constant may take, and is taken to take: an evaluation can compile
-/// some hundred of them.
+/// The size limit of a compiled pattern that is no constant, which is charged in full: an
+/// evaluation can compile some hundred of them.
 const DYNAMIC_BYTES: usize = 128 << 10;
 
 pub(super) fn declare(f: &mut Functions) {

@@ -1,6 +1,6 @@
 //! Semantic versions.
-//! In: texts. Out: versions that can be compared, and their numbers.
-//! Guarantees: build metadata does not count when versions are compared.
+//! In: strings. Out: versions that can be compared, and their numbers.
+//! Guarantees: build metadata is ignored when versions are compared.
 
 use std::{any::Any, cmp::Ordering};
 
@@ -109,7 +109,7 @@ fn read(args: &[Value<'_>]) -> Result<Semver, Failure> {
     }
 }
 
-/// A version with what people leave out filled in and what they write too much dropped: `v1.02` is
+/// Normalizes a version: adds missing numbers and drops a prefix `v` and leading zeros: `v1.02` is
 /// `1.2.0`.
 fn normal(text: &str) -> Result<String, Failure> {
     let mut parts: Vec<String> = text
@@ -213,7 +213,7 @@ impl Semver {
     }
 }
 
-/// Numbers come before texts.
+/// Numbers are before strings.
 fn rank(identifier: &Identifier) -> (bool, u64, &str) {
     match identifier {
         Identifier::Number(n) => (false, *n, ""),

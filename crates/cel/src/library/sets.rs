@@ -1,6 +1,6 @@
 //! Lists as sets.
-//! In: two lists. Out: whether one holds the other, or something of it.
-//! Guarantees: no pair is compared unless all of them can be paid for.
+//! In: two lists. Out: whether one contains the other, or intersects it.
+//! Guarantees: the cost of all comparisons is charged before the first.
 
 use crate::value::equality::equal;
 use crate::{

@@ -1,6 +1,6 @@
-//! Texts.
-//! In: texts, counted in code points. Out: their parts, places and changed copies.
-//! Guarantees: what could become larger than an evaluation may hold is measured before it is made.
+//! String functions.
+//! In: strings, indexed by code points. Out: substrings, indexes and changed copies.
+//! Guarantees: the size of a result is charged before it is allocated.
 
 use crate::{
     cost_model::CostModel,
@@ -279,8 +279,7 @@ fn last_index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Fai
     }
 }
 
-/// How often something may be done: not more than `limit` says, and as often as it goes if that is
-/// negative.
+/// The number of repetitions: at most `limit`, and unlimited if that is negative.
 fn times(args: &[Value<'_>], at: usize) -> Result<usize, Failure> {
     if args.len() <= at {
         return Ok(usize::MAX);

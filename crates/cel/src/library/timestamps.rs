@@ -1,5 +1,5 @@
-//! Functions of moments and spans of time.
-//! In: nanoseconds. Out: the parts of a date in any time zone.
+//! Functions of timestamps and durations.
+//! In: nanoseconds. Out: the fields of a date in any time zone.
 //! Guarantees: nothing reads a clock.
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
@@ -124,7 +124,7 @@ pub(super) fn declare(f: &mut Functions) {
     );
 }
 
-/// How many whole units a span has.
+/// The number of whole units of a duration.
 fn whole<'a>(args: &[Value<'a>], unit: i128) -> Result<Value<'a>, Failure> {
     match args {
         [Value::Duration(nanos)] => Ok(Value::Int(
@@ -134,7 +134,7 @@ fn whole<'a>(args: &[Value<'a>], unit: i128) -> Result<Value<'a>, Failure> {
     }
 }
 
-/// A part of the date of a moment, in UTC or the time zone that is the second argument.
+/// A field of the date of a timestamp, in UTC or the time zone of the second argument.
 fn part<'a>(args: &[Value<'a>], read: fn(DateTime) -> i64) -> Result<Value<'a>, Failure> {
     let Some(Value::Timestamp(nanos)) = args.first() else {
         return Err(Failure::no_such_overload());
@@ -147,7 +147,7 @@ fn part<'a>(args: &[Value<'a>], read: fn(DateTime) -> i64) -> Result<Value<'a>, 
     Ok(Value::Int(read(zone.to_datetime(at))))
 }
 
-/// The zone of that name; a distance from UTC is added directly, whatever its size.
+/// The zone of that name; an offset from UTC is added directly, whatever its size.
 fn in_zone(nanos: i128, name: &str) -> Result<(i128, TimeZone), Failure> {
     let Some((hours, minutes)) = name.split_once(':') else {
         let zone = match name {

@@ -1,6 +1,6 @@
-//! Addresses of the web.
-//! In: texts. Out: URLs as Go reads them, and their parts.
-//! Guarantees: a URL here is one that could be asked for: absolute, or a path from the root.
+//! URLs.
+//! In: strings. Out: URLs as Go parses them, and their components.
+//! Guarantees: a URL is a request URI: absolute, or a path from the root.
 
 use std::{any::Any, collections::BTreeMap, sync::Arc};
 
@@ -107,7 +107,7 @@ fn part<'a>(
     made(meter, read(url(args)?))
 }
 
-/// A URL. The fragment is not kept: no function asks for it.
+/// A URL. The fragment is not kept: no function returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Url {
     /// As it was written, for comparing.

@@ -1,12 +1,12 @@
-//! Nodes that macros make.
-//! In: parts of a macro call. Out: nodes, counted and bounded like those of the text.
-//! Guarantees: a node made here stands where the macro was called; a copy has ids of its own.
+//! Nodes that macros create.
+//! In: arguments of a macro call. Out: nodes, counted and limited like those of the text.
+//! Guarantees: a node created here has the offset of the macro call; a copy has new ids.
 
 use crate::ast::{ACCUMULATOR, Call, Expr, Id, Item, Kind, Literal};
 
 use super::{Parser, Stop};
 
-/// Makes the nodes of a macro; all of them stand where the macro was called.
+/// Creates the nodes of a macro, all with the offset of the macro call.
 pub(crate) struct AstBuilder<'a, 'p> {
     parser: &'a mut Parser<'p>,
     call: Id,
@@ -55,7 +55,7 @@ impl<'a, 'p> AstBuilder<'a, 'p> {
         ))
     }
 
-    /// The same tree again, with nodes of its own.
+    /// A copy of the tree with new ids.
     pub(crate) fn copy(&mut self, expr: &Expr) -> Result<Expr, Stop> {
         let mut nodes = 0;
         expr.walk(&mut |_| nodes += 1);
@@ -104,8 +104,7 @@ impl<'a, 'p> AstBuilder<'a, 'p> {
         }
     }
 
-    /// Reports the errors of an argument; something must stand in for the macro until parsing is
-    /// through.
+    /// Reports the errors of an argument; returns a placeholder so that parsing can continue.
     pub(crate) fn refuse(
         &mut self,
         argument: &Expr,

@@ -1,6 +1,6 @@
-//! Macros: calls that become loops and tests before anything is checked.
-//! In: the target and arguments of a call. Out: the tree that stands for it.
-//! Guarantees: a macro never evaluates anything; what it makes is ordinary syntax, checked and
+//! Macros: calls that are expanded to comprehensions and presence tests before type checking.
+//! In: the target and arguments of a call. Out: the expanded tree.
+//! Guarantees: a macro never evaluates anything; its expansion is ordinary syntax, checked and
 //! estimated as such.
 
 use super::{AstBuilder, Stop};
@@ -54,7 +54,7 @@ pub(crate) fn find(function: &str, has_target: bool, args: usize) -> Option<Expa
     })
 }
 
-/// How many variables a loop has.
+/// The number of iteration variables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variables {
     One,
@@ -105,7 +105,7 @@ fn has(builder: &mut AstBuilder<'_, '_>, _: Option<Expr>, args: Vec<Expr>) -> Re
     }
 }
 
-/// The parts of a loop that differ between macros.
+/// The fields of a comprehension that differ between macros.
 struct Parts {
     init: Expr,
     condition: Expr,
@@ -138,7 +138,7 @@ fn fold(
     })))
 }
 
-/// The names of the loop variables among the first arguments, which are taken away.
+/// Takes the names of the iteration variables from the first arguments.
 fn variables(
     builder: &mut AstBuilder<'_, '_>,
     args: &mut Vec<Expr>,
@@ -217,7 +217,7 @@ fn quantifier(
     fold(builder, range, names, parts)
 }
 
-/// `accumulator + [value]`, or the accumulator as it is where the filter says no.
+/// `accumulator + [value]`, or the unchanged accumulator where the filter is false.
 fn append(
     builder: &mut AstBuilder<'_, '_>,
     value: Expr,

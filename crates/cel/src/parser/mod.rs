@@ -1,13 +1,13 @@
-//! From tokens to a tree.
-//! In: the text of an expression. Out: its tree without macros, and where each node stands; or the
-//! errors of the text.
-//! Guarantees: text, nesting and number of nodes are bounded, whatever macros multiply; no tree is
-//! deeper than [`TREE_MAX`].
+//! The parser: from tokens to a tree.
+//! In: the text of an expression. Out: its tree with macros expanded, and the offset of each node;
+//! or the errors of the text.
+//! Guarantees: text, nesting and number of nodes are limited, also after macro expansion; no tree
+//! is deeper than [`TREE_MAX`].
 
 mod ast_builder; // nodes of macros
-mod macros; // calls that become loops and tests
-mod operands; // what operators join
-mod operators; // what joins operands
+mod macros; // macro expansion
+mod operands; // names, literals, calls, lists, maps
+mod operators; // operators by precedence
 
 pub(crate) use ast_builder::AstBuilder;
 
@@ -92,7 +92,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Issues> {
     }
 }
 
-/// Parsing cannot go on; the reason is among the issues.
+/// Parsing stops; the reason is among the issues.
 pub(crate) struct Stop;
 
 /// How many of each rule of the grammar are open.
@@ -116,7 +116,7 @@ pub(crate) struct Parser<'a> {
     tokens: &'a [Lexeme],
     at: usize,
     issues: Issues,
-    /// Where each node stands.
+    /// The offset of each node.
     places: Vec<Offset>,
     /// How deep the tree below each node is. As long as `places`.
     depths: Vec<Depth>,
@@ -186,12 +186,12 @@ impl Parser<'_> {
         Id::try_from(self.places.len() - 1).expect("nodes are counted before they are made")
     }
 
-    /// Where a node stands.
+    /// The offset of a node.
     fn place(&self, id: Id) -> Offset {
         self.places[id as usize]
     }
 
-    /// Makes a node, and refuses it when the tree gets too deep or too large.
+    /// Creates a node, and fails when the tree gets too deep or too large.
     fn node(&mut self, id: Id, kind: Kind) -> Result<Expr, Stop> {
         let mut below = Depth::default();
         let expr = Expr { id, kind };
@@ -262,7 +262,7 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    /// Refuses to make more nodes than a tree may have.
+    /// Fails if the tree would have too many nodes.
     fn reserve(&mut self, nodes: usize) -> Result<(), Stop> {
         if self.places.len() + nodes < NODES_MAX {
             return Ok(());

@@ -1,5 +1,5 @@
 //! Operands: names, literals, calls, lists, maps, and what follows them.
-//! In: tokens. Out: nodes, or what could have stood where something else does.
+//! In: tokens. Out: nodes, or an error with the expected tokens.
 
 use crate::{
     ast::{Entry, Expr, Item, Kind, Literal, Message, MessageField, Select, operator},
@@ -34,7 +34,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// What an operand may begin with, in the order in which messages list it.
+/// The first tokens of an operand, in the order in which messages list them.
 const OPERAND: [&str; 15] = [
     "'['",
     "'{'",
@@ -155,8 +155,8 @@ impl Parser<'_> {
             _ if is_operand(self.peek_at(1)) && lexeme.token != Token::End => {
                 let stop = self.operand_missing(&[]);
                 self.at += 1;
-                // One token too many is reported and skipped, as Kubernetes does, but nothing comes
-                // of the expression.
+                // One extra token is reported and skipped, as in Kubernetes, but the expression
+                // fails.
                 self.primary().and(Err(stop))
             }
             _ => Err(self.operand_missing(&[])),
@@ -182,7 +182,7 @@ impl Parser<'_> {
         ))
     }
 
-    /// A variable, a call, or a message: whatever begins with a name.
+    /// A variable, a call, or a message: everything that begins with a name.
     fn named(&mut self) -> Result<Expr, Stop> {
         let begin = self.peek().at;
         let dot = if self.take(".").is_some() { "." } else { "" };

@@ -1,7 +1,7 @@
-//! Operators: conditions, logic, comparisons, sums, signs.
-//! In: tokens. Out: calls named after the operators, nested by how strongly these bind.
-//! Guarantees: terms of the same strength join from the left; long chains of `&&` and `||` become
-//! flat trees.
+//! Operators: conditional, logical, relational, additive, multiplicative, unary.
+//! In: tokens. Out: calls named after the operators, nested by precedence.
+//! Guarantees: operators of the same precedence associate from the left; long chains of `&&` and
+//! `||` become balanced trees.
 
 use crate::{
     ast::{Call, Expr, Id, Kind, operator},

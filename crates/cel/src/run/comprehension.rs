@@ -55,8 +55,12 @@ impl<'a> Run<'_, 'a> {
                 self.locals.push(init);
                 for iteration in 0..range.len() {
                     range.bind(iteration, fold.two, &mut self.locals);
-                    let go_on = matches!(self.eval(condition)?, Value::Bool(true));
-                    let value = if go_on { Some(self.eval(step)) } else { None };
+                    let is_continued = matches!(self.eval(condition)?, Value::Bool(true));
+                    let value = if is_continued {
+                        Some(self.eval(step))
+                    } else {
+                        None
+                    };
                     self.locals.truncate(at + 1);
                     match value {
                         None => break,
@@ -68,8 +72,8 @@ impl<'a> Run<'_, 'a> {
             }
             Gather::List { filter, value } => {
                 let mut made = Ok(Vec::new());
-                // The list around the value, the accumulator and the addition; a constant list
-                // costs nothing.
+                // The list around the value, the accumulator and the addition; a constant list is
+                // free.
                 let around = if matches!(value, Node::Constant(_)) {
                     2
                 } else {
@@ -121,7 +125,7 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    /// One iteration of a list or map that grows: the value to add, unless the filter says no.
+    /// One iteration of a list or map that grows: the value to add, unless the filter is false.
     fn iteration(
         &mut self,
         two: bool,
@@ -151,8 +155,8 @@ impl<'a> Run<'_, 'a> {
     }
 }
 
-/// Lets a list or map grow. After a failure the iterations go on, as they do in Kubernetes, but
-/// nothing comes of them.
+/// Appends to a list or map. After a failure the iterations continue, as in Kubernetes, without
+/// results.
 fn grow<'a, T>(
     made: &mut Result<T, Failure>,
     value: Result<Option<Value<'a>>, Failure>,
@@ -174,7 +178,7 @@ fn grow<'a, T>(
     }
 }
 
-/// What a loop goes over.
+/// The range of a comprehension.
 enum Range<'a> {
     List(List<'a>),
     Map(Vec<Value<'a>>, Map<'a>),
@@ -188,7 +192,7 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// What the first of two variables is.
+    /// The first of two variables.
     fn key(&self, iteration: usize) -> Value<'a> {
         match self {
             Self::List(_) => Value::Int(i64::try_from(iteration).unwrap_or(i64::MAX)),

@@ -1,11 +1,10 @@
-//! Running a plan.
-//! In: a plan and the values of its variables. Out: its value or why it has none, and what that
-//! cost.
+//! Evaluates a plan.
+//! In: a plan and the values of its variables. Out: its value or a failure, and the cost.
 //! Guarantees: the depth of the stack is that of the plan; every iteration of a comprehension is
 //! charged before the next begins.
 
-mod comprehension; // loops
-mod select; // parts of values
+mod comprehension; // comprehensions
+mod select; // fields, keys, indexes
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,12 +25,12 @@ use self::select::{no_such_key, select, select_if_present};
 pub struct Evaluation<'a> {
     /// The value, or why there is none.
     pub value: Result<Value<'a>, Failure>,
-    /// What it cost; more than the limit if that was reached.
+    /// The cost; more than the limit if that was exceeded.
     pub cost: u64,
 }
 
-/// Runs a plan of a depth. `variables` are in the order in which the environment declared them; the
-/// fields of [`Value::Lazy`] are computed by `lazy` when they are asked for.
+/// Evaluates a plan of a depth. `variables` are in the order in which the environment declared
+/// them; the fields of [`Value::Lazy`] are computed by `lazy` on first use.
 pub(crate) fn evaluate<'a>(
     plan: &Plan,
     depth: usize,
@@ -65,7 +64,7 @@ struct Run<'r, 'a> {
     variables: &'r [Value<'a>],
     /// Computes the fields of [`Value::Lazy`].
     lazy: Option<&'r dyn LazyFields<'a>>,
-    /// Variables of loops, outermost first. A failed one fails only where it is used.
+    /// Iteration variables, outermost first. A failed one fails only where it is used.
     locals: Vec<Outcome<'a>>,
     meter: Meter,
 }
@@ -265,8 +264,8 @@ impl<'a> Run<'_, 'a> {
                 Ok(value) => args.push(value),
                 Err(failure) if failure.is_limit() => return Err(failure),
                 Err(failure) => {
-                    // Of two arguments Kubernetes looks at the second even if the first failed, and
-                    // charges for the call; not so where the arguments decide on the overload,
+                    // Kubernetes evaluates the second of two arguments even if the first failed,
+                    // and charges for the call; not so where the arguments select the overload,
                     // unless it is an operator's.
                     let decided = call.overloads.len() == 1 || is_operator(call.name);
                     if call.args.len() > 2 || !decided {

@@ -1,5 +1,5 @@
-//! Parts of values: fields, keys, indexes.
-//! In: a value and a key. Out: the part, or that there is none.
+//! Selects from values: fields, keys, indexes.
+//! In: a value and a key. Out: the selected value, or that there is none.
 
 use super::Outcome;
 use crate::{
@@ -68,7 +68,7 @@ pub(super) fn select_if_present<'a>(
     }
 }
 
-/// What Go calls the type of a value that is no list or map.
+/// The Go type name of a value that is no list or map.
 pub(super) fn cel_go_type(value: &Value<'_>) -> &'static str {
     match value {
         Value::Null => "types.Null",

@@ -1,7 +1,6 @@
-//! JSON seen through its shape.
-//! In: a JSON value and what is declared of it. Out: the value that expressions get, field by field
-//! as they ask.
-//! Guarantees: nothing is converted before it is asked for; data that does not fit its shape is an
+//! JSON values with their shape.
+//! In: a JSON value and its declaration. Out: values of expressions, one field at a time.
+//! Guarantees: nothing is converted before its first use; data that does not match its shape is an
 //! error, never a panic.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -123,7 +122,7 @@ fn formatted<'a>(text: &'a str, kind: &ShapeKind) -> Result<Value<'a>, Failure> 
     }
 }
 
-/// Data of which nothing is declared.
+/// Data without a declared type.
 fn any(json: &Json) -> Value<'_> {
     match json {
         Json::Null => Value::Null,
@@ -144,7 +143,7 @@ fn any(json: &Json) -> Value<'_> {
     }
 }
 
-/// What Go calls the type of a JSON value.
+/// The Go type name of a JSON value.
 fn go_type(json: &Json) -> &'static str {
     match json {
         Json::Null => "<nil>",

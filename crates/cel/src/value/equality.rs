@@ -1,5 +1,5 @@
-//! When two values are the same, and which one is less.
-//! In: two values. Out: yes, no, or that they cannot be compared.
+//! Equality and order of values.
+//! In: two values. Out: the result, or that they cannot be compared.
 //! Guarantees: numbers compare by value across their types; sets and keyed lists of the data
 //! compare without order.
 
@@ -152,7 +152,7 @@ fn data_map(a: &DataMap<'_>, b: &Map<'_>) -> Result<bool, Failure> {
     }
     for (name, json) in a.entries {
         if a.shape_of(name).is_none() {
-            // Fields that are not declared are compared as they are.
+            // Fields that are not declared are compared as plain JSON.
             let Map::Data(b) = b else {
                 return Err(Failure::no_such_overload());
             };

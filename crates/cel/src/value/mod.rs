@@ -1,10 +1,9 @@
 //! Values of expressions.
-//! In: literals, results of functions, and data that is only looked at. Out: what the next function
-//! gets.
+//! In: literals, results of functions, and borrowed data. Out: arguments of the next function.
 //! Guarantees: cloning a value is cheap; data is borrowed and never copied as a whole.
 
 pub(crate) mod data; // JSON as expressions see it
-pub(crate) mod equality; // same and less
+pub(crate) mod equality; // equality and order
 
 use std::{any::Any, collections::BTreeMap, fmt, ops::Deref, sync::Arc};
 
@@ -30,9 +29,9 @@ pub enum Value<'a> {
     String(Text<'a>),
     /// Bytes.
     Bytes(Arc<[u8]>),
-    /// A moment, in nanoseconds since 1970.
+    /// A timestamp, in nanoseconds since 1970.
     Timestamp(i128),
-    /// A span of time, in nanoseconds.
+    /// A duration, in nanoseconds.
     Duration(i64),
     /// A list.
     List(List<'a>),
@@ -96,7 +95,7 @@ pub enum Map<'a> {
     Made(Arc<BTreeMap<Key<'a>, Value<'a>>>),
 }
 
-/// Fields that are computed when an expression asks for them.
+/// Fields that are computed on first use.
 pub trait LazyFields<'a>: Sync {
     /// The value of a field; none if there is no such field.
     ///
@@ -160,7 +159,7 @@ impl Ord for Key<'_> {
     }
 }
 
-/// A value of a type of its own.
+/// A value of an opaque type.
 pub trait Opaque: fmt::Debug + Send + Sync {
     /// The type.
     fn type_of(&self) -> Type;
@@ -197,7 +196,7 @@ impl<'a> Value<'a> {
         Self::Optional(Some(Arc::new(value)))
     }
 
-    /// A value of a type of its own.
+    /// A value of an opaque type.
     #[must_use]
     pub fn of(value: impl Opaque + 'static) -> Self {
         Self::Opaque(Arc::new(value))
@@ -216,7 +215,7 @@ impl<'a> Value<'a> {
         self.opaque()?.as_any().downcast_ref()
     }
 
-    /// The type at run time. Lists and maps do not know what they hold.
+    /// The type at run time. Lists and maps have no element types.
     #[must_use]
     pub fn type_of(&self) -> Type {
         match self {
@@ -253,7 +252,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What it costs to look at everything in the value.
+    /// The cost of traversing the whole value.
     pub(crate) fn traversal_cost(&self) -> u64 {
         match self {
             Self::String(text) => (text.len() as f64 * 0.1) as u64,

@@ -1,4 +1,4 @@
-//! What no expression can do: take more text, depth, nodes, time or memory than its share.
+//! The limits of expressions: text, depth, nodes, time and memory.
 
 use std::sync::Arc;
 
@@ -173,8 +173,8 @@ fn loops_and_growth_are_stopped() {
 }
 
 #[test]
-fn limit_cannot_be_argued_away() {
-    // `||`, `&&`, conditions and loops make up for failures, but not for this one.
+fn failed_limit_is_not_absorbed_by_operators() {
+    // `&&`, `||`, conditions and comprehensions absorb failures, but not this one.
     let endless = "lists.range(1000000000).size() > 1";
     for text in [
         format!("true || {endless}"),

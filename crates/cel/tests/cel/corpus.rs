@@ -1,4 +1,4 @@
-//! Expressions with what kube-apiserver 1.36 makes of them: the words of its compiler, estimates,
+//! Expressions with the results of kube-apiserver 1.36: messages of its compiler, estimates,
 //! values, failures and costs. The data in `corpus.json` were recorded from the compiler and
 //! evaluator of Kubernetes 1.36.4 on the schema that [`thing`] describes and the object of
 //! [`object`].
@@ -10,7 +10,7 @@ use bellerophon_cel::{
 };
 use serde_json::{Value as Json, json};
 
-/// What the largest request can hold, as Kubernetes counts it.
+/// The size of the largest request, as Kubernetes counts it.
 const REQUEST: u64 = 3 << 20;
 
 fn sized(kind: ShapeKind, size_max: u64) -> Shape {
@@ -170,7 +170,7 @@ fn show(value: &Value<'_>) -> String {
     }
 }
 
-/// What became of an expression, in the form of the corpus.
+/// The results of an expression, in the form of the corpus.
 fn run(environment: &Environment, expression: &str, data: &Value<'_>) -> Json {
     let program = match environment.compile(expression) {
         Ok(program) => program,
@@ -187,7 +187,7 @@ fn run(environment: &Environment, expression: &str, data: &Value<'_>) -> Json {
 }
 
 #[test]
-fn expressions_mean_what_they_mean_to_kubernetes() {
+fn expressions_have_the_results_of_kubernetes() {
     let shape = Arc::new(thing());
     let environment = Environment::kubernetes()
         .with_variable("self", shape.type_of())

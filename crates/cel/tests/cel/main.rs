@@ -1,4 +1,4 @@
 //! Expressions against recorded results, and against the limits.
 
-mod bounds; // what is stopped
-mod corpus; // what Kubernetes evaluates to
+mod bounds; // limits
+mod corpus; // recorded results of Kubernetes

@@ -1,4 +1,4 @@
-//! What the benchmarks of the binary share: the server as a process, and a client.
+//! Shared by the benchmarks of the binary: the server as a process, and a client.
 
 pub(crate) mod client; // a minimal HTTP client
 pub(crate) mod process; // the server as a process

@@ -1,7 +1,7 @@
 //! The process that floods.
 //!
 //! It is this executable with [`ARGUMENT`]. It prints one line when the flood is complete, floods
-//! until its stdin is closed, and prints what became of the flood since that line.
+//! until its stdin is closed, and prints the results of the flood since that line.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -55,7 +55,7 @@ pub(crate) fn start(flood: &str, kubeconfig: &Path) -> Result<Flooding, BenchErr
 }
 
 impl Flooding {
-    /// Ends the flood. Returns what became of it.
+    /// Ends the flood. Returns its results.
     pub(crate) fn stop(mut self) -> Result<String, BenchError> {
         drop(self.child.stdin.take());
         let mut outcome = String::new();

@@ -1,13 +1,13 @@
-//! What the flood of one user does to another one: `cargo bench -p bellerophon-cli --bench flood`
+//! Effect of a flood of one user on another one: `cargo bench -p bellerophon-cli --bench flood`
 //!
 //! Starts the release binary for each measurement, and creates two service accounts. One creates
 //! ConfigMaps sequentially on one connection, one every 2 ms for 6 s; the other one floods the
 //! server meanwhile. Every row is measured in each of several rounds. Prints a Markdown table with
 //! the round of the median p99: the latency of those writes, the ratio of their p99 to the median
-//! p99 without a flood, the peak of the server's memory beyond what it had before, and what became
-//! of the flood. `-- WORDS…` measures only the floods that have one of these words in their names.
+//! p99 without a flood, the growth of the server's memory, and the results of the flood. `--
+//! WORDS…` measures only the floods that have one of these words in their names.
 //!
-//! Flood and measured client would be on other machines. So the flood is a process of its own with
+//! Flood and measured client would be on other machines. So the flood is a separate process with
 //! the scheduling policy SCHED_IDLE, which does not take the processors of the server, and the
 //! measured client has SCHED_FIFO, which does not wait for the threads of the server (`chrt`; it
 //! needs CAP_SYS_NICE). What the flood still takes is in the row of the busy processors, which sends
@@ -18,9 +18,9 @@ mod common; // the server as a process, and a client
 
 mod accounts; // the service accounts and their namespaces
 mod flooder; // the process that floods
-mod floods; // what it sends
+mod floods; // requests of the flood
 mod peer; // its connections
-mod statistics; // what became of it
+mod statistics; // results of a flood
 mod writes; // the writes that are measured
 
 use std::{fmt::Write as _, path::Path, process::Command};
@@ -107,7 +107,7 @@ fn median(mut rows: Vec<Row>) -> Row {
 struct Row {
     latencies: Latencies,
     memory_kib: u64,
-    /// What became of the flood.
+    /// The results of the flood.
     outcome: String,
 }
 

@@ -1,4 +1,4 @@
-//! What became of a flood.
+//! The results of a flood.
 
 use std::{
     collections::BTreeMap,

@@ -5,7 +5,7 @@
 //! HTTPS. Prints a Markdown table.
 
 #[path = "../common/mod.rs"]
-#[expect(dead_code, reason = "this benchmark needs no HTTP client of its own")]
+#[expect(dead_code, reason = "this benchmark needs no HTTP client")]
 mod common; // the server as a process
 
 use std::fs;
@@ -68,7 +68,7 @@ fn main() -> Result<(), BenchError> {
         row("100 pods of a Deployment ready", &|it| {
             format!("{:.2} s", it.ready.as_secs_f64())
         }),
-        row("memory of a shim of its own (RssAnon)", &|it| {
+        row("private memory of a shim (RssAnon)", &|it| {
             format!("{:.1} MB", it.anonymous_kib as f64 / 1000.0)
         }),
         row("RSS of a shim, with shared pages of the program", &|it| {

@@ -10,7 +10,7 @@
 mod common; // the server as a process, and a client
 
 mod load; // the loads
-mod process; // what is measured without requests
+mod process; // measurements without requests
 mod watch; // watches
 
 use std::{fmt::Write as _, time::Duration};
@@ -94,7 +94,7 @@ fn main() -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Measures one row, most of them on a server of its own.
+/// Measures one row, most of them on a separate server.
 async fn measure(name: &str) -> Result<String, BenchError> {
     match name {
         START => return starts(),

@@ -1,4 +1,4 @@
-//! What is measured of the server without requests.
+//! Measurements of the server without requests.
 
 use std::time::Duration;
 

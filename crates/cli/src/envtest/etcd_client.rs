@@ -1,6 +1,6 @@
-//! What the API server of the drop-in asks of its `etcd`: to keep its objects between two starts.
+//! The client of the drop-in's API server for its `etcd`, which keeps objects between two starts.
 //!
-//! Guarantee: nothing fails without it. An `etcd` that is not ours, or is not there, keeps nothing.
+//! Guarantee: nothing fails without it. With another `etcd`, or none, objects are not kept.
 
 use std::time::Duration;
 

@@ -26,11 +26,11 @@ enum ValueKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// The program does what the flag says.
+    /// The program implements the flag.
     Honored,
     /// The flag is about something that this program does not have, and nothing is lost without it.
     Meaningless,
-    /// The program does not do what the flag says.
+    /// The program does not implement the flag.
     Unsupported,
 }
 
@@ -57,7 +57,7 @@ impl Flag {
         self.name
     }
 
-    /// Whether the program does what it says.
+    /// Whether the program implements it.
     pub(super) const fn is_honored(&self) -> bool {
         matches!(self.effect, Effect::Honored)
     }

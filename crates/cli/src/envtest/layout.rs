@@ -40,8 +40,8 @@ pub(super) fn default_root() -> Result<PathBuf, CliError> {
 }
 
 impl Layout {
-    /// The layout of a profile below `root`. Other profiles than the default one have a directory of
-    /// their own, because suites take the first version they find.
+    /// The layout of a profile below `root`. Profiles other than the default have a separate
+    /// directory, because suites take the first version they find.
     pub(super) fn new(root: &Path, profile: Profile) -> Self {
         let root = match profile {
             Profile::None => root.to_owned(),

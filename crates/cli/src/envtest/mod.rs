@@ -7,13 +7,13 @@
 //! [`main`] is the entry of these programs: the file name of the first argument selects one.
 
 mod etcd; // the process next to the API server
-mod etcd_client; // what the API server asks of it
+mod etcd_client; // the etcd calls of the API server
 mod flags; // command lines of Go programs
 mod kube_apiserver; // the API server
-mod kubectl; // what environments run of kubectl
+mod kubectl; // the kubectl commands that environments run
 mod layout; // the directory
 mod parent; // the end of the process that started this one
-mod program; // what the programs share
+mod program; // shared by the programs
 mod server_flags; // the flags of kube-apiserver
 
 use std::{

@@ -1,4 +1,4 @@
-//! What the programs of the drop-in share.
+//! Shared by the programs of the drop-in.
 
 use tokio::runtime::{self, Runtime};
 

@@ -152,10 +152,10 @@ impl ServerFlags {
         let disabled_admission_plugins = admission_plugins(flags);
         let aggregated_discovery = feature_gates(flags);
         if flags.has("runtime-config") {
-            let asked: Vec<&str> = flags.list("runtime-config").collect();
-            let asked = asked.join(",");
+            let requested: Vec<&str> = flags.list("runtime-config").collect();
+            let requested = requested.join(",");
             flags.warn(format!(
-                "--runtime-config={asked}: the server has the v1 APIs and autoscaling/v2 only"
+                "--runtime-config={requested}: the server has the v1 APIs and autoscaling/v2 only"
             ));
         }
         Ok(Self {

@@ -7,7 +7,7 @@
 //! API server of `bellerophon up` serves.
 
 mod status; // operators and their objects
-mod why; // what led to a write
+mod why; // the causes of a write
 
 use std::{
     ffi::{OsStr, OsString},

@@ -62,7 +62,7 @@ pub(super) async fn restore(
         OutputFormat::Text => print_line(
             out,
             &format!(
-                "{} has {} keys of revision {} and goes on at revision {}",
+                "{} has {} keys of revision {} and continues at revision {}",
                 arguments.data.display(),
                 result.keys,
                 result.snapshot_revision,

@@ -6,7 +6,7 @@
 //! permission to get it. Guarantees: memory is bounded by the number of controllers; the terminal is
 //! restored at the end, after an error too.
 
-mod numbers; // what is known of controllers and caches
+mod numbers; // numbers of controllers and caches
 mod screen; // the interactive screen
 mod table; // the plain table
 

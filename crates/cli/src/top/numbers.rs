@@ -1,4 +1,4 @@
-//! What is known of controllers and caches.
+//! Numbers of controllers and caches.
 //!
 //! In: records in the trace format. Out: a row per controller and per cache.
 //! Guarantee: at most [`SAMPLES_MAX`] samples of each controller are kept.

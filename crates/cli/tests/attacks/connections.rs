@@ -1,4 +1,4 @@
-//! Peers that do not send what they announced, or do not read what they asked for.
+//! Peers that do not send what they announced, or do not read their responses.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -112,7 +112,7 @@ async fn unread_lists_of_an_http2_connection_hold_bounded_memory() {
         assert_eq!(list.status(), 200);
         unread.push(list);
     }
-    assert!(!unread.is_empty(), "some lists are on their way");
+    assert!(!unread.is_empty(), "some lists are being sent");
     memory.assert_below_mib(100);
     drop(unread);
     drop(lists);

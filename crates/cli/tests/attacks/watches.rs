@@ -13,7 +13,7 @@ use crate::{
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Each such watch used to occupy a thread of the server for ever, SIGTERM included.
+/// Each such watch used to occupy a thread of the server forever, even after SIGTERM.
 #[tokio::test]
 async fn watches_of_an_empty_name_occupy_no_thread() {
     let target = Target::start().await;

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use crate::{running::Lines, waiting::await_condition};
 
-/// A compiler that fails or does not end if the source says so, whose program names the source, and
-/// that lists its builds.
+/// A compiler that fails or does not end depending on the source, whose program names the source,
+/// and that lists its builds.
 const CARGO: &str = r#"#!/bin/sh
 read -r source < src/main.rs
 mkdir -p target

@@ -14,7 +14,7 @@ mod kube_rs; // kube-rs
 mod new; // projects of operators
 mod packages; // forms of manifests, and the files of a release
 mod page; // the live page over HTTP
-mod page_actions; // what the live page may do, its filters, and the page of `run`
+mod page_actions; // actions and filters of the live page, and the page of `run`
 #[cfg(target_os = "linux")]
 mod process_nodes; // pods as local processes
 #[cfg(target_os = "linux")]

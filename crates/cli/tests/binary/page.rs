@@ -252,7 +252,7 @@ fn api_server_only_has_no_page() {
 }
 
 #[tokio::test]
-async fn values_of_secrets_are_sent_nowhere() {
+async fn values_of_secrets_are_never_sent() {
     let server = RunningServer::start(&["--record", "trace.jsonl"]);
     let page = PageClient::new(&server.ready);
     let client = client(&server).await;

@@ -1,4 +1,4 @@
-//! What the live page may do with `--page-may-act`, its filters, and the page of `run`.
+//! Actions of the live page with `--page-may-act`, its filters, and the page of `run`.
 
 use futures_util::{AsyncBufReadExt as _, StreamExt as _, TryStreamExt as _};
 use http::Method;

@@ -31,7 +31,10 @@ pub(crate) fn tests() -> Vec<ClientTest> {
             "namespace_is_filtered_by_the_server",
             namespace_is_filtered_by_the_server,
         ),
-        ("menu_acts_and_asks_once", menu_acts_and_asks_once),
+        (
+            "menu_acts_after_one_confirmation",
+            menu_acts_after_one_confirmation,
+        ),
         ("scripts_in_objects_are_text", scripts_in_objects_are_text),
         (
             "detectors_name_object_field_and_writers",
@@ -288,7 +291,7 @@ fn namespace_is_filtered_by_the_server() {
     assert_eq!(browser.errors(), [""; 0]);
 }
 
-fn menu_acts_and_asks_once() {
+fn menu_acts_after_one_confirmation() {
     let server = RunningServer::start(&["--operators", "none", "--page-may-act"]);
     let browser = Browser::start(DESKTOP);
     open(&browser, &dashboard(&server));

@@ -97,7 +97,7 @@ fn keyboard_reaches_the_why_of_a_pod() {
     }
 }
 
-/// Whether a process can have a network of its own, with a loopback interface only.
+/// Whether a process can have a network namespace, with a loopback interface only.
 fn check_namespaces() -> Result<(), String> {
     let output = without_network("true");
     match output.status.success() {

@@ -311,7 +311,7 @@ fn exec_terminal_has_the_size_of_the_client(kubectl: &Kubectl) {
         let lines = Lines::new(controller.try_clone().expect("a descriptor"));
         lines.next_matching(|line| line.trim() == "40 100");
         terminal::resize(&controller, 120, 50);
-        // kubectl has no controlling terminal here, so nobody else sends the signal.
+        // kubectl has no controlling terminal here, so no other process sends the signal.
         kill_process(Pid::from_child(&exec.0), Signal::WINCH).expect("it runs");
         lines.next_matching(|line| line.trim() == "50 120");
         controller.write_all(b"\x03").expect("a terminal");

@@ -127,7 +127,7 @@ fn send(address: &str) -> io::Result<()> {
     socket.set_read_timeout(Some(SEND_INTERVAL))?;
     let mut buffer = [0; 256];
     loop {
-        // Nobody may listen yet.
+        // The server may not listen yet.
         let answered = socket.connect(address).and_then(|()| {
             socket.send(b"hello")?;
             socket.recv(&mut buffer)

@@ -12,7 +12,7 @@ mod handler; // responses to requests
 mod registration; // Service, EndpointSlice and APIService
 mod table; // tables for kubectl get
 #[cfg(test)]
-mod tests; // who can read metrics
+mod tests; // access to metrics
 mod tls; // certificate and front proxy authority
 
 use std::convert::Infallible;

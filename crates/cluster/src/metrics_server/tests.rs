@@ -79,7 +79,7 @@ impl Fixture {
     }
 }
 
-/// What a server sends to a client that asks for node metrics.
+/// The response of a server to a client that requests node metrics.
 async fn response(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> String {
     let request = format!(
         "GET {NODES} HTTP/1.1\r\nhost: x\r\nx-remote-user: admin\r\n\

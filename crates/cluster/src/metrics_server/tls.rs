@@ -1,4 +1,4 @@
-//! TLS of the metrics server: its certificate, and whom it accepts.
+//! TLS of the metrics server: its certificate, and the accepted clients.
 //!
 //! Guarantees: the private key stays in memory; a client without a certificate that the authority
 //! of the front proxy has signed cannot complete the handshake.

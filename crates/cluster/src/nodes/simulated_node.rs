@@ -93,7 +93,7 @@ impl SimulatedNode {
         format!("{}/24", self.pod_ip(0))
     }
 
-    /// One of three zones, assigned in turn.
+    /// One of three zones, assigned round-robin.
     pub(crate) fn zone(&self) -> &'static str {
         ["zone-a", "zone-b", "zone-c"][(self.number as usize + 2) % 3]
     }

@@ -226,7 +226,7 @@ impl<'a> Filters<'a> {
     fn pod_topology_spread(&self, slot: usize) -> UnschedulableReasons {
         for limit in &self.spread_limits {
             match limit.matching.at(slot) {
-                // Preemption cannot add a label, so this is a reason of its own.
+                // Preemption cannot add a label, so this is a separate reason.
                 None => return UnschedulableReasons::TOPOLOGY_SPREAD_MISSING_LABEL,
                 Some(matching) if i64::from(matching) > limit.max_matching => {
                     return UnschedulableReasons::TOPOLOGY_SPREAD;

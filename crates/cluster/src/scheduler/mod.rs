@@ -130,7 +130,7 @@ impl Scheduler {
                 running.spawn(async move { actions.run(pending, result).await });
             }
             let has_capacity = running.len() < MAX_CONCURRENT_ACTIONS;
-            // In a block of its own, so that the lock is released before the await below.
+            // In a separate block, so that the lock is released before the await below.
             let (has_ready_pods, deadline) = {
                 let state = self.state.lock();
                 let has_ready_pods = state.queue.has_ready_pods(Instant::now());

@@ -180,7 +180,7 @@ impl SchedulingQueue {
             || self.next_deadline().is_some_and(|at| at <= now)
     }
 
-    /// When the next back-off or unschedulable time-out ends.
+    /// When the next back-off or unschedulable timeout ends.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
     }

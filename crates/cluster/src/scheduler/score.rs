@@ -17,7 +17,7 @@ use crate::taints::{PREFER_NO_SCHEDULE, find_matching_toleration};
 const MAX_NODE_SCORE: i64 = 100;
 
 /// Topology keys and maximum skews of the system default constraints, which apply to pods of a
-/// controller without constraints of their own.
+/// controller that specify none.
 const SYSTEM_DEFAULT_CONSTRAINTS: [(&str, i64); 2] = [
     ("kubernetes.io/hostname", 3),
     ("topology.kubernetes.io/zone", 5),
@@ -162,7 +162,7 @@ fn pod_topology_spread_score(
     }
     let mut raw_scores = vec![0.0_f64; slots.len()];
     let mut ignored = vec![false; slots.len()];
-    // Mirrors requireAllTopologies: with constraints of its own, nodes without a topology key are
+    // Mirrors requireAllTopologies: with constraints of the pod, nodes without a topology key are
     // ignored; with the system defaults, a node without a zone label is still spread by hostname.
     let require_all_topologies = !pending.spread_constraints.is_empty();
     for (term, max_skew) in &constraints {

@@ -192,7 +192,7 @@ fn collect(
     if !values.is_empty() {
         found.push((path.clone(), values));
     }
-    // Pods have a case of their own.
+    // Pods have a separate case.
     let is_template = name.is_some_and(|name| name.ends_with("PodTemplateSpec"));
     if path.len() == DEPTH_MAX || is_template {
         return;

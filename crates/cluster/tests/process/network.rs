@@ -292,7 +292,7 @@ async fn host_ports_are_published_on_the_machine_and_on_nodes() {
     }
 }
 
-/// A port on which nobody listens.
+/// A port on which no process listens.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()

@@ -125,7 +125,7 @@ async fn https_is_probed_without_verification() {
 }
 
 #[tokio::test]
-async fn failed_probes_say_why() {
+async fn failed_probes_report_the_reason() {
     for tier in tiers().await {
         let cluster = ProcessCluster::start(tier).await;
         let http = |path: &str| json!({"httpGet": {"port": 8080, "path": path}});

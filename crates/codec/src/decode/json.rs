@@ -1,7 +1,7 @@
-//! JSON to a tree, in one pass over the bytes.
+//! Decodes JSON to a tree, in one pass over the bytes.
 //! In: a body. Out: a [`Node`] that borrows from it, or the error Go's decoder would give.
-//! Guarantees: nesting and the number of objects are bounded; text that is no UTF-8 is repaired as
-//! Go repairs it; nothing is read twice but broken text.
+//! Guarantees: nesting and the number of objects are limited; invalid UTF-8 is replaced as Go does;
+//! only text with errors is read twice.
 
 use std::borrow::Cow;
 
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn good_json_is_read() {
+    fn valid_json_is_decoded() {
         let cases = [
             (
                 r#" {"a": [1, -2.5e1, true, false, null, "x"], "b": {}} "#,
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_json_is_refused_in_the_words_of_go() {
+    fn malformed_json_has_the_messages_of_go() {
         let cases = [
             ("", "unexpected end of JSON input"),
             (r#"{"kind":"ConfigMap","#, "unexpected end of JSON input"),

@@ -1,7 +1,7 @@
 //! YAML bodies that are JSON, as most clients send them for server-side apply.
-//! In: a body. Out: the tree that the YAML reader would make of it, several times faster.
-//! Guarantees: a body is read here only if both readers make the same tree of it; all others,
-//! broken ones included, are left to the YAML reader, so that errors are its own.
+//! In: a body. Out: the tree that the YAML decoder would return, several times faster.
+//! Guarantees: a body is decoded here only if both decoders return the same tree; all others,
+//! malformed ones included, are left to the YAML decoder, so that errors are its own.
 
 use super::{Node, json};
 

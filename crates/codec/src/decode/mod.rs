@@ -1,12 +1,12 @@
-//! Reading request bodies: bytes to a tree that forgets nothing a check could ask for.
+//! Decodes request bodies to a tree that keeps order, repeated keys and the text of numbers.
 //! In: JSON or YAML bytes. Out: a [`Node`], or a plain [`Read`] for kinds without a built-in type.
-//! Guarantees: depth and size are bounded; broken bodies are refused with the messages of the
-//! decoder clients know.
+//! Guarantees: depth and size are limited; malformed bodies are rejected with the messages of Go's
+//! decoders.
 
 mod json; // JSON, with the errors of Go's decoder
 mod json_in_yaml; // YAML bodies that are JSON
 mod node; // the tree: order and repeated keys kept
-mod scalar; // what YAML takes for text
+mod scalar; // types of plain scalars
 mod yaml; // YAML, with the scalars of YAML 1.1
 
 pub use node::{Members, Node, whole_number};
@@ -16,8 +16,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-/// Levels of nesting that are read. Kubernetes reads 10,000; no object comes near these, and
-/// reading, checking and writing them fits any stack.
+/// The maximum depth. Kubernetes allows 10,000; no real object reaches this limit, and recursion to
+/// it fits any stack.
 pub const DEPTH_MAX: usize = 256;
 
 /// Objects with members that JSON may have, since one takes 100 times the memory of its shortest
@@ -37,7 +37,7 @@ pub enum Encoding {
     Protobuf,
 }
 
-/// What a body that is text is written in.
+/// The format of a text body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
     /// `application/json`.
@@ -86,10 +86,10 @@ pub fn parse(bytes: &[u8], media: Media) -> Result<Tree<'_>, String> {
     }
 }
 
-/// Reads JSON that has no kind, a patch say.
+/// Decodes JSON that has no kind, such as a patch.
 ///
 /// # Errors
-/// Broken JSON, with the messages of Go's decoder.
+/// Malformed JSON, with the messages of Go's decoder.
 pub fn parse_json(bytes: &[u8]) -> Result<Node<'_>, String> {
     json::parse(bytes)
 }
@@ -98,7 +98,7 @@ pub fn parse_json(bytes: &[u8]) -> Result<Node<'_>, String> {
 ///
 /// # Errors
 /// A body that is no JSON or YAML, no object, or names no kind. The text is the reason alone; the
-/// caller says of what.
+/// caller adds the subject.
 pub fn read(bytes: &[u8], media: Media) -> Result<Read, String> {
     let tree = parse(bytes, media)?;
     type_meta(&tree.root)?;
@@ -171,8 +171,7 @@ pub fn type_meta<'n>(root: &'n Node<'_>) -> Result<(&'n str, &'n str), String> {
     Ok((api_version, kind))
 }
 
-/// What strict decoding says as a whole: `strict decoding error: unknown field "a", duplicate field
-/// "b"`.
+/// The message of strict decoding: `strict decoding error: unknown field "a", duplicate field "b"`.
 pub fn strict_error(errors: &[String]) -> String {
     format!("strict decoding error: {}", errors.join(", "))
 }

@@ -1,5 +1,5 @@
-//! The tree of a body before anything is known of its type.
-//! Guarantees: members stand in the order of the body, repeated keys included; numbers keep their
+//! The tree of a body before its type is known.
+//! Guarantees: members are in the order of the body, repeated keys included; numbers keep their
 //! text.
 
 use std::borrow::Cow;
@@ -21,7 +21,7 @@ pub enum Node<'a> {
     Bool(bool),
     /// The text of a number that follows the grammar of JSON.
     Number(Cow<'a, str>),
-    /// A string, unescaped; borrowed where nothing was escaped.
+    /// A string, unescaped; borrowed where there were no escapes.
     String(Cow<'a, str>),
     /// An array, in the order of the body.
     Array(Vec<Node<'a>>),
@@ -30,7 +30,7 @@ pub enum Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// What Go's decoder calls it in errors.
+    /// The name of its kind in errors of Go's decoder.
     pub(crate) const fn go_kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -42,12 +42,11 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The plain value, as a decoder that knows no type makes it: the last of repeated keys wins
-    /// and is added to `duplicates`, and a number that is whole is an integer, however it was
-    /// written.
+    /// The plain value, as an untyped decoder returns it: the last of repeated keys wins and is
+    /// added to `duplicates`, and a number that is whole is an integer, however it was written.
     ///
     /// # Errors
-    /// A number too large to be one.
+    /// A number out of range.
     pub fn into_value(self, duplicates: &mut Vec<String>) -> Result<Value, String> {
         self.plain(&Path::ROOT, duplicates)
     }
@@ -92,7 +91,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The value as it is, for what the server keeps without looking into it: `1.0` stays `1.0`.
+    /// The raw value, for fields that the server does not interpret: `1.0` stays `1.0`.
     pub(crate) fn into_raw(self) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -129,7 +128,7 @@ impl<'a> Node<'a> {
 /// A number as Go prints it again: an integer when it is whole, whether written `1`, `1.0` or
 /// `1e0`. `None` when out of range.
 pub fn whole_number(text: &str) -> Option<Number> {
-    // From here on not every whole number is a float of its own.
+    // From here on, not every integer has an exact float.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match raw_number(text)? {
         number if number.is_f64() => {

@@ -1,12 +1,11 @@
-//! What a scalar without quotes is in YAML 1.1: text, or a number, boolean or null that looks like
-//! text.
-//! Guarantees: bodies are read, and answers quoted, by the same rules.
+//! The type of a plain scalar in YAML 1.1: string, number, boolean or null.
+//! Guarantees: bodies are decoded and responses quoted by the same rules.
 
 use std::borrow::Cow;
 
 use super::Node;
 
-/// What an unquoted scalar is in YAML 1.1. Dates stay text.
+/// The type of a plain scalar in YAML 1.1. Dates stay text.
 pub(super) fn plain(text: Cow<'_, str>) -> Result<Node<'_>, String> {
     match text.as_ref() {
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -41,7 +40,7 @@ pub(super) fn plain(text: Cow<'_, str>) -> Result<Node<'_>, String> {
     })
 }
 
-/// Whether text that is written without quotes is read as that text by everybody: as no number,
+/// Whether plain text is read as a string by all YAML parsers: as no number,
 /// boolean, null or date.
 pub fn is_plain_text(text: &str) -> bool {
     matches!(plain(Cow::Borrowed(text)), Ok(Node::String(_)))
@@ -49,7 +48,7 @@ pub fn is_plain_text(text: &str) -> bool {
         && !is_base_60(text)
 }
 
-/// A date, or a date and a time, in the forms that Go's library knows.
+/// A date, or a date and a time, in the formats of Go's library.
 fn is_moment(text: &str) -> bool {
     let numbers = |text: &str, separator: char, lens: [std::ops::RangeInclusive<usize>; 3]| {
         let parts: Vec<&str> = text.split(separator).collect();
@@ -72,7 +71,7 @@ fn is_moment(text: &str) -> bool {
     numbers(date, '-', [4..=4, 1..=2, 1..=2]) && time.is_none_or(is_time)
 }
 
-/// A number in base 60, such as `1:30`, which old readers take for ninety.
+/// A number in base 60, such as `1:30`, which is 90 in YAML 1.1.
 fn is_base_60(text: &str) -> bool {
     let (whole, rest) = text.split_once(':').unwrap_or((text, ""));
     let whole = whole.strip_prefix(['+', '-']).unwrap_or(whole);
@@ -129,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_text_goes_without_quotes() {
+    fn only_strings_are_plain_scalars() {
         for text in [
             "v1",
             "a b",

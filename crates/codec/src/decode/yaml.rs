@@ -1,7 +1,7 @@
-//! YAML to a tree, as clients of Kubernetes expect it read.
-//! In: a body. Out: the tree of the JSON that the YAML stands for, with sorted keys.
-//! Guarantees: scalars follow YAML 1.1 (`y`, `on`, `0o7`, `1_000`); depth, and the size that
-//! aliases may blow a body up to, are bounded.
+//! Decodes YAML to a tree.
+//! In: a body. Out: the tree of the equivalent JSON, with sorted keys.
+//! Guarantees: scalars follow YAML 1.1 (`y`, `on`, `0o7`, `1_000`); depth, and the expansion of
+//! aliases, are limited.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -19,7 +19,7 @@ const COPIED_BYTES_MAX: usize = 4 * BODY_MAX_BYTES;
 const TOO_DEEP: &str = "yaml: exceeded max depth of 10000";
 const TOO_MANY_ALIASES: &str = "yaml: document contains excessive aliasing";
 
-/// What stands before the keys that are repeated, and between two of them.
+/// The text before the repeated keys, and between two of them.
 pub(super) const REPEATED: &str = "yaml: unmarshal errors:\n  ";
 pub(super) const NEXT: &str = "\n  ";
 
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads on to the end of the first document, which finds what is broken behind its root.
+    /// Reads to the end of the first document, to find errors behind its root.
     fn finish_document(&mut self) -> Result<(), String> {
         while !self.ended && !matches!(self.next_event()?.0, Event::DocumentEnd) {}
         Ok(())
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Nothing is whole yet when a collection begins.
+    /// Begins a collection.
     fn begin(
         &mut self,
         open: &mut Vec<Open<'a>>,
@@ -238,9 +238,9 @@ enum Holds<'a> {
 #[derive(Default)]
 struct Mapping<'a> {
     own: HashMap<Cow<'a, str>, Node<'a>>,
-    /// What `<<` brings in, for keys that are not in `own`.
+    /// The members that `<<` merges, for keys that are not in `own`.
     merged: Members<'a>,
-    /// The key whose value is still to come.
+    /// The key whose value is expected next.
     key: Option<(Node<'a>, Position)>,
 }
 
@@ -325,7 +325,7 @@ fn shown_key(key: &Node<'_>) -> String {
     }
 }
 
-/// What a copy of a value costs.
+/// The size of a copy of a value.
 #[derive(Clone, Copy)]
 struct Size {
     nodes: usize,
@@ -408,8 +408,7 @@ fn binary(text: &str) -> Result<Node<'static>, String> {
     ))
 }
 
-/// The parser's error in the words that clients know, where there are such words, and with the line
-/// that those words come with.
+/// The parser's error with the message and line of Go's library, where there is an equivalent.
 fn syntax_error(error: &ScanError, text: &str) -> String {
     let index = error.marker().line().saturating_sub(1);
     let (line, why) = match error.kind() {
@@ -427,7 +426,7 @@ fn syntax_error(error: &ScanError, text: &str) -> String {
         ErrorKind::ExpectedBlockSequenceEntry => {
             (index, "did not find expected '-' indicator".to_owned())
         }
-        // What the scanner finds is counted from one, unless it stands in the first line.
+        // Lines of the scanner are counted from one, except for the first line.
         kind => {
             let why = match kind {
                 ErrorKind::MappingValueNotAllowed => {
@@ -454,7 +453,7 @@ fn syntax_error(error: &ScanError, text: &str) -> String {
     }
 }
 
-/// What is missing at the end of a text that leaves `[` or `{` open.
+/// The error of a text that leaves `[` or `{` open.
 fn unclosed(open: char, text: &str) -> &'static str {
     match open {
         _ if text.trim_end().ends_with(['[', '{', ',', ':']) => {
@@ -569,7 +568,7 @@ mod tests {
         assert!(value(&"[".repeat(DEPTH_MAX + 2)).is_err());
     }
 
-    /// Aliases were counted as one value each, whatever their length: a body of 1 MiB took 3.5 GB.
+    /// Aliases were counted as one value each, whatever their size: a body of 1 MiB took 3.5 GB.
     #[test]
     fn copies_of_long_text_are_bounded() {
         let long = "A".repeat(1 << 20);
@@ -598,7 +597,7 @@ mod tests {
         assert_eq!(value(&nested(200)), refused);
     }
 
-    /// An alias of a list in which an alias of a list stands is deeper than the brackets around it.
+    /// An alias of a list that contains an alias of a list is deeper than the brackets around it.
     #[test]
     fn aliases_do_not_nest_deeper_than_brackets() {
         let nested = |depth: usize| {

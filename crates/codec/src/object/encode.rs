@@ -1,7 +1,8 @@
-//! Objects as bytes: made once per version of an object, then shared by every get, list and watch.
-//! Guarantees: the type head comes first and `metadata.resourceVersion` right behind it, so that a
-//! list item is a slice of the bytes and a new revision is a splice. The protobuf form is made when
-//! the first client wants it.
+//! Encoded objects: encoded once per version of an object, then shared by every get, list and
+//! watch.
+//! Guarantees: `apiVersion` and `kind` come first and `metadata.resourceVersion` right behind them,
+//! so that a list item is a slice of the bytes and a new revision is a splice. The protobuf form is
+//! encoded for the first client that requests it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -30,7 +31,7 @@ pub struct Encoded {
     revision_at: u32,
     /// How many digits there are.
     revision_len: u32,
-    /// The same object as a protobuf message, once a client asked for it.
+    /// The same object as a protobuf message, after the first request for it.
     message: Arc<OnceLock<Bytes>>,
 }
 
@@ -148,13 +149,13 @@ impl Encoded {
     /// The object read back.
     pub fn decode(&self) -> Object {
         let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
-        // What is stored is as deep as bodies may be, which is deeper than this reader goes by
-        // itself.
+        // Stored objects are as deep as bodies may be, which is deeper than the default limit of
+        // the reader.
         reader.disable_recursion_limit();
         Object::deserialize(&mut reader).expect("stored bytes were written from an object")
     }
 
-    /// What differs when the revision is left out: whether two encodings hold the same object.
+    /// Whether two encodings hold the same object, apart from the revision.
     pub fn holds(&self, draft: &Draft) -> bool {
         let start = self.revision_at as usize;
         let end = (self.revision_at + self.revision_len) as usize;

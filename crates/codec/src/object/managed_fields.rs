@@ -98,7 +98,7 @@ impl FieldsV1 {
 
     fn to_value(&self) -> Value {
         let mut reader = serde_json::Deserializer::from_str(self.text());
-        // Bodies may be deeper than this reader goes by itself.
+        // Bodies may be deeper than the default limit of the reader.
         reader.disable_recursion_limit();
         Value::deserialize(&mut reader).expect("it was read or written as JSON")
     }

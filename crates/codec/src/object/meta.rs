@@ -61,19 +61,19 @@ pub struct ObjectMeta {
     /// The grace period of the deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_grace_period_seconds: Option<i64>,
-    /// What label selectors match on.
+    /// Labels, which selectors match.
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "or_default"
     )]
     pub labels: BTreeMap<String, String>,
-    /// Arbitrary texts of clients.
+    /// Arbitrary strings of clients.
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "or_default"
     )]
     pub annotations: BTreeMap<String, String>,
-    /// The owners; the object is garbage collected when all are gone.
+    /// The owners; the object is garbage collected when all are deleted.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub owner_references: Vec<OwnerReference>,
     /// The object is not removed while there are any.

@@ -1,7 +1,7 @@
 //! An API object: typed metadata, opaque body.
 //! In: decoded bodies. Out: the bytes that get, list and watch share.
-//! Guarantees: metadata is read and written only through [`ObjectMeta`]; the body is never looked
-//! into here.
+//! Guarantees: metadata is read and written only through [`ObjectMeta`]; the body is not
+//! interpreted here.
 
 mod build; // objects that the server itself creates
 mod encode;
@@ -28,10 +28,10 @@ pub struct Object {
 }
 
 impl Object {
-    /// Takes a JSON object apart. Fields of `metadata` that Kubernetes does not know are dropped.
+    /// Splits a JSON object. Unknown fields of `metadata` are dropped.
     ///
     /// # Errors
-    /// A `metadata` that is no object, or a metadata field of the wrong type.
+    /// A `metadata` that is no object, or a metadata field of another type.
     pub fn from_map(mut map: Map<String, Value>) -> Result<Self, serde_json::Error> {
         let text = |v: Option<Value>| match v {
             Some(Value::String(s)) => s,

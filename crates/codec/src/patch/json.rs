@@ -1,6 +1,6 @@
-//! JSON patch (RFC 6902) with the habits of the library Kubernetes uses.
+//! JSON patch (RFC 6902) with the behaviour of the library of Kubernetes.
 //! Guarantees: at most 10,000 operations, and copies that together stay below the size of a
-//! request; items of lists are moved up a bounded number of times.
+//! request; the number of moved list items is limited.
 
 use serde_json::{Map, Value};
 
@@ -9,10 +9,10 @@ use crate::{
     types::Opened,
 };
 
-/// More operations are refused.
+/// The maximum number of operations.
 const OPERATIONS_MAX: usize = 10_000;
 
-/// What copied values may add up to, so that a small patch cannot make a huge object.
+/// The total size of copied values, so that a small patch cannot make a huge object.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// How many JSON objects may be copied: each takes a hundred times the memory of its shortest text.
@@ -114,7 +114,7 @@ impl JsonPatch {
     /// Applies every operation in order.
     ///
     /// # Errors
-    /// What failed; the target is then of no use.
+    /// The failed operation; the target is then unspecified.
     pub fn apply(&self, target: &mut Value) -> Result<(), String> {
         let mut spent = Spent::default();
         let mut depth = Depth {
@@ -135,7 +135,7 @@ impl JsonPatch {
         why.ends_with(": test failed")
     }
 
-    /// The containers that the operations looked into on their way.
+    /// The containers that the operations traversed.
     pub fn opened(&self) -> Opened {
         let mut opened = Opened::default();
         for pointer in self
@@ -153,7 +153,7 @@ impl JsonPatch {
     }
 }
 
-/// What the operations of a patch cost so far.
+/// The cost of the operations of a patch so far.
 #[derive(Default)]
 struct Spent {
     copied_bytes: usize,
@@ -190,7 +190,7 @@ impl Spent {
     }
 }
 
-/// Moves can bury an object ever deeper, and whatever walks it later must fit the stack.
+/// Moves can nest an object ever deeper, and later recursion must fit the stack.
 struct Depth {
     /// No value of the target lies deeper than this.
     bound: usize,
@@ -331,7 +331,7 @@ impl Operation {
     }
 }
 
-/// What a pointer does not lead to.
+/// Why a pointer has no value.
 enum Miss {
     /// The container of the value.
     Parent,
@@ -342,7 +342,7 @@ enum Miss {
 }
 
 impl Miss {
-    /// The words of the library that kube-apiserver uses.
+    /// The message of the library that kube-apiserver uses.
     fn describe(self, missing_parent: String, operation: &str, path: &str) -> String {
         let why = match self {
             Self::Parent => return format!("{missing_parent}: missing value"),
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_do_what_the_real_server_does() {
+    fn operations_equal_those_of_kube_apiserver() {
         let object = json!({"a": 1, "list": [1, 2, 3], "m": {"x/y": 1}});
         for (patch, expected) in [
             (

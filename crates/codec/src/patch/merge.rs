@@ -1,12 +1,12 @@
 //! JSON merge patch (RFC 7386).
-//! Guarantees: what takes the place of something that is no map loses the nulls inside its maps,
-//! also of maps in lists, as on kube-apiserver.
+//! Guarantees: a value that replaces something other than a map loses the nulls inside its maps,
+//! also of maps in lists, as in kube-apiserver.
 
 use serde_json::Value;
 
 use crate::types::Opened;
 
-/// Lays a patch over an object: maps are merged, `null` removes, anything else replaces.
+/// Applies a patch to an object: maps are merged, `null` removes, any other value replaces.
 pub fn merge(target: &mut Value, patch: Value) {
     match (target, patch) {
         (Value::Object(map), Value::Object(patch)) => {

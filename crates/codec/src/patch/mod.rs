@@ -1,6 +1,6 @@
-//! Patches: a change instead of a whole object.
-//! In: a patch document and the JSON of an object. Out: the JSON of the changed object.
-//! Guarantees: a patch is applied whole or not at all.
+//! Patches.
+//! In: a patch document and the JSON of an object. Out: the JSON of the patched object.
+//! Guarantees: a patch is applied completely or not at all.
 
 mod json;
 mod merge;

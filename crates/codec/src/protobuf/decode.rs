@@ -1,9 +1,9 @@
-//! A message read by its type into the tree of the same object.
-//! In: bytes and a type. Out: a tree with the fields that were sent, to be read by its type like
-//! any other body; texts are those of the bytes.
-//! Guarantees: of a field that stands twice the last one counts, messages grow together and lists
-//! go on, as in Go's generated decoders. Of a key that stands twice in a map both stand in the
-//! tree, whose reader takes the last.
+//! Decodes a message by its type to the tree of the same object.
+//! In: bytes and a type. Out: a tree with the fields that were sent, to be decoded by its type like
+//! any other body; strings borrow from the bytes.
+//! Guarantees: of a repeated field the last one counts, messages are merged and lists appended, as
+//! in Go's generated decoders. Repeated keys of a map are all in the tree, whose reader takes the
+//! last.
 
 use std::borrow::Cow;
 
@@ -19,14 +19,14 @@ use crate::{
     types::{self, Field, Item, Published, Shape},
 };
 
-/// Messages inside messages that are read. Only schemas of custom resources hold themselves, and
-/// none comes near this.
+/// The maximum depth of messages. Only schemas of custom resources are recursive, and no real one
+/// reaches this limit.
 const DEPTH_MAX: usize = 128;
 
-/// Reads a message.
+/// Decodes a message.
 ///
 /// # Errors
-/// A broken message, or one with a value that JSON has no form for.
+/// A malformed message, or one with a value that JSON cannot represent.
 pub fn decode(ty: Published, bytes: &[u8]) -> Result<Node<'_>, String> {
     let mut object = Members::new();
     read_object(Layout::find(ty), bytes, 0, &mut object)?;
@@ -278,7 +278,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Node<'_>, String> {
     }
 }
 
-/// JSON inside a message, kept as it is.
+/// JSON inside a message, not interpreted.
 fn raw(bytes: &[u8]) -> Result<Node<'_>, String> {
     let mut json: &[u8] = b"";
     let mut reader = Reader::new("RawExtension", bytes);
@@ -299,7 +299,7 @@ fn raw(bytes: &[u8]) -> Result<Node<'_>, String> {
 struct SchemaOr {
     schema: u32,
     other: u32,
-    /// What else it is: a flag, or the item of a list.
+    /// Its type otherwise: a flag, or the item of a list.
     item: Item,
 }
 
@@ -334,7 +334,7 @@ fn schema_or(bytes: &[u8], depth: usize, form: SchemaOr) -> Result<Node<'_>, Str
     })
 }
 
-/// Where the value of a field stands, which may have been sent before.
+/// The value of a field, which may have been sent before.
 fn slot_of<'o, 'a>(name: &'static str, object: &'o mut Members<'a>) -> &'o mut Node<'a> {
     let at = object
         .iter()

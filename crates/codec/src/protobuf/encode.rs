@@ -1,4 +1,4 @@
-//! An object written as the message of its type.
+//! Encodes an object as the message of its type.
 //! In: the JSON of an object as the server keeps it. Out: bytes.
 //! Guarantees: the bytes are those of Go's generated encoders: fields by their numbers, keys
 //! sorted, zero values written unless Go has a pointer.
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::types::{self, Field, Item, Published, Shape};
 
-/// What every list begins with.
+/// The layout of the metadata of every list.
 static LIST_HEAD: LazyLock<Layout> = LazyLock::new(|| Layout::of_metadata("PodList"));
 /// An object of which only the metadata is shown.
 static PARTIAL: LazyLock<Layout> = LazyLock::new(|| Layout::of_metadata("Pod"));

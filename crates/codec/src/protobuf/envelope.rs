@@ -1,5 +1,5 @@
-//! The envelope around a message: what it holds, of which kind.
-//! In: the bytes of a body. Out: apiVersion, kind and the message itself, and the way back.
+//! The envelope around a message: `runtime.Unknown`.
+//! In: the bytes of a body. Out: apiVersion, kind and the message, and the reverse.
 
 use super::{
     reader::Reader,
@@ -63,8 +63,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Encoding and content type after a message, which stand for nothing here and are written
-/// nevertheless.
+/// Encoding and content type after a message, which are empty and written nevertheless.
 const AFTER_MESSAGE: &[u8] = b"\x1a\x00\x22\x00";
 
 /// Puts a message into an envelope.
@@ -76,7 +75,7 @@ pub fn seal(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What an envelope has before and after a message of this size.
+/// The bytes of an envelope before and after a message of this size.
 pub fn envelope_around(
     api_version: &str,
     kind: &str,
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_envelope_is_refused_in_the_words_of_the_server() {
+    fn body_without_envelope_has_the_message_of_the_server() {
         let cases: [(&[u8], &str); 5] = [
             (b"", "empty data"),
             (

@@ -1,10 +1,10 @@
-//! An event of a watch: its length, then what happened to which object.
+//! An event of a watch: its length, type and object.
 
 use bytes::{BufMut, BytesMut};
 
 use super::writer::Writer;
 
-/// Writes an event. The object is in an envelope of its own; the event has none.
+/// Writes an event. The object is in an envelope; the event has none.
 pub fn frame(name: &str, object: &[u8], out: &mut BytesMut) {
     let mut writer = Writer::default();
     writer.message(2, |writer| writer.bytes(1, object));

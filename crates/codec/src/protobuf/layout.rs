@@ -1,6 +1,6 @@
 //! The fields of a type by their protobuf numbers.
-//! Guarantees: members stand in the order of their numbers; a message that JSON writes inline has a
-//! layout of its own.
+//! Guarantees: members are in the order of their numbers; a message that JSON inlines has its own
+//! layout.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ pub(super) struct Layout {
     pub(super) members: Vec<Member>,
 }
 
-/// What a number stands for.
+/// The field of a number.
 #[derive(Debug)]
 pub(super) enum Member {
     Field(&'static Field),
@@ -32,7 +32,7 @@ impl Layout {
         &LAYOUTS[ty.index()]
     }
 
-    /// The layout of what has nothing but the metadata of a core kind.
+    /// The layout of the metadata of a core kind.
     pub(super) fn of_metadata(kind: &str) -> Self {
         let ty = types::find("", "v1", kind).expect("a kind of the table");
         Self {
@@ -45,7 +45,7 @@ impl Layout {
         }
     }
 
-    /// What a number stands for.
+    /// The field of a number.
     pub(super) fn member(&self, number: u32) -> Option<&Member> {
         let at = self
             .members

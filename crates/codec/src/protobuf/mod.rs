@@ -1,19 +1,20 @@
-//! Protobuf: the binary form in which clients send and receive built-in kinds.
-//! In: bytes of a request, or JSON of an answer. Out: JSON that is then read by its type, or bytes.
-//! Guarantees: the table of types says all; fields that are unknown are skipped, and no input is
-//! read deeper or longer than it may be.
+//! Protobuf encoding of built-in kinds.
+//! In: bytes of a request, or JSON of a response. Out: JSON that is then decoded by its type, or
+//! bytes.
+//! Guarantees: the encoding is defined by the table of types; unknown fields are skipped; depth and
+//! size of the input are limited.
 
 mod decode; // a message, by its type
 mod encode; // an object, as the message of its type
-mod envelope; // what names the kind of a message
+mod envelope; // the envelope with the kind of a message
 mod frame; // an event of a watch
 mod layout; // the fields of a type, by their numbers
-mod moment; // seconds and nanoseconds
+mod moment; // timestamps
 mod reader; // tags, lengths and numbers
 mod writer; // the same, written
 
 #[cfg(test)]
-mod promises; // what holds over every kind
+mod promises; // properties of every kind
 
 pub use decode::decode;
 pub use encode::{encode, list_item_size, list_message, message, put_list_item_prefix};

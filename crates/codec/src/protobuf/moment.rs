@@ -1,5 +1,5 @@
-//! Moments: seconds and nanoseconds in protobuf, text in JSON.
-//! Guarantees: JSON shows no more than whole seconds of a time and microseconds of a fine one.
+//! Timestamps: seconds and nanoseconds in protobuf, text in JSON.
+//! Guarantees: JSON has whole seconds of a Time and microseconds of a MicroTime.
 
 use jiff::{SignedDuration, Timestamp, fmt::strtime, tz::Offset};
 
@@ -12,10 +12,10 @@ pub(super) enum Precision {
     Micros,
 }
 
-/// Reads a moment; `None` for none at all.
+/// Decodes a timestamp; `None` for the zero time.
 ///
 /// # Errors
-/// A broken message, or a year that JSON cannot show.
+/// A malformed message, or a year that JSON cannot represent.
 pub(super) fn read(bytes: &[u8], precision: Precision) -> Result<Option<String>, String> {
     if bytes.is_empty() {
         return Ok(None);
@@ -39,7 +39,7 @@ pub(super) fn read(bytes: &[u8], precision: Precision) -> Result<Option<String>,
         .ok_or_else(|| "Time.MarshalJSON: year outside of range [0,9999]".to_owned())
 }
 
-/// Writes a moment; nothing for what is none.
+/// Encodes a timestamp; nothing for an invalid one.
 pub(super) fn write(text: &str, precision: Precision, writer: &mut Writer) {
     let Ok(moment) = text.parse::<Timestamp>() else {
         return;

@@ -1,4 +1,4 @@
-//! What holds over every kind: objects come back as they were sent, and no input does harm.
+//! Properties of every kind: objects round-trip, and no input panics.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn full(group: &str, version: &str, kind: &str, ty: Published) -> Value {
 }
 
 #[test]
-fn full_objects_of_every_kind_come_back_unchanged() {
+fn full_objects_of_every_kind_round_trip() {
     for (group, version, kind, ty) in kinds() {
         let object = full(group, version, kind, ty);
         let bytes = encode(&object).expect("a built-in kind");

@@ -1,11 +1,11 @@
-//! The wire: tags, numbers and lengths.
+//! The wire format: tags, numbers and lengths.
 //! In: bytes. Out: one field after another.
-//! Guarantees: nothing is read behind the end, and what is broken is refused with the messages of
-//! Go's generated decoders.
+//! Guarantees: no read beyond the end; malformed input is rejected with the messages of Go's
+//! generated decoders.
 
 use std::borrow::Cow;
 
-/// Groups, which nobody writes any more, are skipped up to this depth.
+/// Groups, which are deprecated, are skipped up to this depth.
 const GROUPS_MAX: usize = 32;
 
 /// How a field is written.
@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
                 self.message
             ));
         }
-        // Go cuts the number to 32 bits before it looks at it.
+        // Go truncates the number to 32 bits first.
         #[expect(
             clippy::cast_possible_truncation,
             reason = "so that the same input is refused"
@@ -115,13 +115,12 @@ impl<'a> Reader<'a> {
         self.delimited()
     }
 
-    /// The content of a field that is text. What is no UTF-8 is replaced, as it is when Go writes
-    /// JSON.
+    /// The content of a string field. Invalid UTF-8 is replaced, as when Go encodes JSON.
     pub(super) fn text(&mut self, tag: Tag, field: &str) -> Result<Cow<'a, str>, String> {
         Ok(String::from_utf8_lossy(self.bytes(tag, field)?))
     }
 
-    /// Passes over a field that nobody knows.
+    /// Skips an unknown field.
     pub(super) fn skip(&mut self, tag: Tag) -> Result<(), String> {
         let mut groups = 0_usize;
         let mut wire = tag.wire;
@@ -196,7 +195,7 @@ fn expect(tag: Tag, wire: WireType, field: &str) -> Result<(), String> {
     }
 }
 
-/// The refusal of a field that is written in another way than its type is.
+/// The error of a field whose wire type does not match its type.
 pub(super) fn wire_type_error(tag: Tag, field: &str) -> String {
     let mut letters = field.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_messages_are_refused_in_the_words_of_go() {
+    fn malformed_messages_have_the_messages_of_go() {
         let cases: [(&[u8], &str); 11] = [
             (b"\x0a", "unexpected EOF"),
             (b"\x0a\x05hi", "unexpected EOF"),

@@ -92,7 +92,7 @@ mod tests {
     use crate::protobuf::reader::Reader;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn written_values_can_be_read() {
         for number in [
             0,
             1,

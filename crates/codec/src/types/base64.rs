@@ -1,4 +1,4 @@
-//! Bytes as JSON carries them.
+//! Bytes in JSON.
 //! In: base64 text. Out: the same bytes in canonical base64, or the error of Go's decoder.
 
 use ::base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -18,12 +18,12 @@ pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The bytes of canonical base64; none for anything else.
+/// The bytes of canonical base64; empty for other text.
 pub fn decode_or_empty(text: &str) -> Vec<u8> {
     decode(text.as_bytes()).unwrap_or_default()
 }
 
-/// The bytes, or the place of the first wrong one as Go counts it.
+/// The bytes, or the position of the first invalid one as Go counts it.
 fn decode(text: &[u8]) -> Result<Vec<u8>, usize> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let mut group = [0_u8; 4];
@@ -54,7 +54,7 @@ fn decode(text: &[u8]) -> Result<Vec<u8>, usize> {
     }
 }
 
-/// Checks what follows the first `=`, which stands before `at` and after `have` characters of its
+/// Validates what follows the first `=`, which is before `at` and after `have` characters of its
 /// group.
 fn end_of_padding(text: &[u8], at: usize, have: usize) -> Result<(), usize> {
     let skip_breaks = |from: usize| {

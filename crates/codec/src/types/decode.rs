@@ -1,13 +1,12 @@
-//! A tree read by its type, as the server's Go structs would read it and write it back.
-//! In: a tree and a [`Type`]. Out: the object without what is unknown or empty, and what strict
-//! decoding objects to.
-//! Guarantees: of several wrong types the first is reported; decoding the outcome again changes
-//! nothing.
+//! Decodes a tree by its type, as Go decodes to structs and encodes them again.
+//! In: a tree and a [`Type`]. Out: the object without unknown or empty fields, and the strict
+//! decoding errors.
+//! Guarantees: of several type errors the first is reported; decoding is idempotent.
 //!
-//! What Go's structs do to an object, and so does this: `null` is absence; a field that is empty
-//! and `omitempty` goes, one that is neither comes back even when it was never sent (`status: {}`,
-//! `containers: null`); an empty list that is always written is written as null, since protobuf, in
-//! which the server stores most objects, knows no other.
+//! As with Go's structs, `null` is absence; an empty field with `omitempty` is dropped, one without
+//! is written even when it was not sent (`status: {}`, `containers: null`); an empty list that is
+//! always written is written as null, since protobuf, in which the server stores most objects, does
+//! not distinguish them.
 
 use std::borrow::Cow;
 
@@ -36,18 +35,18 @@ pub struct Decoded {
     pub strict: Vec<String>,
 }
 
-/// Reads a value that was decoded before: the outcome of a patch, an object of another server.
+/// Decodes a JSON value: the result of a patch, or an object of another server.
 ///
 /// # Errors
-/// A value of the wrong type, with the messages of Go's decoder.
+/// A value of another type, with the messages of Go's decoder.
 pub fn decode(ty: &'static Type, value: Value) -> Result<Decoded, String> {
     decode_node(ty, Node::from_value(value))
 }
 
-/// Reads a tree. Of a repeated field the last one counts.
+/// Decodes a tree. Of a repeated field the last one counts.
 ///
 /// # Errors
-/// A value of the wrong type, with the messages of Go's decoder.
+/// A value of another type, with the messages of Go's decoder.
 pub fn decode_node(ty: &'static Type, root: Node<'_>) -> Result<Decoded, String> {
     let mut decoder = Decoder {
         strict: Vec::new(),
@@ -76,10 +75,9 @@ pub fn decode_node(ty: &'static Type, root: Node<'_>) -> Result<Decoded, String>
 
 struct Decoder {
     strict: Vec<String>,
-    /// The first value of a wrong type; reading goes on behind it.
+    /// The first type error; decoding continues behind it.
     first_error: Option<String>,
-    /// The struct that errors name while a schema is read that decodes itself: nothing inside is
-    /// strict.
+    /// The struct that errors name inside a schema with its own decoder, which is not strict.
     nested: Option<&'static Type>,
 }
 
@@ -117,7 +115,7 @@ impl Decoder {
         Ok(map)
     }
 
-    /// The value of a field, null for a nil one; `None` where the field stays as it is.
+    /// The value of a field, null for a nil one; `None` where the field is unchanged.
     fn field(
         &mut self,
         field: &'static Field,
@@ -231,7 +229,7 @@ impl Decoder {
             }))
     }
 
-    /// One value; `None` for null where Go ignores it, and for a value of the wrong type.
+    /// One value; `None` for null where Go ignores it, and for a value of another type.
     fn item(
         &mut self,
         item: Item,
@@ -350,8 +348,8 @@ impl Decoder {
         }
     }
 
-    /// Reads what decodes itself: inside nothing is strict, and the first wrong type ends
-    /// everything.
+    /// Decodes a type with its own decoder: it is not strict, and the first type error ends
+    /// decoding.
     fn apart(
         &mut self,
         at: &FieldPath<'_>,
@@ -385,7 +383,7 @@ impl Decoder {
         );
     }
 
-    /// Records a value of the wrong type, which leaves the field as it was.
+    /// Records a type error, which leaves the field unset.
     fn leave_unset(&mut self, found: &str, go: &str, at: &FieldPath<'_>) -> Option<Value> {
         self.record_type_error(found, go, at);
         None

@@ -1,22 +1,22 @@
-//! The built-in types: what each field of each kind is, and reading and normalising objects by it.
-//! In: trees of bodies, or values. Out: objects as Kubernetes writes them back, and what strict
-//! decoding objects to.
-//! Guarantees: the table is static data; decoding the outcome of decoding changes nothing.
+//! The built-in types: the fields of each kind, and typed decoding and normalization.
+//! In: trees of bodies, or values. Out: objects as Kubernetes encodes them, and strict decoding
+//! errors.
+//! Guarantees: the table is static data; decoding is idempotent.
 
 mod base64; // bytes in JSON, with the errors of Go's decoder
 mod decode; // a tree, by its type
 mod field_path; // paths of fields in errors
 mod internal; // the structs that messages show
-mod model; // what the table says
-mod normal; // what of an object is written back
+mod model; // entries of the table
+mod normal; // normalization of empty fields
 mod published; // the names of published schemas
 #[rustfmt::skip]
 mod table; // the types of Kubernetes 1.36, generated
-mod time; // moments, with the errors of Go's parser
+mod time; // times, with the errors of Go's parser
 mod written; // values as Go writes them
 
 #[cfg(test)]
-mod promises; // what decoding holds, over every kind
+mod promises; // properties of decoding
 
 pub use base64::{decode_or_empty as from_base64, encode as base64};
 pub use decode::{Decoded, decode, decode_node};
@@ -51,7 +51,7 @@ pub const fn schema() -> Item {
     Item::Object(SCHEMA)
 }
 
-/// Whether clients may know the kind, served or not.
+/// Whether the kind is registered in the client scheme, served or not.
 pub fn is_registered(group: &str, version: &str, kind: &str) -> bool {
     find(group, version, kind).is_some() || UNSERVED.binary_search(&(group, version, kind)).is_ok()
 }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn table_knows_what_patches_and_apply_need() {
+    fn table_has_merge_keys_and_list_types() {
         let field = |kind, path: &[&str]| {
             let mut ty = find("", "v1", kind).expect("a core kind");
             let (last, steps) = path.split_last().expect("a path");

@@ -1,4 +1,4 @@
-//! What the table says of a type and of each of its fields.
+//! The types and fields of the table.
 //! Guarantees: everything is constant data, made by const functions, so the table costs nothing at
 //! start-up.
 
@@ -30,7 +30,7 @@ impl Type {
             .map(|place| &fields[usize::from(*place)])
     }
 
-    /// Where in [`Self::fields`] the field `name` stands.
+    /// The index of the field `name` in [`Self::fields`].
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         let head = head(name);
         self.fields()
@@ -54,7 +54,7 @@ impl Type {
 pub struct Field {
     /// Its name in JSON.
     pub name: &'static str,
-    /// The first bytes of the name, by which a search goes without reading it.
+    /// The first bytes of the name, compared before the name in a search.
     head: u64,
     /// How often it holds what.
     pub shape: Shape,
@@ -77,7 +77,7 @@ pub struct Field {
     /// Whether a server-side apply owns the field as a whole (atomic), where the field itself
     /// declares it.
     pub atomic: Option<bool>,
-    /// What a strategic merge patch does, and by which key it identifies items (empty for none).
+    /// The patch strategy, and the merge key of items (empty for none).
     pub patch: Option<(Patch, &'static str)>,
     /// The published default, as JSON.
     pub default: Option<&'static str>,
@@ -103,7 +103,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// What it holds.
+    /// The type of its items.
     pub const fn item(self) -> Item {
         match self {
             Self::One(item) | Self::List(item) | Self::Map(item) | Self::MapOfLists(item) => item,
@@ -111,7 +111,7 @@ impl Shape {
     }
 }
 
-/// What a field holds.
+/// The type of a field or item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     /// A string.
@@ -134,11 +134,11 @@ pub enum Item {
     Quantity,
     /// `intstr.IntOrString`.
     IntOrString,
-    /// Any JSON, kept as it is: an object of a kind that is not looked into.
+    /// Any JSON, not interpreted: an object of an arbitrary kind.
     Raw,
-    /// The field set of a managed-fields entry, kept as it is.
+    /// The field set of a managed-fields entry, not interpreted.
     Owned,
-    /// Any JSON, kept as it is: a default or an enum value of a schema.
+    /// Any JSON, not interpreted: a default or an enum value of a schema.
     Json,
     /// `JSONSchemaPropsOrBool`.
     SchemaOrBool,
@@ -171,14 +171,14 @@ pub enum ListKind {
     Map(&'static [&'static str]),
 }
 
-/// What a strategic merge patch does with a field.
+/// The patch strategy of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patch {
     /// Merges items by their key.
     Merge,
-    /// Merges items by their key; `$retainKeys` names the fields that stay.
+    /// Merges items by their key; `$retainKeys` names the fields that are kept.
     MergeRetainingKeys,
-    /// Merges the struct; `$retainKeys` names the fields that stay.
+    /// Merges the struct; `$retainKeys` names the fields that are kept.
     RetainKeys,
     /// Replaces the value.
     Replace,
@@ -206,7 +206,7 @@ pub(super) const fn t(go: &'static str, first: u16, count: u16, atomic: bool) ->
     }
 }
 
-/// A row of the table of fields; what is not said otherwise is absent.
+/// A row of the table of fields; unset properties are absent.
 pub(super) const fn f(name: &'static str, shape: Shape, go: &'static str) -> Field {
     Field {
         name,

@@ -1,13 +1,13 @@
-//! What of an object is written back.
-//! Guarantees: Go's structs decide: `omitempty`, pointers and zero values, and what protobuf can
-//! distinguish.
+//! Normalization: which empty fields of an object are written.
+//! Guarantees: the rules are those of Go's structs: `omitempty`, pointers and zero values, and what
+//! protobuf can distinguish.
 
 use serde_json::{Map, Value};
 
 use super::{Field, Item, Shape, Type, table::TYPES};
 
 impl Field {
-    /// Whether it can be nil, and null says so.
+    /// Whether it can be nil, which is written as null.
     pub(super) const fn is_nillable(&self) -> bool {
         self.pointer
             || !matches!(self.shape, Shape::One(_))
@@ -28,7 +28,7 @@ impl Field {
         }
     }
 
-    /// The value as Go writes it, or `None` where it writes nothing.
+    /// The value as Go encodes it, or `None` where it omits it.
     pub(super) fn written(&self, value: Value) -> Option<Value> {
         if self.is_always_written() {
             return Some(value);
@@ -77,8 +77,8 @@ pub(super) fn fill(ty: &'static Type, map: &mut Map<String, Value>) {
     }
 }
 
-/// Makes empty lists and maps none where storage cannot distinguish the two. Until then they are
-/// what a client sent, for its field managers to see.
+/// Replaces empty lists and maps by none where storage cannot distinguish the two. Until then they
+/// are as the client sent them, for managed fields.
 pub fn settle(ty: &'static Type, map: &mut Map<String, Value>) {
     // These are stored as JSON, which can.
     if ["CustomResourceDefinition", "APIService"].contains(&ty.name()) {

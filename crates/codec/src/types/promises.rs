@@ -1,4 +1,4 @@
-//! What decoding promises, as tables and over every kind.
+//! Properties of decoding, as tables and for every kind.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -64,7 +64,7 @@ fn field(found: &str, place: &str, go: &str) -> String {
 }
 
 #[test]
-fn first_wrong_type_is_named_unless_a_value_cannot_be_read_at_all() {
+fn first_type_error_is_reported_unless_a_value_cannot_be_decoded() {
     let two = r#"{"metadata":{"labels":5,"name":6}}"#;
     assert_eq!(
         read("v1/Pod", two).expect_err(two),
@@ -79,7 +79,7 @@ fn first_wrong_type_is_named_unless_a_value_cannot_be_read_at_all() {
 }
 
 #[test]
-fn objects_come_back_as_go_writes_them() {
+fn objects_are_encoded_as_in_go() {
     let cases = [
         (
             "v1/ConfigMap",
@@ -226,7 +226,7 @@ fn unknown_and_repeated_fields_are_named_in_their_order() {
         (
             "apiextensions.k8s.io/v1/CustomResourceDefinition",
             r#"{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"properties":{"a":{"b":1}},"flavour":1,"items":{"c":1}}}}]}}"#,
-            // What stands in place of a schema decodes itself, and is not strict about it.
+            // The type in place of a schema has its own decoder, which is not strict.
             vec![
                 r#"unknown field "spec.versions[0].schema.openAPIV3Schema.properties.a.b""#,
                 r#"unknown field "spec.versions[0].schema.openAPIV3Schema.flavour""#,
@@ -239,7 +239,7 @@ fn unknown_and_repeated_fields_are_named_in_their_order() {
 }
 
 #[test]
-fn object_with_every_field_set_comes_back_unchanged() {
+fn object_with_every_field_set_round_trips() {
     for (group, version, kind, id) in KINDS {
         let ty = &TYPES[usize::from(*id)];
         let full = Value::Object(full(ty, 0));
@@ -257,7 +257,7 @@ fn object_with_every_field_set_comes_back_unchanged() {
     }
 }
 
-/// An object of the type with every field set, as it comes back from decoding.
+/// An object of the type with every field set, as decoding returns it.
 pub(crate) fn full_object(ty: &'static Type) -> Map<String, Value> {
     full(ty, 0)
 }
@@ -303,7 +303,7 @@ fn full_item(item: Item, depth: usize) -> Value {
     }
 }
 
-/// Replaces values of an object by others, most of them of a wrong type or empty.
+/// Replaces values of an object by others, most of them of another type or empty.
 fn disturb(value: &mut Value, choices: &mut impl Iterator<Item = u8>) {
     let replacement = match choices.next() {
         Some(0) => Some(Value::Null),

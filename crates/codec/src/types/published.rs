@@ -5,10 +5,10 @@ use super::{
     table::{KINDS, PACKAGES, TYPES, UNIONS},
 };
 
-/// A type of which one field says which of the others is meant.
+/// A type with a discriminator field that selects one of the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Union {
-    /// The field that says so; empty where none does.
+    /// The discriminator; empty where there is none.
     pub discriminator: &'static str,
     /// The other fields, each with the value that means it.
     pub members: &'static [(&'static str, &'static str)],
@@ -55,7 +55,7 @@ impl Published {
         usize::from(self.0)
     }
 
-    /// What the table says of it.
+    /// Its entry in the table.
     pub fn type_(self) -> &'static Type {
         &TYPES[usize::from(self.0)]
     }
@@ -69,7 +69,7 @@ impl Published {
         format!("{package}.{}", self.type_().name())
     }
 
-    /// What its fields exclude, if they exclude each other.
+    /// The union of its fields, if they exclude each other.
     pub fn union(self) -> Option<Union> {
         let at = UNIONS.binary_search_by_key(&self.0, |(id, ..)| *id).ok()?;
         let (_, discriminator, members) = UNIONS[at];

@@ -1,5 +1,5 @@
-//! Moments as objects carry them.
-//! In: RFC 3339 text. Out: the same moment in UTC, or the error of Go's parser.
+//! Times of objects.
+//! In: RFC 3339 text. Out: the same time in UTC, or the error of Go's parser.
 
 use bellerophon_apimachinery::field::go_quote;
 use jiff::{
@@ -26,7 +26,7 @@ impl Precision {
     }
 }
 
-/// The moment in UTC; `None` for the moment that Go takes for no time at all.
+/// The time in UTC; `None` for Go's zero time.
 ///
 /// # Errors
 /// The errors of the text, with the messages of Go's parser.
@@ -65,7 +65,7 @@ enum ParseError<'t> {
     Extra(&'t str),
 }
 
-/// The elements are read in order, and the first that is wrong is the one that is named.
+/// The elements are parsed in order, and the first invalid one is reported.
 fn parse(text: &str, precision: Precision) -> Result<DateTime, ParseError<'_>> {
     let mut reader = Reader { rest: text };
     let year = reader.digits(4, "2006")?;

@@ -1,8 +1,7 @@
-//! Values as Go writes them: the fields of a struct in the order of the struct, the keys of a map
+//! Values as Go encodes them: the fields of a struct in the order of the struct, the keys of a map
 //! sorted.
-//! In: a value and its type. Out: JSON that error messages show.
-//! Guarantees: nothing of the value is left out; `<`, `>` and `&` are escaped, as Go does for the
-//! sake of web pages.
+//! In: a value and its type. Out: JSON for error messages.
+//! Guarantees: nothing of the value is left out; `<`, `>` and `&` are escaped, as Go does for HTML.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +34,7 @@ pub fn written(ty: Option<&'static Type>, value: &Value, opened: Option<&Opened>
     escape(&out)
 }
 
-/// What the type says of a value.
+/// The type of a value.
 #[derive(Clone, Copy)]
 enum ValueType {
     Struct(&'static Type),
@@ -84,8 +83,7 @@ fn write(out: &mut String, ty: ValueType, value: &Value, opened: Option<&Opened>
                     .collect(),
                 _ => Vec::new(),
             };
-            // A struct with a key that its type does not know was written by the client, whose
-            // order nobody kept.
+            // A struct with an unknown key was sent by the client, and its order is not kept.
             let keys = if ordered.len() == map.len() {
                 ordered
             } else {
@@ -129,7 +127,7 @@ fn enclose<'a>(
     out.push(close);
 }
 
-/// These characters stand only inside strings.
+/// These characters occur only inside strings.
 pub(super) fn escape(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

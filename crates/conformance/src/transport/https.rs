@@ -18,7 +18,7 @@ use rustls::{
 
 use super::{Reply, Transport, TransportError, kubeconfig::Access};
 
-/// Asks the server of a kubeconfig, which must be on loopback.
+/// Sends requests to the server of a kubeconfig, which must be on loopback.
 pub struct Https {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     server: Uri,
@@ -26,7 +26,7 @@ pub struct Https {
 }
 
 impl Https {
-    /// A transport with what the text of a kubeconfig says; nothing is asked yet.
+    /// A transport with the settings of a kubeconfig; no request is sent yet.
     ///
     /// # Errors
     /// A kubeconfig that names no server on loopback, or holds no usable certificates.
@@ -72,7 +72,7 @@ impl Transport for Https {
 }
 
 fn tls(access: &Access) -> Result<ClientConfig, TransportError> {
-    let unusable = |e| TransportError::new("a certificate of the kubeconfig is of no use", e);
+    let unusable = |e| TransportError::new("a certificate of the kubeconfig cannot be used", e);
     let mut roots = RootCertStore::empty();
     for certificate in certificates(&access.authority)? {
         roots.add(certificate).map_err(unusable)?;

@@ -18,7 +18,7 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// A transport to `service`, which knows by itself who asks when a request carries no credentials.
+    /// A transport to `service`, which determines the user of requests without credentials.
     pub fn new<S, R>(service: S) -> Self
     where
         S: Service<Request<Full<Bytes>>, Response = Response<R>> + Clone + Send + Sync + 'static,

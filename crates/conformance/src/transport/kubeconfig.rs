@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::TransportError;
 
-/// Where a server is and who asks.
+/// The server and user of a kubeconfig.
 pub(super) struct Access {
     pub(super) server: Uri,
     /// The certificates to trust, as PEM.
@@ -119,7 +119,7 @@ fn loopback(server: &str) -> Result<Uri, TransportError> {
         .parse()
         .map_err(|_| wrong("its server is not an address"))?;
     if uri.scheme() != Some(&Scheme::HTTPS) {
-        return Err(wrong("its server is not asked over https"));
+        return Err(wrong("the URL of its server is not https"));
     }
     match uri.host() {
         Some("127.0.0.1" | "localhost" | "[::1]") => Ok(uri),
@@ -133,14 +133,14 @@ fn loopback(server: &str) -> Result<Uri, TransportError> {
 fn decoded(data: &str) -> Result<Vec<u8>, TransportError> {
     BASE64_STANDARD.decode(data).map_err(|e| {
         TransportError::new(
-            "the kubeconfig is of no use: a certificate or key of it is not base64",
+            "the kubeconfig cannot be used: a certificate or key of it is not base64",
             e,
         )
     })
 }
 
 fn wrong(why: &str) -> TransportError {
-    TransportError(format!("the kubeconfig is of no use: {why}"))
+    TransportError(format!("the kubeconfig cannot be used: {why}"))
 }
 
 #[cfg(test)]
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_says_why() {
+    fn unusable_kubeconfig_is_rejected_with_a_reason() {
         let cases = [
             ("https://cluster.example.dev", "not on loopback"),
             ("http://127.0.0.1:80", "https"),

@@ -3,7 +3,7 @@
 
 mod https; // any server on loopback
 mod in_process; // a tower service, without a socket
-mod kubeconfig; // where a server is and who asks
+mod kubeconfig; // server and user of a kubeconfig
 
 use std::{error::Error, future::Future};
 
@@ -19,7 +19,7 @@ pub type Reply = Response<UnsyncBoxBody<Bytes, TransportError>>;
 
 /// Sends requests to one server, as one user. Requests are independent: they may be sent at the same time.
 pub trait Transport: Send + Sync + 'static {
-    /// The bearer token of the user, sent unless a scenario says otherwise.
+    /// The bearer token of the user, sent unless a scenario overrides it.
     fn token(&self) -> Option<&str>;
 
     /// Sends a request whose URI is a path; the answer is there once its headers are.
@@ -29,7 +29,7 @@ pub trait Transport: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Reply, TransportError>> + Send;
 }
 
-/// A server that could not be asked at all.
+/// A server that could not be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TransportError(pub(crate) String);

@@ -1,4 +1,5 @@
-//! How close the embedded server is to a real one is what `docs/conformance.md` says, and both ways to it are alike.
+//! The embedded server passes the scenarios of `docs/conformance.md`, with the same results
+//! in-process and over HTTPS.
 
 use std::{
     fs,

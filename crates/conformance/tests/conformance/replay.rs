@@ -1,4 +1,5 @@
-//! Replaying against a small server of our own, in-process: what passes, what fails, and what the differences say.
+//! Replays against a small server in this process: which scenarios pass or fail, and the text of
+//! differences.
 
 use std::{
     collections::HashMap,
@@ -25,7 +26,7 @@ struct Store {
 }
 
 fn answer(store: &Mutex<Store>, request: &Request<Full<Bytes>>, body: &[u8]) -> Response<Body> {
-    let say = |status: StatusCode, text: String| {
+    let respond = |status: StatusCode, text: String| {
         let body = Full::from(text)
             .map_err(|never| match never {})
             .boxed_unsync();
@@ -37,7 +38,7 @@ fn answer(store: &Mutex<Store>, request: &Request<Full<Bytes>>, body: &[u8]) -> 
     };
     let path = request.uri().path().to_owned();
     let query = request.uri().query().unwrap_or_default();
-    assert!(!path.ends_with("/panic"), "asked for");
+    assert!(!path.ends_with("/panic"), "a panic of the server");
     if query.contains("watch") {
         let events = [
             r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}}"#,
@@ -62,7 +63,7 @@ fn answer(store: &Mutex<Store>, request: &Request<Full<Bytes>>, body: &[u8]) -> 
             store
                 .objects
                 .insert(path, String::from_utf8_lossy(body).into_owned());
-            say(
+            respond(
                 StatusCode::CREATED,
                 format!(
                     r#"{{"metadata":{{"resourceVersion":"{revision}"}},"agent":{:?}}}"#,
@@ -71,11 +72,11 @@ fn answer(store: &Mutex<Store>, request: &Request<Full<Bytes>>, body: &[u8]) -> 
             )
         }
         _ => match store.objects.get(&path) {
-            Some(object) => say(
+            Some(object) => respond(
                 StatusCode::OK,
                 format!(r#"{{"body":{object},"metadata":{{"resourceVersion":"{revision}"}}}}"#),
             ),
-            None => say(StatusCode::NOT_FOUND, "not found".to_owned()),
+            None => respond(StatusCode::NOT_FOUND, "not found".to_owned()),
         },
     }
 }

@@ -1,4 +1,4 @@
-//! From values to values, step by step.
+//! Evaluates a parsed path.
 
 use std::{borrow::Cow, cmp::Ordering};
 
@@ -145,7 +145,7 @@ fn matching<'a>(value: &Cow<'a, Value>, filter: &Filter) -> Result<Values<'a>, S
 fn satisfies(item: &Value, filter: &Filter) -> Result<bool, String> {
     let side = |steps| follow(vec![Cow::Borrowed(item)], steps);
     let Some((operator, right)) = &filter.compare else {
-        // What cannot be evaluated counts as being there.
+        // A path that cannot be evaluated counts as existing.
         return Ok(side(&filter.left).map_or(true, |found| !found.is_empty()));
     };
     let left = side(&filter.left)?;
@@ -178,7 +178,7 @@ fn is_equal(left: &Value, right: &Value) -> Result<bool, String> {
     }
 }
 
-/// Numbers compare with numbers of their kind, texts with texts.
+/// Numbers compare with numbers of their type, strings with strings.
 fn order(left: &Value, right: &Value) -> Result<Ordering, String> {
     let comparable = |v: &Value| matches!(v, Value::Number(_) | Value::String(_) | Value::Bool(_));
     if !comparable(left) || !comparable(right) {

@@ -1,7 +1,6 @@
-//! JSON paths as Kubernetes writes them in columns, selectable fields and scale:
-//! `.spec.ports[?(@.name=='http')].port`.
-//! In: a path and a value. Out: the values the path leads to.
-//! Guarantees: a missing field leads nowhere without being an error; paths are parsed once.
+//! JSONPath of columns, selectable fields and scale: `.spec.ports[?(@.name=='http')].port`.
+//! In: a path and a value. Out: the values at the path.
+//! Guarantees: a missing field has no values and is no error; paths are parsed once.
 
 mod find;
 mod parse;
@@ -31,9 +30,9 @@ enum Step {
     Union(Vec<Vec<Step>>),
     /// `[?(…)]`.
     Filter(Filter),
-    /// A text, number or boolean that stands for itself.
+    /// A literal string, number or boolean.
     Literal(Value),
-    /// A bare word, which only templates know.
+    /// A bare word, which only templates support.
     Word(String),
 }
 
@@ -47,11 +46,11 @@ struct Slice {
     step: Option<i64>,
 }
 
-/// What items must satisfy.
+/// The filter of list items.
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     left: Vec<Step>,
-    /// The comparison, or none to ask whether `left` leads anywhere.
+    /// The comparison, or `None` for an existence test of `left`.
     compare: Option<(String, Vec<Step>)>,
 }
 
@@ -59,12 +58,12 @@ impl JsonPath {
     /// Parses the path of a column or of a selectable field.
     ///
     /// # Errors
-    /// Kubernetes' words for the errors of the path.
+    /// The errors of the path, with the messages of Kubernetes.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         parse::steps(text).map(|steps| Self { steps })
     }
 
-    /// The values the path leads to.
+    /// The values at the path.
     ///
     /// # Errors
     /// An index out of range, or a filter or comparison that the values do not allow.
@@ -79,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// What a path finds, as JSON values side by side, or the error.
+    /// The values of a path, as JSON side by side, or the error.
     fn found(path: &str) -> String {
         let value = json!({
             "a": {"b": 1, "dotted.key": "d", "n": null},
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_where_kubernetes_leads() {
+    fn paths_find_the_values_of_kubernetes() {
         for (path, expected) in [
             (".a.b", "1"),
             ("$.a.b", "1"),

@@ -1,4 +1,4 @@
-//! From text to steps.
+//! Parses a path.
 
 use std::sync::LazyLock;
 
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Everything up to the closing parenthesis that stands in no quotes.
+    /// Everything up to the closing parenthesis outside of quotes.
     fn filter_text(&mut self) -> Result<&'a str, String> {
         let begin = self.at;
         let mut quote = None;

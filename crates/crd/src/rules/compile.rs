@@ -1,8 +1,6 @@
-//! A rule, ready to run.
-//! In: a rule and the shape of the data it stands at. Out: its programs, or why it cannot be
-//! compiled.
-//! Guarantees: an empty rule compiles to nothing, and to no error: its absence is reported
-//! elsewhere.
+//! Compiles validation rules.
+//! In: a rule and the shape of its value. Out: its programs, or compile errors.
+//! Guarantees: an empty rule compiles to nothing, without an error: it is reported elsewhere.
 
 use std::sync::Arc;
 
@@ -11,22 +9,22 @@ use bellerophon_cel::{CompileError, Environment, Program, Shape, Type};
 use super::{field_path, library};
 use crate::{rule::Rule, schema::Schema};
 
-/// The name of the value a rule stands at.
+/// The name of the value that a rule validates.
 const SELF: &str = "self";
 /// The name of what that value was before an update.
 const OLD_SELF: &str = "oldSelf";
-/// What messages call the type of `self`; expressions have no use for the name.
+/// The type name of `self` in messages; expressions cannot refer to it.
 const TYPE_NAME: &str = "selfType";
 
-/// What became of a rule.
+/// A compiled rule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compiled {
-    /// None when the rule is empty or wrong.
+    /// `None` when the rule is empty or invalid.
     pub(super) program: Option<Program>,
     pub(super) error: Option<String>,
     pub(super) message: Option<Program>,
     pub(super) message_error: Option<String>,
-    /// Where the rule places the blame, below the value it stands at.
+    /// The field that errors of the rule name, relative to the validated value.
     pub(super) field_path: Option<String>,
 }
 

@@ -1,16 +1,16 @@
-//! What the rules of a definition may cost.
-//! In: estimates of single expressions, and how often each may run. Out: what is too much, by how
-//! much.
-//! Guarantees: numbers saturate; a definition is refused for the sum of its rules even if each of
-//! them is cheap.
+//! Cost limits of the rules of a definition.
+//! In: estimates of single expressions, and how often each may run. Out: the rules above a limit,
+//! and by how much.
+//! Guarantees: arithmetic saturates; a definition is rejected for the sum of its rules even if each
+//! of them is cheap.
 
 use bellerophon_cel::Program;
 
 use super::shape::REQUEST_MAX;
 
-/// What one expression may cost over all the places it may run at.
+/// The cost limit of one expression over all values it may run for.
 pub(super) const EXPRESSION_MAX: u64 = 10_000_000;
-/// What all expressions of a schema may cost together.
+/// The cost limit of all expressions of a schema.
 const SCHEMA_MAX: u64 = 100_000_000;
 /// How many of the most expensive are named.
 const NAMED_MAX: usize = 4;
@@ -32,7 +32,7 @@ impl Times {
         }
     }
 
-    /// What a rule may cost that stands at data of at least this many bytes.
+    /// The maximum cost of a rule for data of at least this many bytes.
     pub(super) fn cost_of(self, program: Option<&Program>, bytes_min: u64) -> u64 {
         let times = match self {
             Self::AtMost(times) => times,
@@ -42,7 +42,7 @@ impl Times {
     }
 }
 
-/// What is said of a cost above its limit.
+/// The error of a cost above its limit.
 pub(super) fn excess(what: &str, cost: u64, limit: u64) -> Option<String> {
     if cost <= limit {
         return None;
@@ -61,7 +61,7 @@ pub(super) fn excess(what: &str, cost: u64, limit: u64) -> Option<String> {
     ))
 }
 
-/// What all expressions of a schema cost.
+/// The cost of all expressions of a schema.
 #[derive(Debug, Default)]
 pub(super) struct Total {
     sum: u64,
@@ -79,7 +79,7 @@ impl Total {
         }
     }
 
-    /// What is said of the sum, and which places contributed most.
+    /// The error of the sum, and the paths that contributed most.
     pub(super) fn excess(self) -> Option<(String, Vec<String>)> {
         let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
         let problem = excess(what, self.sum, SCHEMA_MAX)?;

@@ -1,12 +1,12 @@
-//! The field a rule blames: `.spec.ports['http'].name`.
-//! In: `fieldPath` of a rule, and the schema it stands at. Out: the path as errors print it, if the
+//! `fieldPath` of a rule: `.spec.ports['http'].name`.
+//! In: `fieldPath` of a rule, and the schema of the rule. Out: the path as errors print it, if the
 //! schema has it.
 
 use bellerophon_apimachinery::field::Path;
 
 use crate::schema::Schema;
 
-/// The path as errors print it; none when it is no path or leads nowhere.
+/// The path as errors print it; `None` when it is no path or the schema does not have it.
 pub(super) fn resolve(text: &str, schema: &Schema) -> Option<String> {
     let mut tokens = tokens(text).into_iter();
     let mut schema = schema;
@@ -39,7 +39,7 @@ pub(super) fn resolve(text: &str, schema: &Schema) -> Option<String> {
     Some(path)
 }
 
-/// Delimiters by themselves, quoted texts whole, and what lies between.
+/// Delimiters, quoted strings, and the text between them.
 fn tokens(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = text;

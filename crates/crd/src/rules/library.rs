@@ -1,6 +1,6 @@
-//! Functions that only the server can offer: amounts of resources, and the formats of names.
-//! In: texts. Out: the result of the code that validates objects.
-//! Guarantees: an amount or name is sound in an expression exactly if it is sound in an object.
+//! CEL functions that share code with validation: quantities, and the formats of names.
+//! In: strings. Out: the result of the code that validates objects.
+//! Guarantees: a quantity or name is valid in an expression exactly if it is valid in an object.
 
 use std::{
     any::Any,
@@ -192,7 +192,7 @@ fn declare_formats(f: &mut Functions) {
     );
 }
 
-/// The errors of a text, or nothing.
+/// The errors of a string, if any.
 fn validate<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let format = args
         .first()

@@ -1,5 +1,5 @@
-//! Definitions with rules, and objects under them, with what Kubernetes 1.36.4 says of each. The
-//! answers in `recorded.json` come from its own validation; the order of errors is left out,
+//! Definitions with rules, and objects of them, with the recorded results of Kubernetes 1.36.4. The
+//! results in `recorded.json` come from its own validation; the order of errors is left out,
 //! because it is random there.
 
 use bellerophon_apimachinery::field::{FieldError, Path};

@@ -1,8 +1,8 @@
-//! Rules at work.
-//! In: an object, and on update the one it replaces. Out: what breaks a rule; warnings about what
-//! broke it before as well.
-//! Guarantees: a rule about what changed runs only where the old value is known; the cost of all
-//! rules together is bounded.
+//! Evaluates validation rules.
+//! In: an object, and on update the old one. Out: violations; warnings about violations of the old
+//! object.
+//! Guarantees: a transition rule runs only where the old value is known; the cost of all rules
+//! together is limited.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,9 +21,9 @@ use crate::{
     validate::{OldItems, is_same},
 };
 
-/// What one evaluation may cost.
+/// The cost limit of one evaluation.
 const CALL_MAX: u64 = 1_000_000;
-/// What all rules of an object may cost together.
+/// The cost limit of all rules of an object.
 pub(crate) const RULE_BUDGET: i64 = 10_000_000;
 /// The longest message that an expression may make, in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;
@@ -34,7 +34,7 @@ const OUT_OF_BUDGET: &str =
 #[derive(Debug)]
 pub(crate) struct RuleTree {
     rules: Vec<(Rule, Compiled)>,
-    /// What the data here looks like; there wherever there are rules.
+    /// The shape of the data; set wherever there are rules.
     shape: Option<Arc<Shape>>,
     /// The schema here, without what is below.
     type_name: String,
@@ -48,7 +48,7 @@ pub(crate) struct RuleTree {
 #[derive(Debug)]
 struct KeyedBy(Option<Schema>);
 
-/// What is compared to decide whether a problem is an old one.
+/// The values that decide whether a problem is an old one.
 #[derive(Clone, Copy)]
 pub(crate) struct Ratchet<'a> {
     /// This value, if the old one is known.
@@ -73,7 +73,7 @@ impl<'a> Ratchet<'a> {
         }
     }
 
-    /// What to compare to find whether the value is the same as before.
+    /// The values to compare for whether the value is unchanged.
     fn compared(&self) -> Option<Pair<'a>> {
         self.current.or(self.around)
     }
@@ -160,7 +160,7 @@ impl RuleTree {
             }));
         }
         if !schema.rules.is_empty() {
-            // What cannot be seen by expressions was refused when the definition was made.
+            // Data that expressions cannot refer to was rejected with the definition.
             let compiler = Compiler::new(declare(schema, position).shape);
             tree.rules = schema
                 .rules
@@ -198,9 +198,9 @@ impl RuleTree {
     }
 }
 
-/// The rules of one object on their way.
+/// The evaluation of the rules of one object.
 struct Run<'e> {
-    /// What is left to spend; below zero ends everything.
+    /// The remaining budget; the evaluation ends below zero.
     budget: i64,
     errors: &'e mut Vec<FieldError>,
     warnings: Vec<String>,
@@ -324,7 +324,7 @@ impl Run<'_> {
     }
 
     /// Whether the value is the same as before.
-    fn forgives(&mut self, ratchet: Ratchet<'_>) -> bool {
+    fn is_tolerated(&mut self, ratchet: Ratchet<'_>) -> bool {
         let Some(Pair { new, old, schema }) = ratchet.compared() else {
             return false;
         };
@@ -394,7 +394,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reports that a rule is broken, or warns about it if nothing changed here.
+    /// Reports a violation, or a warning if the value is unchanged.
     fn broken(
         &mut self,
         rule: &Rule,
@@ -416,18 +416,18 @@ impl Run<'_> {
             Some(Ok(Some(message))) => validated.broken(at, rule, &message),
             Some(Ok(None)) | None => validated.broken(at, rule, &rule.complaint()),
         };
-        if !compiled.uses_old_self() && self.forgives(ratchet) {
+        if !compiled.uses_old_self() && self.is_tolerated(ratchet) {
             self.warnings.push(error.to_string());
         } else {
             self.errors.push(error);
         }
     }
 
-    /// The message that an expression makes; none when it makes none that can be shown, and the
-    /// rule speaks for itself.
+    /// The message of a message expression; `None` when it has no valid result, and the message of
+    /// the rule is used.
     ///
     /// # Errors
-    /// It used up what the rules of an object may cost.
+    /// The cost limit of the rules of an object is exceeded.
     fn message(
         &mut self,
         program: &Program,
@@ -476,7 +476,7 @@ impl ValidatedValue<'_, '_> {
         FieldError::invalid(self.at(None), self.tree.type_name.as_str(), why)
     }
 
-    /// A rule is broken. Objects and lists are too large to show.
+    /// A violation. Objects and lists are too large to be printed.
     fn broken(&self, at: String, rule: &Rule, detail: &str) -> FieldError {
         let large = matches!(self.tree.type_name.as_str(), "object" | "array");
         let value = shown(self.value);

@@ -1,7 +1,7 @@
-//! What expressions know of data: the shape of a schema.
-//! In: a structural schema. Out: types, sizes and the least room data takes, by which rules are
-//! checked, priced and run.
-//! Guarantees: sizes are Kubernetes' guesses to the number, because they decide which rules are too
+//! The CEL shape of a schema.
+//! In: a structural schema. Out: types, maximum sizes and minimum encoded sizes, by which rules are
+//! checked, estimated and evaluated.
+//! Guarantees: sizes equal the estimates of Kubernetes, because they decide which rules are too
 //! expensive.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use bellerophon_cel::{Field, ListOrder, Shape, ShapeKind, escape};
 
 use crate::schema::Schema;
 
-/// The largest request, in bytes: nothing in an object can be longer.
+/// The largest request, in bytes: no value in an object can be longer.
 pub(super) const REQUEST_MAX: u64 = 3 << 20;
 
 /// A shape, and the least bytes that data of it takes in JSON.
@@ -95,7 +95,8 @@ pub(super) fn declare(schema: &Schema, position: SchemaPosition) -> Declared {
     }
 }
 
-/// The longest text without a bound of its own: the longest allowed value, or all of a request.
+/// The maximum length of a string without `maxLength`: the longest allowed value, or a whole
+/// request.
 fn length_max(schema: &Schema) -> u64 {
     if schema.allowed.is_empty() {
         return REQUEST_MAX - 2;
@@ -188,7 +189,7 @@ fn object(schema: &Schema, position: SchemaPosition) -> Declared {
     }
 }
 
-/// Whether a schema says itself what every resource has.
+/// Whether a schema itself declares the fields of every resource.
 fn declares_type_and_names(schema: &Schema) -> bool {
     let is = |schema: &Schema, name: &str, wanted: &str| {
         schema

@@ -1,6 +1,6 @@
-//! What a definition may say in its rules.
-//! In: a schema. Out: the errors of its rules, in the order and the words of Kubernetes.
-//! Guarantees: rules are compiled only where the schema below them is sound; children are validated
+//! Validates the rules of a definition.
+//! In: a schema. Out: the errors of its rules, in the order and with the messages of Kubernetes.
+//! Guarantees: rules are compiled only where the schema below them is valid; children are validated
 //! before their parents.
 
 use bellerophon_apimachinery::field::{FieldError, Path, Verbatim};
@@ -22,11 +22,11 @@ const REASONS: [&str; 4] = [
     "FieldValueRequired",
 ];
 
-/// What is not reported, because it was so before.
+/// Errors that are not reported, because the old definition had them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Suppress {
     Nothing,
-    /// That single rules are too expensive. All of them together may not be, even so.
+    /// That single rules are too expensive. The limit of their sum still applies.
     CostOfRules,
 }
 
@@ -105,8 +105,8 @@ fn validate_field_path(
     }
 }
 
-/// The errors of the expressions of a sound schema: rule by rule, and with all of them together.
-/// `known` is the errors of its keywords; where that touches a schema, its rules are left alone.
+/// The errors of the expressions of a valid schema: of each rule, and of their sum. `known` is the
+/// errors of its keywords; rules of schemas with such errors are skipped.
 pub(crate) fn validate(
     schema: &Schema,
     path: &Path<'_>,
@@ -140,7 +140,7 @@ pub(crate) fn validate(
     (validator.errors, together)
 }
 
-/// What validation rules of a schema inherit from the schemas around it. Mirrors upstream's
+/// The context that validation rules of a schema inherit from its ancestors. Mirrors upstream's
 /// CELSchemaContext.
 #[derive(Clone, Copy)]
 struct CelSchemaContext<'a> {
@@ -205,7 +205,7 @@ impl RuleValidator<'_> {
         }
     }
 
-    /// Whether something is wrong with the schema at a path or below.
+    /// Whether the schema at a path or below has errors.
     fn is_unsound(&self, path: &Path<'_>) -> bool {
         let path = path.to_string();
         self.known

@@ -157,7 +157,7 @@ fn across_keys() -> Vec<(&'static str, Violated, History)> {
             operations(vec![put([1, 10], "a", "1", 1), put([1, 10], "b", "2", 1)]),
         ),
         (
-            "value that nobody wrote",
+            "value that was never written",
             Origin,
             operations(vec![get([1, 2], "a", Some(("x", 1, 1, 1)), 1)]),
         ),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use bellerophon_linearizability::{Key, Operation, Outcome, Request, Revision, Value};
 
-/// A state of a key. A revision that nobody saw is a range.
+/// A state of a key. A revision that no operation observed is a range.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct State {
     /// Value, creation and version, if the key exists.

@@ -1,5 +1,5 @@
-//! Random histories: legal ones are accepted, and mutated ones are judged as a search of all orders
-//! judges them.
+//! Random histories: legal ones are accepted; for mutated ones the result is that of a search of
+//! all orders.
 
 use bellerophon_linearizability::{History, Key, Operation, Options, check, check_linearizability};
 

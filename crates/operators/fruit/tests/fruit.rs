@@ -48,7 +48,7 @@ async fn validation_error_names_the_field() {
             .flat_map(|details| &details.causes)
             .map(|cause| cause.field.as_str())
             .collect();
-        // After a type error, a second cause says that validation rules were not evaluated.
+        // After a type error, a second cause reports that validation rules were not evaluated.
         assert_eq!(fields.first(), Some(&field), "{spec}: {}", status.message);
     }
     let heavy = json!({"sweetness": true, "weight": 1001, "comment": "a melon"});

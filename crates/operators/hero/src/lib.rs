@@ -12,18 +12,18 @@
 mod apply; // the only code that changes a store
 mod backup; // Backups and ScheduledBackups
 pub mod crd; // the custom resources
-mod events; // what users should know
-pub mod member_api; // how members are reached
+mod events; // Events
+pub mod member_api; // client of members
 mod metrics; // Prometheus metrics
 pub mod names; // names, labels, ports
 mod objects; // Kubernetes objects of a store
 mod observe; // live reads
-mod observed; // what the plan decides on
+mod observed; // input of the plan
 pub mod plan; // the next step
 mod quantity; // sizes of volumes
 mod reconciler; // one step per reconcile
 pub mod sampler; // rates
-mod step; // what a reconcile does
+mod step; // steps of a reconcile
 mod store_members; // members over the network
 mod tls; // certificates and tokens
 mod version; // supported upgrades

@@ -1,4 +1,4 @@
-//! How the operator reaches members.
+//! The client of the operator for members.
 //!
 //! In: a target and a request. Out: the member's response, or an error that names the member.
 //! Guarantee: every request ends within a bounded time; no token is part of an error.

@@ -156,7 +156,7 @@ fn own_node_policy() -> Value {
     let is_own_node = format!(
         "'{node}' in request.userInfo.extra && request.userInfo.extra['{node}'] == [request.name]"
     );
-    // With labels or taints of its own choice, a compromised node could attract pods and their
+    // If it could set its labels and taints, a compromised node could attract pods and their
     // Secrets.
     let is_unchanged = "object.metadata.?labels == oldObject.metadata.?labels && \
                         object.spec.?taints == oldObject.spec.?taints";

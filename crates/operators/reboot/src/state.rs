@@ -376,7 +376,7 @@ impl NodePatch {
             .remove(IN_PROGRESS)
             .remove(WAITING)
             .set(LAST, last);
-        // A request that was made since then has a reason of its own, which stays.
+        // A request that was made since then has its own reason, which stays.
         if result.is_failure() && node.needed().is_none() {
             patch.set(NEEDED, request)
         } else {

@@ -188,7 +188,7 @@ pub(crate) fn plan_copy(
             } else if verified.is_some() && verified == current.resource_version.as_deref() {
                 CopyAction::UpToDate
             } else {
-                // The annotation says what was written, not what is there: another client can
+                // The annotation records what was written, not the current data: another client can
                 // change the data and leave the digest. Each version is therefore compared once.
                 CopyAction::Verify
             }

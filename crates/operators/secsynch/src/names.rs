@@ -7,7 +7,7 @@ pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// The pattern of a DNS-1123 subdomain, such as the name of a Secret.
 pub(crate) const SUBDOMAIN: &str =
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-/// The pattern of a DNS-1123 label in which `*` stands for any text.
+/// The pattern of a DNS-1123 label in which `*` matches any text.
 pub(crate) const LABEL_WITH_WILDCARDS: &str = r"^[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?$";
 
 const LABEL_LENGTH_MAX: usize = 63;

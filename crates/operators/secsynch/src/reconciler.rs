@@ -294,7 +294,7 @@ impl SecSynchReconciler {
                 .event(synch, Event::normal("Synced", "Synced", note));
         }
         info!(secsynch = %req.key(), synced, total, failed, written, "reconciled");
-        // After the status, which names the failed namespaces while retries go on.
+        // After the status, which names the failed namespaces while retries continue.
         if summary.retry {
             let message = format!("{failed} of {total} copies could not be written");
             return Err(Error::retry(message));

@@ -480,8 +480,8 @@ async fn adopted_secret_is_released() {
     cluster.stop().await;
 }
 
-/// Reasons used to tell apart whether a Secret elsewhere does not exist, does not allow copies, or
-/// is a token.
+/// Reasons used to disclose whether a Secret elsewhere does not exist, does not allow copies, or is
+/// a token.
 #[tokio::test(start_paused = true)]
 async fn status_does_not_disclose_secrets_of_other_namespaces() {
     let source = |type_: &str| {

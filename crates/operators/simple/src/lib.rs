@@ -1,7 +1,7 @@
 //! The BellerophonSimple operator: a winged horse's name, an image and a number of replicas become
 //! a Deployment; the status reports the number of available pods.
 //!
-//! The operator keeps no state of its own: Deployment and ReplicaSet do all the rest.
+//! The operator is stateless: Deployment and ReplicaSet do the rest.
 
 mod crd; // the custom resource
 mod plan; // the desired writes of one object

@@ -6,8 +6,8 @@
 //! `-- --view NAME`, `-- --profile FILE` for a CPU profile of the page, and `-- --check`, which fails
 //! if a limit is exceeded.
 //!
-//! Needs chromium and chromedriver. Recording costs the same without a viewer, so it is a thread of
-//! its own and not part of the result.
+//! Needs chromium and chromedriver. Recording costs the same without a viewer, so it is a separate
+//! thread and not part of the result.
 
 mod generator; // records of chains
 
@@ -268,7 +268,7 @@ impl Measured {
     }
 }
 
-/// A page on a thread of its own.
+/// A page on a separate thread.
 struct ServedPage {
     url: String,
     /// The id of the thread, for its statistics.

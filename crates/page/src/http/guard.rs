@@ -1,4 +1,4 @@
-//! Who may read the page: checks of Host, Origin, Sec-Fetch-Site and token.
+//! Access control of the page: Host, Origin, Sec-Fetch-Site and token.
 //!
 //! In: the head of a request. Out: allowed, or the status to respond with.
 //! Guarantees: a page of another site, also one whose name resolves to this machine, gets no data

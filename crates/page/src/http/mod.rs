@@ -6,7 +6,7 @@
 
 mod act; // actions that write
 mod assets; // files of the page
-mod guard; // who may read
+mod guard; // access control
 mod query; // parameters of requests
 mod routes; // paths to responses
 mod stream; // records as server-sent events

@@ -2,7 +2,7 @@
 //!
 //! In: a source and a sequence number. Out: frames `records`, `gap`, `state` and `ready`, each with
 //! JSON in one line.
-//! Guarantees: at most 20 frames of records per second; a gap is a frame of its own, in its place;
+//! Guarantees: at most 20 frames of records per second; a gap is a separate frame, in its place;
 //! without records, a comment keeps the connection open.
 
 use std::convert::Infallible;

@@ -24,7 +24,7 @@ use crate::tier::Tier;
 /// Shims that wait to be started. Further callers wait.
 const SPAWNS_MAX: usize = 64;
 
-/// Settings of the allocator, if it is mimalloc: without arenas, a shim has 2 MB of memory of its own
+/// Settings of the allocator, if it is mimalloc: without arenas, a shim has 2 MB of private memory
 /// instead of 6 MB. Containers do not inherit the environment of shims.
 const ALLOCATOR: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "0");
 

@@ -71,7 +71,7 @@ pub(super) fn exec_error(argv: &[String], problem: &io::Error) -> StartError {
     };
     let name = argv.first().map_or("", String::as_str);
     let problem = problem.to_string().to_lowercase();
-    // The error number is of no use to the reader.
+    // The error number is not reported.
     let problem = problem.split(" (os error").next().unwrap_or(&problem);
     error(kind, name, problem)
 }

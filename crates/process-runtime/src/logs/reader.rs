@@ -1,7 +1,7 @@
 //! Reader of the log of one container, as `kubectl logs` needs it.
 //!
 //! Guarantees: a follower reads all lines over rotations, as long as it is not slower than
-//! `max_files` rotations: it opens rotated files as soon as it is asked for the next chunk. Without
+//! `max_files` rotations: it opens rotated files when the next chunk is requested. Without
 //! `follow`, only the current file is read, as by the kubelet.
 
 use std::collections::VecDeque;
@@ -18,8 +18,8 @@ use super::writer::LogUpdates;
 
 const READ_LEN: usize = 64 << 10;
 
-/// Which part of a log to read; the fields of `v1.PodLogOptions`. The log of the previous instance
-/// of a container is that of its own path.
+/// The range of a log to read; the fields of `v1.PodLogOptions`. The log of the previous instance
+/// of a container has a separate path.
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
     /// Waits for more lines until the container ends. It needs [`LogUpdates`].

@@ -1,7 +1,7 @@
 //! Pods as processes: real namespaces, processes, sockets and terminals, in both tiers.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 mod containers;
 mod logs;

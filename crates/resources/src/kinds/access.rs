@@ -1,5 +1,5 @@
-//! Roles and bindings: rules that make sense, and a role reference that stays.
-//! Guarantees: names are any segment of a path.
+//! Roles and bindings: their rules, and the immutable role reference.
+//! Guarantees: names are path segments.
 //! Mirrors `ValidateRole`, `ValidateRoleBinding` and their updates in `pkg/apis/rbac/validation`.
 
 use bellerophon_apimachinery::{

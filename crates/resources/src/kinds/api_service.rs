@@ -1,4 +1,4 @@
-//! APIServices: which server answers for a version of a group.
+//! APIServices: which server serves a version of a group.
 //! Mirrors `ValidateAPIService` in `kube-aggregator/pkg/apis/apiregistration/validation`.
 
 use bellerophon_apimachinery::{

@@ -1,4 +1,4 @@
-//! Small classes that others refer to by name: how important a pod is, and what runs it. Mirrors
+//! PriorityClasses and RuntimeClasses. Mirrors
 //! `ValidatePriorityClass` in `pkg/apis/scheduling/validation` and `ValidateRuntimeClass` in
 //! `pkg/apis/node/validation`.
 

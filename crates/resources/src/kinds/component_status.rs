@@ -73,7 +73,7 @@ fn healthy() -> Value {
     json!({"type": "Healthy", "status": "True", "message": "ok"})
 }
 
-/// Worded as by kube-apiserver when nobody listens on the port.
+/// The message of kube-apiserver when the connection to the port is refused.
 fn unreachable(component: Component) -> Value {
     let address = format!("127.0.0.1:{}", component.port());
     let message = format!(

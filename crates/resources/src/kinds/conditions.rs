@@ -1,4 +1,4 @@
-//! Conditions in a status: one of each type, with a reason in one word.
+//! Conditions in a status: one of each type, with a CamelCase reason.
 //! Mirrors `ValidateConditions` in `apimachinery/pkg/apis/meta/v1/validation`.
 
 use std::{collections::BTreeSet, sync::LazyLock};
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_are_complete_and_stand_once() {
+    fn conditions_are_complete_and_unique() {
         let good = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "AllGood"});
         let mut out = Vec::new();
         validate(

@@ -1,4 +1,4 @@
-//! ConfigMaps: keys, size, and the freeze that `immutable` is.
+//! ConfigMaps: keys, size, and `immutable`.
 //! Mirrors `ValidateConfigMap` and `ValidateConfigMapUpdate` in `pkg/apis/core/validation`.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -57,7 +57,7 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     frozen(new, old, &["data", "binaryData"], out);
 }
 
-/// What may not change once `immutable` was true: the flag itself and these fields.
+/// Validates that an object with `immutable: true` keeps the flag and these fields.
 pub(super) fn frozen(new: &Object, old: &Object, fields: &[&str], out: &mut Vec<FieldError>) {
     if !old.body.is_true("immutable") {
         return;
@@ -81,7 +81,7 @@ mod tests {
     use crate::kinds::test_support::{create, refused, update};
 
     #[test]
-    fn keys_are_checked_and_stand_once() {
+    fn keys_are_validated_and_unique() {
         refused(
             &CONFIG_MAP,
             json!({"data": {"Ünï": "x"}}),

@@ -1,5 +1,5 @@
-//! The kinds of resource.k8s.io: claims on devices, their classes, and what drivers offer.
-//! Guarantees: what is asked for never changes once stored. Mirrors `ValidateResourceClaim`,
+//! The kinds of resource.k8s.io: claims on devices, device classes, and slices of drivers.
+//! Guarantees: the spec of a claim is immutable. Mirrors `ValidateResourceClaim`,
 //! `ValidateDeviceClass` and `ValidateResourceSlice` in `pkg/apis/resource/validation`.
 
 use std::collections::BTreeSet;
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_asks_for_one_device_and_stays() {
+    fn claim_requests_one_device_and_is_immutable() {
         let (stored, errors) = create(&RESOURCE_CLAIM, claim("gpu.example.com"));
         assert_eq!(errors, [""; 0]);
         let request = &stored.body["spec"]["devices"]["requests"][0]["exactly"];

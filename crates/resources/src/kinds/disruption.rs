@@ -1,6 +1,5 @@
-//! Disruption budgets: how many pods must stay, and whether one may be evicted.
-//! In: a pod and the budgets of its namespace. Out: a verdict, with the budget as it is after the
-//! eviction.
+//! PodDisruptionBudgets: validation, and whether a pod may be evicted.
+//! In: a pod and the budgets of its namespace. Out: a decision, with the updated budget.
 //! Guarantees: an allowed eviction takes exactly one disruption from exactly one budget. Mirrors
 //! `ValidatePodDisruptionBudget` in `pkg/apis/policy/validation` and `checkAndDecrement` of the
 //! eviction registry.
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_without_room_says_why() {
+    fn exhausted_budget_denies_with_a_reason() {
         let cases = [
             (
                 json!({}),

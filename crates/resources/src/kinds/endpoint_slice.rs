@@ -1,4 +1,4 @@
-//! EndpointSlices: addresses of one kind, with their ports.
+//! EndpointSlices: addresses of one address type, with their ports.
 //! Mirrors `ValidateEndpointSlice` in `pkg/apis/discovery/validation`.
 
 use std::{collections::BTreeSet, net::IpAddr};
@@ -34,7 +34,7 @@ fn default(slice: &mut Object) {
     }
     for endpoint in slice.body.maps_mut("endpoints") {
         endpoint.default_to("conditions", json!({}));
-        // The zone has a field of its own in v1.
+        // In v1, the zone is a field.
         endpoint
             .map_mut("deprecatedTopology")
             .into_iter()

@@ -1,4 +1,4 @@
-//! Endpoints: the addresses behind a service in their old form.
+//! Endpoints: the addresses of a service in their deprecated form.
 //! Mirrors `ValidateEndpoints` in `pkg/apis/core/validation`.
 
 use bellerophon_apimachinery::{

@@ -1,6 +1,7 @@
 //! Events: one stored form, served in two groups.
 //! In: events of the core group or of events.k8s.io. Out: the core form, and back.
-//! Guarantees: an event written in one group reads the same in both; the newer group asks for more.
+//! Guarantees: an event written in one group reads the same in both; events.k8s.io requires more
+//! fields.
 //! Mirrors `ValidateEventCreate` and `ValidateEventUpdate` in `pkg/apis/core/validation`.
 
 use bellerophon_apimachinery::{
@@ -43,7 +44,7 @@ pub const STORED_AS_CORE: StoredAs = StoredAs {
     from_storage,
 };
 
-/// What is written even when it is empty.
+/// Fields that are written even when they are empty.
 type Zeros = &'static [(&'static str, Zero)];
 
 #[derive(Clone, Copy)]
@@ -194,8 +195,8 @@ fn at_most(name: &str, text: &str, max: usize, out: &mut Vec<FieldError>) {
     }
 }
 
-/// What only events.k8s.io asks for, and only of new events: those of the core group are changed
-/// through it as they are.
+/// What only events.k8s.io requires, and only of new events: those of the core group may be updated
+/// through it unchanged.
 fn validate_newer(event: &Object, out: &mut Vec<FieldError>) {
     let body = &event.body;
     series(body.field("series"), out);
@@ -243,7 +244,7 @@ fn same_but_series(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         ("firstTimestamp", "firstTimestamp"),
         ("lastTimestamp", "lastTimestamp"),
         ("count", "count"),
-        // Kubernetes looks at it twice.
+        // Kubernetes validates it twice.
         ("reason", "reason"),
         ("type", "type"),
         ("eventTime", "eventTime"),
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_group_asks_for_more() {
+    fn newer_group_requires_more_fields() {
         let base = json!({"metadata": {"name": "a", "namespace": "n"}, "involvedObject": {"namespace": "n"}, "type": "Normal"});
         refused(&EVENTS_EVENT, base.clone(), &["eventTime: Required value"]);
         let mut timed = base;

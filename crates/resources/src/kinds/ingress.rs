@@ -258,7 +258,7 @@ fn validate_tls(at: &Path, tls: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-/// The class may stand in an annotation or in the spec, or in both when they agree.
+/// The class may be in an annotation or in the spec, or in both when they are equal.
 fn class_twice(ingress: &Object, out: &mut Vec<FieldError>) {
     let annotation = ingress.meta.annotations.get(CLASS_ANNOTATION);
     let class = ingress.at("spec.ingressClassName").and_then(Value::as_str);

@@ -1,4 +1,4 @@
-//! Leases: who leads, and for how long.
+//! Leases: their holder and duration.
 //! Mirrors `ValidateLease` in `pkg/apis/coordination/validation`.
 
 use bellerophon_apimachinery::{

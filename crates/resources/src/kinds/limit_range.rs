@@ -1,4 +1,4 @@
-//! LimitRanges: bounds that do not contradict each other, filled in from one another.
+//! LimitRanges: consistent minimums, maximums and defaults, each defaulted from the others.
 //! Mirrors `ValidateLimitRange` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
@@ -22,8 +22,8 @@ pub const LIMIT_RANGE: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// For containers: the default limit comes from the maximum, the default request from the limit,
-/// then from the minimum.
+/// For containers: the default limit is the maximum, the default request is the limit, or else the
+/// minimum.
 fn default(range: &mut Object) {
     for item in range
         .section("spec")

@@ -1,4 +1,4 @@
-//! Namespaces: what they start with, and how their finalizers go.
+//! Namespaces: labels, finalizers and phase.
 //! Guarantees: `spec.finalizers` changes only through `finalize`; the label with the name is always
 //! there.
 //! Mirrors `ValidateNamespace` and `ValidateNamespaceFinalizeUpdate` in `pkg/apis/core/validation`.

@@ -1,4 +1,4 @@
-//! Nodes: status may come with the create; pod ranges and provider are set once.
+//! Nodes: a create may set the status; pod CIDRs and provider ID are set once.
 //! Mirrors `ValidateNode` and `ValidateNodeUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
@@ -74,15 +74,15 @@ fn prepare_create(node: &mut Object) {
     node.section("status").remove("config");
 }
 
-/// A removed feature: the field stays only where an old object has it.
+/// A removed feature: the field is kept only where an old object has it.
 fn drop_config_source(new: &mut Object, old: &Object) {
     if old.at("spec.configSource").is_none() {
         new.section("spec").remove("configSource");
     }
 }
 
-/// What admission adds to every new node: nothing is scheduled there until the node says that it is
-/// ready.
+/// Adds the not-ready taint to every new node: no pod is scheduled there until the node is ready.
+/// Mirrors the plugin TaintNodesByCondition.
 pub fn taint_not_ready(node: &mut Object) {
     let spec = node.section("spec");
     let mut taints = spec.list("taints").to_vec();

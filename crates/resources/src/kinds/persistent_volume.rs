@@ -1,4 +1,4 @@
-//! PersistentVolumes: one source, a size, and a phase that remembers when it changed. Mirrors
+//! PersistentVolumes: one source, a capacity, and a phase with its transition time. Mirrors
 //! `ValidatePersistentVolume` and `ValidatePersistentVolumeUpdate` in `pkg/apis/core/validation`.
 
 use bellerophon_apimachinery::{
@@ -108,7 +108,7 @@ fn default(volume: &mut Object) {
     volume.section("status").default_text("phase", "Pending");
 }
 
-/// Remembers when the phase changed, unless the client says when.
+/// Sets the transition time of the phase, unless the client does.
 fn stamp(new: &mut Object, old: Option<&Object>, now: Time) {
     const SINCE: &str = "lastPhaseTransitionTime";
     let before = old.map(|old| old.body.field("status"));
@@ -373,7 +373,7 @@ fn csi(at: &Path, csi: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-/// A driver's name, whatever its case; that it is there is checked elsewhere.
+/// A driver's name, in any case; its presence is validated elsewhere.
 pub(super) fn driver_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
     if name.is_empty() {
         return;

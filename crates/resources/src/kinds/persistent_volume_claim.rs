@@ -1,4 +1,4 @@
-//! PersistentVolumeClaims: what is asked for, fixed but for its growth. Mirrors
+//! PersistentVolumeClaims: an immutable spec, except for expansion. Mirrors
 //! `ValidatePersistentVolumeClaim` and `ValidatePersistentVolumeClaimUpdate` in
 //! `pkg/apis/core/validation`.
 
@@ -45,7 +45,7 @@ pub const PERSISTENT_VOLUME_CLAIM: Strategy = Strategy {
     ..Strategy::WITH_STATUS
 };
 
-/// The old and the new name of a claim's source say the same, unless the new one names a namespace.
+/// Copies `dataSource` and `dataSourceRef` to each other, unless the latter names a namespace.
 fn match_sources(claim: &mut Object) {
     let spec = claim.section("spec");
     let source = spec.get_set("dataSource").cloned();

@@ -1,4 +1,4 @@
-//! ResourceQuotas: amounts of known resources, in scopes that fit them.
+//! ResourceQuotas: quantities of known resources, in scopes that apply to them.
 //! Mirrors `ValidateResourceQuota` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
@@ -103,7 +103,7 @@ const OPPOSITES: &[(&str, &str)] = &[
     ("Terminating", "NotTerminating"),
 ];
 
-/// Whether a scope says anything about a resource.
+/// Whether a scope applies to a resource.
 fn fits(scope: &str, resource: &str) -> bool {
     let compute = [
         "cpu",
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_stay_and_odd_bounds_are_warned_of() {
+    fn scopes_are_immutable_and_inverted_bounds_are_warned_of() {
         let (quota, errors) = create(
             &RESOURCE_QUOTA,
             json!({"spec": {"hard": {"requests.cpu": "2", "limits.cpu": "1"}, "scopes": ["NotTerminating"]}, "status": {"used": {"pods": "1"}}}),

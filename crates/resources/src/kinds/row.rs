@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Strategy;
 
-/// What every ordinary kind can do.
+/// The verbs of most kinds.
 pub(crate) const ALL_VERBS: &[&str] = &[
     "create",
     "delete",
@@ -19,7 +19,7 @@ pub(crate) const ALL_VERBS: &[&str] = &[
 ];
 /// The verbs of a subresource that is read and written as the whole object.
 pub(crate) const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
-/// What a request that is answered and not stored can do.
+/// The verbs of requests that are not stored.
 pub const CREATE: &[&str] = &["create"];
 
 /// A served kind in one version of its group.
@@ -43,7 +43,7 @@ pub struct Row {
     pub verbs: &'static [&'static str],
     /// In the order of discovery.
     pub subresources: &'static [SubresourceRow],
-    /// What the kind does differently.
+    /// The strategy of the kind.
     pub strategy: &'static Strategy,
     /// The fields a selector may name; empty for the usual `metadata.name` and
     /// `metadata.namespace`.
@@ -52,7 +52,7 @@ pub struct Row {
     pub selectable_elsewhere: &'static [Field],
     /// Where objects are kept when not under this row's own name and version.
     pub stored_as: Option<&'static StoredAs>,
-    /// What errors call it, where that is not its plural.
+    /// The name in errors, where that is not its plural.
     pub error_name: Option<&'static str>,
     /// The warning that every answer carries.
     pub deprecated: Option<&'static str>,
@@ -70,7 +70,7 @@ pub struct SubresourceRow {
     pub group: &'static str,
     /// The version of its kind; empty for that of the row.
     pub version: &'static str,
-    /// What requests may do with it.
+    /// The verbs.
     pub verbs: &'static [&'static str],
 }
 
@@ -80,8 +80,7 @@ pub struct StoredAs {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
     pub(crate) plural: &'static str,
-    /// Turns a written object into the stored version. Loses nothing that a read in the same
-    /// version shows.
+    /// Converts a written object to the stored version, without loss for reads in the same version.
     pub to_storage: fn(&mut Object),
     /// Turns a stored object into the served version.
     pub from_storage: fn(&mut Object),
@@ -125,10 +124,10 @@ impl Row {
             .map_or((self.group, self.version), |s| (s.group, s.version))
     }
 
-    /// Whether a field may stand in a field selector.
+    /// Whether a field selector supports a field.
     ///
     /// # Errors
-    /// The words Kubernetes refuses the selector with.
+    /// The message of Kubernetes.
     pub fn validate_selectable(&self, label: &str) -> Result<(), String> {
         let known = match label {
             "metadata.name" => true,
@@ -142,8 +141,8 @@ impl Row {
         }
     }
 
-    /// Whether `metadata.namespace` may be selected: cluster-wide kinds with fields of their own do
-    /// not take it.
+    /// Whether `metadata.namespace` may be selected: cluster-scoped kinds with selectable fields do
+    /// not support it.
     fn selects_namespace(&self) -> bool {
         self.selectable.is_empty() || self.namespaced
     }

@@ -1,4 +1,4 @@
-//! Secrets: the keys each type needs, and `stringData` folded into `data`.
+//! Secrets: the keys that each type requires, and `stringData` merged into `data`.
 //! Guarantees: no message shows the value of a secret.
 //! Mirrors `ValidateSecret` and `ValidateSecretUpdate` in `pkg/apis/core/validation`.
 
@@ -179,7 +179,7 @@ fn tls_pair(certificate: &[u8], key: &[u8]) -> Result<(), String> {
         .map_err(|_| "x509: malformed certificate".into())
 }
 
-/// The words of Go's JSON reader, for the one place where a kind reads JSON inside a value.
+/// The messages of Go's JSON decoder, for the one kind with JSON inside a value.
 mod go_json {
     use serde_json::Value;
 

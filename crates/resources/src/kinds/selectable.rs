@@ -1,4 +1,4 @@
-//! The fields that selectors may name, kind by kind.
+//! The fields that field selectors support, by kind.
 //! Guarantees: paths point into the stored version of the object.
 //! Mirrors `AddFieldLabelConversionsFor…` of each API group.
 
@@ -19,7 +19,7 @@ pub const POD: &[Field] = &[
     same(&["spec.hostNetwork"]).or("false"),
     same(&["status.phase"]),
     same(&["status.podIP"]),
-    // Taken, but compared with nothing: the server never fills it in.
+    // Accepted, but without a value: the server never sets it.
     Field::own("status.podIPs", &[]),
     same(&["status.nominatedNodeName"]),
 ];
@@ -56,7 +56,7 @@ pub const EVENT: &[Field] = &[
     same(&["type"]),
 ];
 
-/// Events are kept in their core form, whatever group they are read in.
+/// Events are stored in their core form, whatever group they are read in.
 pub const EVENTS_EVENT: &[Field] = &[
     same(&["reason"]),
     Field::own("regarding.kind", &["involvedObject.kind"]),

@@ -1,6 +1,6 @@
 //! Label selectors inside objects: `matchLabels` and `matchExpressions`.
 //! In: the selector's JSON. Out: whether labels match, and its text form.
-//! Guarantees: a selector that is not there matches nothing; an empty one matches everything.
+//! Guarantees: an absent selector matches nothing; an empty one matches everything.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 /// A label selector, ready to be matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector<'a> {
-    /// Not given: nothing matches.
+    /// Absent: matches nothing.
     Nothing,
     /// Everything that meets all of these, sorted by key.
     Terms(Vec<Term<'a>>),
@@ -37,7 +37,7 @@ enum Test<'a> {
 }
 
 impl<'a> Selector<'a> {
-    /// Reads a selector; nothing when one of its terms makes no sense.
+    /// Parses a selector; `None` when one of its terms is invalid.
     pub fn read(value: Option<&'a Value>) -> Option<Self> {
         let Some(value) = value.filter(|v| !v.is_null()) else {
             return Some(Self::Nothing);

@@ -1,4 +1,4 @@
-//! Ranges of service addresses, and the addresses taken from them.
+//! ServiceCIDRs, and the IPAddresses allocated from them.
 //! Mirrors `ValidateServiceCIDR` and `ValidateIPAddress` in `pkg/apis/networking/validation`.
 
 use bellerophon_apimachinery::{

@@ -1,4 +1,4 @@
-//! Certificate signing requests: who asked, who approved, what was issued.
+//! CertificateSigningRequests: the requesting user, approval and the issued certificate.
 //! Guarantees: the spec never changes; approvals come only through `approval`, certificates only
 //! through `status`. Mirrors `ValidateCertificateSigningRequestCreate` and its updates in
 //! `pkg/apis/certificates/validation`.
@@ -73,14 +73,14 @@ const USAGES: &[&str] = &[
 const SECONDS_MIN: i64 = 600;
 const APPROVALS: [&str; 2] = ["Approved", "Denied"];
 
-/// What a write may bring besides what is there.
+/// The fields that a write may change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Allowed {
     Approval,
     Certificate,
 }
 
-/// Records who asked, whatever the request says.
+/// Records the requesting user, whatever the request contains.
 pub fn record_requester(request: &mut Object, user_info: &Value) {
     let spec = request.section("spec");
     for field in ["username", "uid", "groups", "extra"] {
@@ -91,7 +91,7 @@ pub fn record_requester(request: &mut Object, user_info: &Value) {
     }
 }
 
-/// A write to `approval`: the conditions of the request, everything else as it is stored.
+/// A write to `approval`: the conditions of the request, all other fields as stored.
 pub fn prepare_approval(new: &mut Object, old: &Object) {
     let conditions = new.body.field("status").list("conditions").to_vec();
     keep_all_but_status(new, old);
@@ -111,7 +111,7 @@ pub fn validate_approval(new: &Object, old: &Object, out: &mut Vec<FieldError>) 
     validate_change(new, old, Allowed::Approval, out);
 }
 
-/// A status write keeps approvals and denials as they are, as long as it names them.
+/// A status write keeps approvals and denials unchanged, as long as it contains them.
 fn prepare_status(new: &mut Object, old: &Object) {
     keep_all_but_status(new, old);
     let before = old.body.field("status").list("conditions").to_vec();
@@ -317,7 +317,7 @@ fn validate_change(new: &Object, old: &Object, allowed: Allowed, out: &mut Vec<F
                 ));
             } else if now.len() == before.len() && !now.iter().zip(&before).all(|(a, b)| same(a, b))
             {
-                // Kubernetes adds a diff of its own structs here.
+                // Kubernetes adds a diff of its Go structs here.
                 out.push(FieldError::forbidden(
                     "status.conditions",
                     &format!("updates may not modify a condition of type {kind:?}"),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn request_records_who_asked() {
+    fn request_records_the_requesting_user() {
         let (mut stored, errors) = create(&SIGNING_REQUEST, request());
         assert_eq!(errors.len(), 0);
         assert_eq!(stored.str_at("spec.username"), "forged");
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn approval_comes_once_and_stays() {
+    fn approval_is_set_once() {
         let (stored, _) = create(&SIGNING_REQUEST, request());
         let (sneaky, _) = update(
             &SIGNING_REQUEST,
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_comes_through_status() {
+    fn certificate_is_set_through_status() {
         let (stored, _) = create(&SIGNING_REQUEST, request());
         let (_, errors) = update_status(
             &SIGNING_REQUEST,

@@ -1,4 +1,4 @@
-//! The kinds of storage.k8s.io: classes, drivers, and what nodes and volumes say of them. Mirrors
+//! The kinds of storage.k8s.io: classes, CSI drivers, CSI nodes and volume attachments. Mirrors
 //! `ValidateStorageClass`, `ValidateCSIDriver`, `ValidateCSINode` and `ValidateVolumeAttachment` in
 //! `pkg/apis/storage/validation`.
 
@@ -391,7 +391,7 @@ fn validate_node(node: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-/// A driver on a node stays as it is, but for how many volumes it can take.
+/// A driver on a node is immutable, except for its volume limit.
 fn same_drivers(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let drivers = |node: &Object| node.body.field("spec").list("drivers").to_vec();
     let fixed = |driver: &Value| {
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn attachment_names_one_volume_for_good() {
+    fn volume_of_an_attachment_is_immutable() {
         let body = json!({"spec": {"attacher": "disk.example.com", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}}});
         let (attachment, errors) = create(&VOLUME_ATTACHMENT, body);
         assert_eq!(errors.len(), 0);

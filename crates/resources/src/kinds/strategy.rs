@@ -1,5 +1,5 @@
-//! What one kind does differently from all others.
-//! In: objects on their way into storage. Out: the same objects completed, or their errors.
+//! The strategy of a kind: preparation, defaults and validation.
+//! In: objects that are written. Out: prepared objects, or their errors.
 //! Guarantees: a strategy never reads storage or the clock; given the same objects it does the
 //! same.
 
@@ -23,29 +23,29 @@ pub enum Generation {
     All,
 }
 
-/// The kinds of access reviews.
+/// The kinds of reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Review {
-    /// Whom does this token stand for?
+    /// TokenReview.
     Token,
-    /// Who am I?
+    /// SelfSubjectReview.
     Own,
-    /// May they?
+    /// SubjectAccessReview.
     Access,
-    /// May they, in this namespace?
+    /// LocalSubjectAccessReview.
     LocalAccess,
-    /// May I?
+    /// SelfSubjectAccessReview.
     OwnAccess,
-    /// What may I?
+    /// SelfSubjectRulesReview.
     OwnRules,
 }
 
-/// What a POST to the collection does.
+/// The behaviour of a POST to the collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
     /// Stores the object.
     Store,
-    /// Answers a review; nothing is stored.
+    /// Returns a review; nothing is stored.
     Review(Review),
     /// Binds the pod that the body names: the old path of `pods/binding`.
     Binding,
@@ -69,7 +69,7 @@ pub(crate) type ResetPaths = (&'static str, &'static [&'static [&'static str]]);
 /// The reset fields of kinds whose status writes leave metadata alone.
 pub const STATUS_RESETS_METADATA: &[ResetPaths] = &[("status", &[&["metadata"], &["spec"]])];
 
-/// What the answer to a completed DELETE holds.
+/// The response to a completed DELETE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteAnswer {
     /// A `Status` that names the object.
@@ -99,7 +99,7 @@ pub struct Strategy {
     /// Writes the server's time where the kind keeps it. Runs after every prepare, with the old
     /// object when there is one.
     pub stamp: fn(&mut Object, Option<&Object>, Time),
-    /// What is recorded in managedFields for a writer, where that is not the object itself.
+    /// The object whose fields are tracked in managedFields, where that is not the object itself.
     pub tracked: fn(&Object) -> Option<Object>,
     /// The errors of the object as such.
     pub validate: fn(&Object, &mut Vec<FieldError>),
@@ -119,22 +119,22 @@ pub struct Strategy {
     pub unconditional_update: bool,
     /// Whether a PUT to a name that does not exist creates it.
     pub create_on_update: bool,
-    /// What DELETE answers.
+    /// The response to DELETE.
     pub delete_answer: DeleteAnswer,
-    /// How long a deletion takes: the seconds asked for by the client and the object, or `None` for
-    /// kinds that are removed immediately.
+    /// The grace period of a deletion: from the seconds that the client requests and the object;
+    /// `None` for kinds that are removed immediately.
     pub grace_period: fn(&Object, Option<i64>) -> Option<i64>,
-    /// Whether dependents are orphaned when the client does not say.
+    /// Whether dependents are orphaned by default.
     pub orphans: bool,
     /// Marks an object whose deletion begins (`true` when it changed) and returns whether it may be
     /// removed once nothing in its metadata blocks it.
     pub deletion: Deletion,
-    /// What the server does right after a write, before it answers.
+    /// The effect of a write, before its response is sent.
     pub effect: Effect,
     /// Annotations that are fields in kube-apiserver and become annotations with the rest of the
     /// body: metadata shown alone does not have them.
     pub field_annotations: &'static [&'static str],
-    /// What a POST to the collection does.
+    /// The behaviour of a POST to the collection.
     pub creation: Creation,
     /// The warning about a DELETE without a propagation policy.
     pub delete_warning: Option<&'static str>,
@@ -149,7 +149,7 @@ pub struct Strategy {
     pub computed: Option<fn(&Components) -> Vec<Object>>,
 }
 
-/// What deletion of a kind means besides its metadata.
+/// The deletion of a kind, besides its metadata.
 #[derive(Clone, Copy)]
 pub struct Deletion {
     /// Changes the object when its deletion begins.
@@ -169,12 +169,12 @@ impl Deletion {
     };
 }
 
-/// What else a write changes in the server.
+/// The effect of a write on the server besides the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
     None,
-    /// What is served: the object defines a custom resource.
+    /// The catalog: the object defines a custom resource.
     Definition,
     /// Whether a definition may go: the object is of a custom resource.
     Instance,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Strategy;
 
-/// The moment at which every trial happens.
+/// The time of every write.
 pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 
 /// An object from its JSON.
@@ -56,7 +56,7 @@ pub(crate) fn update_status(
     (new, lines(&out))
 }
 
-/// Asserts that a create is refused with these causes, each `field: message` or the start of it
+/// Asserts that a create is rejected with these causes, each `field: message` or the start of it
 /// when it ends in `…`.
 pub(crate) fn refused(strategy: &Strategy, json: Value, expected: &[&str]) {
     let shown = json.to_string();

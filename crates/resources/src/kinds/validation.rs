@@ -1,5 +1,5 @@
-//! Little checks that many kinds share: ports, addresses, selectors, references, amounts.
-//! In: a value and where it stands. Out: the errors, with the message of Kubernetes, added to the
+//! Validation that many kinds share: ports, addresses, selectors, references, quantities.
+//! In: a value and its path. Out: the errors, with the messages of Kubernetes, added to the
 //! caller's list.
 
 use std::net::IpAddr;
@@ -58,7 +58,7 @@ pub(crate) fn immutable(at: &Path, new: &Value, old: &Value, out: &mut Vec<Field
     }
 }
 
-/// Refuses a change of a value that messages show as the struct `name` of the server.
+/// Rejects a change of a value that messages print as the struct `name` of the server.
 pub(crate) fn immutable_struct(
     at: &Path,
     name: &'static str,
@@ -82,7 +82,7 @@ pub(crate) fn port_number(at: &Path, port: i64, out: &mut Vec<FieldError>) {
     }
 }
 
-/// The errors of a port's name; nothing when it is good.
+/// The errors of a port's name; empty when it is valid.
 pub(crate) fn port_name(name: &str) -> Vec<String> {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     [
@@ -115,7 +115,7 @@ pub(crate) fn port_or_name(at: &Path, port: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-/// The errors of a key of a ConfigMap or Secret; nothing when it is good.
+/// The errors of a key of a ConfigMap or Secret; empty when it is valid.
 pub(crate) fn config_key(key: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if key.len() > 253 {
@@ -189,7 +189,7 @@ fn requirement(at: &Path, requirement: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-/// Whether labels fit a label selector; null fits nothing, an empty selector everything.
+/// Whether labels match a label selector; null matches nothing, an empty selector everything.
 pub(crate) fn selects(
     selector: &Value,
     labels: &std::collections::BTreeMap<String, String>,
@@ -236,7 +236,7 @@ pub(crate) fn resource_amount(
     }
 }
 
-/// Whether a resource comes in whole pieces only.
+/// Whether a resource must be an integer.
 pub(crate) fn is_counted(resource: &str) -> bool {
     const COUNTED: &[&str] = &[
         "pods",
@@ -309,7 +309,7 @@ pub(crate) fn ip(at: &Path, text: &str, out: &mut Vec<FieldError>) {
     }
 }
 
-/// A range of addresses: a prefix with nothing set beyond its length.
+/// A CIDR without bits set beyond its prefix length.
 pub(crate) fn cidr(at: &Path, text: &str, out: &mut Vec<FieldError>) {
     let Some((ip, length)) = parse_cidr(text) else {
         out.push(FieldError::invalid(
@@ -402,7 +402,7 @@ pub(crate) fn endpoint_ip(at: &Path, text: &str, out: &mut Vec<FieldError>) {
     }
 }
 
-/// A duplicate, with a sentence that says of what.
+/// A duplicate, with a message that names what is duplicated.
 pub(crate) fn duplicate_because(at: &Path, value: impl Shown, why: &str) -> FieldError {
     let plain = FieldError::duplicate(at, value);
     FieldError {
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_resources_come_whole() {
+    fn counted_resources_are_integers() {
         assert_eq!(
             messages(|out| resource_amount(&AT, "pods", &json!("1500m"), out)),
             ["x: Invalid value: \"1500m\": must be an integer"]

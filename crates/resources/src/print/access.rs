@@ -1,4 +1,4 @@
-//! Who may do what: role bindings, and requests for certificates. Mirrors `printRoleBinding`,
+//! Role bindings and CertificateSigningRequests. Mirrors `printRoleBinding`,
 //! `printCertificateSigningRequest` and others in `pkg/printers/internalversion`.
 
 use bellerophon_apimachinery::{duration::human_duration, table_column::Column, time::Time};
@@ -96,7 +96,7 @@ fn subjects(binding: &Object, kind: &str, words: fn(&Value) -> String) -> Value 
     subjects.map(words).collect::<Vec<_>>().join(", ").into()
 }
 
-/// Denial beats approval; failure and the certificate itself are said on top.
+/// Denial takes precedence over approval; failure and issued certificates are appended.
 fn request_state(request: &Object) -> String {
     let is = |type_| request.typed("status.conditions", type_).is_some();
     let mut words = vec![match () {

@@ -1,5 +1,5 @@
-//! Autoscalers of both versions, and the `Scale` of everything that can be scaled.
-//! Guarantees: an autoscaling/v1 object is read as the autoscaling/v2 object it stands for.
+//! Autoscalers of both versions, and the `Scale` subresource.
+//! Guarantees: an autoscaling/v1 object is converted to autoscaling/v2 before it is printed.
 //! Mirrors `printHorizontalPodAutoscaler` in `pkg/printers/internalversion`.
 
 use bellerophon_apimachinery::table_column::Column;
@@ -64,7 +64,7 @@ pub(super) static SCALE: Printer = Printer {
     ..Printer::PLAIN
 };
 
-/// What is measured: v2's list, or v1's annotation followed by its CPU target.
+/// The metrics: v2's list, or v1's annotation followed by its CPU target.
 fn metrics(object: &Object) -> Vec<Value> {
     if !is_v1(object) {
         return object.list("spec.metrics").to_vec();
@@ -76,7 +76,7 @@ fn metrics(object: &Object) -> Vec<Value> {
     metrics
 }
 
-/// What was measured last, in the order of the metrics.
+/// The current metrics, in the order of the metrics.
 fn current_metrics(object: &Object) -> Vec<Value> {
     if !is_v1(object) {
         return object.list("status.currentMetrics").to_vec();
@@ -93,8 +93,8 @@ fn is_v1(object: &Object) -> bool {
     object.api_version == "autoscaling/v1"
 }
 
-/// The metrics that v1 keeps in an annotation, in v2's shape; nothing when there is no such
-/// annotation or it makes no sense.
+/// The metrics of v1's annotation, as in v2; `None` when there is no such annotation or it is
+/// invalid.
 fn annotated(object: &Object, annotation: &str) -> Option<Vec<Value>> {
     let metrics: Vec<Value> =
         serde_json::from_str(object.meta.annotations.get(annotation)?).ok()?;
@@ -204,7 +204,7 @@ mod tests {
     use crate::print::printer::tests::check;
 
     #[test]
-    fn targets_show_what_is_and_what_should_be() {
+    fn targets_show_current_and_target_values() {
         let cpu = json!({ "type": "Resource", "resource": { "name": "cpu", "target": { "averageUtilization": 70 } } });
         let memory = json!({ "type": "ContainerResource", "containerResource": { "name": "memory", "target": { "averageValue": "1Gi" } } });
         let queue =

@@ -1,4 +1,4 @@
-//! Jobs, and the clocks that start them.
+//! Jobs and CronJobs.
 //! Mirrors `printJob` and `printCronJob` in `pkg/printers/internalversion`.
 
 use bellerophon_apimachinery::{
@@ -131,7 +131,7 @@ mod tests {
     };
 
     #[test]
-    fn jobs_say_how_far_they_are() {
+    fn jobs_show_their_completions() {
         for (spec, status, expected) in [
             (
                 json!({ "completions": 3 }),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn cron_jobs_say_when_they_ran() {
+    fn cron_jobs_show_their_last_schedule() {
         let spec = json!({ "schedule": "15 3 * * *", "timeZone": "Europe/Zurich", "suspend": true, "jobTemplate": { "spec": { "template": template() } } });
         let status = json!({ "active": [{}], "lastScheduleTime": "2026-01-02T03:13:05Z" });
         let cells = json!([

@@ -1,4 +1,4 @@
-//! What a cluster is made of: nodes, namespaces, classes, flow control, aggregated APIs. Mirrors
+//! Nodes, namespaces, classes, flow control, aggregated APIs. Mirrors
 //! `printNode`, `printNamespace`, `printFlowSchema` and others in `pkg/printers/internalversion`.
 
 use std::{cmp::Ordering, collections::BTreeSet};
@@ -63,8 +63,13 @@ pub(super) static COMPONENT_STATUS: Printer = Printer {
             Some("True") => "Healthy",
             Some(_) => "Unhealthy",
         };
-        let said = |field| Value::from(health.map_or("", |health| health.text(field)));
-        vec![name(object), status.into(), said("message"), said("error")]
+        let condition = |field| Value::from(health.map_or("", |health| health.text(field)));
+        vec![
+            name(object),
+            status.into(),
+            condition("message"),
+            condition("error"),
+        ]
     },
     ..Printer::PLAIN
 };
@@ -96,7 +101,7 @@ pub(super) static PRIORITY_CLASS: Printer = Printer {
 };
 
 pub(super) static RUNTIME_CLASS: Printer = Printer {
-    // Kubernetes describes the handler with nothing.
+    // The description of the handler is empty in Kubernetes.
     columns: &[Column::NAME, Column::text("Handler", ""), Column::AGE],
     cells: |object, now| {
         vec![
@@ -233,7 +238,7 @@ fn node_status(node: &Object) -> String {
     }
 }
 
-/// Roles come from labels, in either of two ways.
+/// Roles are read from labels, in either of two forms.
 fn node_roles(node: &Object) -> String {
     let role = |(key, value): (&String, &String)| match key.strip_prefix(ROLE_LABEL_PREFIX) {
         Some(role) => Some(role.to_owned()),
@@ -374,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn api_services_say_who_answers_and_whether() {
+    fn api_services_show_service_and_availability() {
         for (spec, conditions, service, available) in [
             (
                 json!({}),
@@ -421,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn flow_schemas_come_in_the_order_they_are_tried() {
+    fn flow_schemas_are_in_matching_order() {
         let schema = |name: &str, precedence: i64| {
             let level = json!({ "name": "exempt" });
             object(

@@ -1,4 +1,4 @@
-//! Settings and bookkeeping: secrets, config maps, quotas, leases. Mirrors `printConfigMap`,
+//! Secrets, config maps, quotas, leases. Mirrors `printConfigMap`,
 //! `printSecret`, `printResourceQuota`, `printLease` in `pkg/printers/internalversion`.
 
 use bellerophon_apimachinery::table_column::Column;

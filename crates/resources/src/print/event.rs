@@ -1,4 +1,4 @@
-//! Events, with the messages of both groups that serve them.
+//! Events of both groups.
 //! Mirrors `printEvent` in `pkg/printers/internalversion`.
 
 use bellerophon_apimachinery::{duration::since, table_column::Column, time::Time};
@@ -38,7 +38,7 @@ pub(super) static EVENTS: Printer = Printer {
     ..Printer::PLAIN
 };
 
-/// What the two groups call the same things.
+/// The field names of a group.
 struct Names {
     object: &'static str,
     message: &'static str,
@@ -105,7 +105,7 @@ fn target(about: &Value) -> String {
     }
 }
 
-/// Who reported it and where; the older field wins.
+/// The source of the event: component and host; the older field takes precedence.
 fn source(event: &Object, names: &Names) -> String {
     let empty = Value::Null;
     let older = event.field(names.source).unwrap_or(&empty);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn series_tell_the_last_time_and_the_count() {
+    fn series_show_the_last_time_and_the_count() {
         let event = json!({
             "regarding": { "kind": "Node" }, "reportingController": "ctl", "reportingInstance": "ctl-0", "eventTime": "2026-01-02T03:12:05.123456Z",
             "series": { "count": 7, "lastObservedTime": "2026-01-02T03:14:00.000001Z" },

@@ -1,4 +1,4 @@
-//! Reads a body as Kubernetes reads its structs: what is absent or null is the zero value.
+//! Reads a body as Go decodes structs: what is absent or null is the zero value.
 
 use bellerophon_apimachinery::time::Time;
 use bellerophon_codec::object::Object;

@@ -34,12 +34,12 @@ pub enum MetaVersion {
     /// `meta.k8s.io/v1`.
     #[default]
     V1,
-    /// `meta.k8s.io/v1beta1`, which clients before Kubernetes 1.15 ask for.
+    /// `meta.k8s.io/v1beta1`, which clients before Kubernetes 1.15 request.
     V1Beta1,
 }
 
 impl MetaVersion {
-    /// The version named in an `Accept` header; nothing when Kubernetes has no such version.
+    /// The version in an `Accept` header; `None` when Kubernetes has no such version.
     pub fn parse(version: &str) -> Option<Self> {
         match version {
             "v1" => Some(Self::V1),

@@ -1,4 +1,4 @@
-//! Which kind is printed how.
+//! The printer of each kind.
 
 use super::{
     access, admission, autoscaler, batch, cluster, config, device, event, network, pod,

@@ -1,16 +1,15 @@
-//! Tables and metadata-only forms: what `kubectl get` asks for instead of the objects themselves.
-//! In: objects, and the form the client accepts. Out: a `Table`, a `PartialObjectMetadata` or a
-//! list of them.
-//! Guarantees: a kind is one `Printer`; nothing here knows how a request came in or how the
-//! answer is sent.
+//! Tables and metadata-only forms, which `kubectl get` requests instead of the objects.
+//! In: objects, and the requested form. Out: a `Table`, a `PartialObjectMetadata` or a list of
+//! them.
+//! Guarantees: a kind is one `Printer`; nothing here depends on the request or the transport.
 
-mod descriptions; // the server's texts about columns
+mod descriptions; // descriptions of columns
 mod field; // reading a body as if it were a struct
-mod form; // the version asked for, the metadata of a list
+mod form; // the requested version, the metadata of a list
 mod kinds; // group and kind to printer
 pub mod partial; // objects without their bodies
 mod printer; // a kind as a row
-mod selector; // labels and selectors in words
+mod selector; // labels and selectors as text
 mod table; // rows to a Table
 
 mod access; // role bindings, certificate requests
@@ -22,9 +21,9 @@ mod config; // secrets, config maps, accounts, quotas, leases
 mod device; // resource claims, slices, device classes
 mod event; // events of both groups
 mod network; // services, endpoints, ingresses, addresses
-mod pod; // the many words for what a pod is doing
+mod pod; // pods
 mod storage; // volumes, claims, classes, drivers
-mod workload; // controllers of pods, and what guards or records them
+mod workload; // workloads, budgets and revisions
 
 pub use form::{ListMeta, MetaVersion};
 pub use kinds::printer;

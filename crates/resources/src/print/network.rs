@@ -1,4 +1,4 @@
-//! Services and what stands behind and before them: endpoints, ingresses, policies, addresses.
+//! Services, endpoints, ingresses, policies, addresses.
 //! Mirrors `printService`, `printIngress`, `printEndpointSlice` in `pkg/printers/internalversion`.
 
 use std::{collections::BTreeSet, net::Ipv6Addr};

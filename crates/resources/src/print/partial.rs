@@ -1,4 +1,4 @@
-//! Objects without their bodies, for clients that only want metadata.
+//! Objects without their bodies, for clients that request only metadata.
 
 use std::borrow::Borrow;
 
@@ -23,7 +23,7 @@ pub fn partial_list(
         .into_iter()
         .map(|object| partial(object.borrow(), version))
         .collect();
-    // Kubernetes sends null, not an empty list, when nothing was found.
+    // Kubernetes sends null, not an empty list, without items.
     let items = if items.is_empty() {
         Value::Null
     } else {

@@ -1,6 +1,5 @@
-//! Pods: the many words for what a pod is doing.
-//! Guarantees: the word comes from the containers where they have one, from the phase where they
-//! have not.
+//! Pods, with the status column of `kubectl get pods`.
+//! Guarantees: the status is the reason of a container where it has one, otherwise the phase.
 //! Mirrors `printPod` in `pkg/printers/internalversion`.
 
 use bellerophon_apimachinery::{duration::since, table_column::Column, time::Time};
@@ -116,7 +115,7 @@ fn readiness_gates(pod: &Object) -> String {
     format!("{open}/{}", gates.len())
 }
 
-/// What the containers of a pod add up to.
+/// The totals over the containers of a pod.
 struct Containers {
     word: String,
     ready: usize,
@@ -162,9 +161,8 @@ impl Containers {
         seen
     }
 
-    /// Goes through the init containers up to the first that is not done. Returns the restarts of
-    /// those that keep running, once the pod is past its initialisation; before, all init
-    /// containers count.
+    /// Visits the init containers up to the first that is not complete. Returns the restarts of
+    /// sidecars, once the pod is initialized; before, all init containers count.
     fn initialise(&mut self, pod: &Object) -> Option<Restarts> {
         let specs = pod.list("spec.initContainers");
         let mut sidecars = Restarts::default();
@@ -193,7 +191,7 @@ impl Containers {
         (!held_up || pod.is_true("status.conditions", "Initialized")).then_some(sidecars)
     }
 
-    /// Goes through the containers from the last to the first, whose word stays.
+    /// Visits the containers from the last to the first, whose reason is shown.
     fn run(&mut self, pod: &Object) {
         let mut running = false;
         let mut failure = None;
@@ -233,7 +231,7 @@ fn phase_word(pod: &Object) -> String {
         .into()
 }
 
-/// Why an init container holds the pod up; nothing when it is just not done.
+/// Why an init container blocks the pod; `None` when it is just not complete.
 fn init_word(container: &Value) -> Option<String> {
     if container.has("state.terminated") {
         return Some(format!("Init:{}", terminated_word(container)));
@@ -393,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_say_when_the_last_one_was() {
+    fn restarts_show_the_time_of_the_last_one() {
         let crashed = |at: &str| json!({ "restartCount": 3, "lastState": { "terminated": { "finishedAt": at } }, "state": { "waiting": { "reason": "CrashLoopBackOff" } } });
         let status = json!({ "phase": "Running", "containerStatuses": [crashed("2026-01-02T03:09:05Z"), crashed("2026-01-02T03:04:05Z")] });
         check_status(2, status, "0/2", "CrashLoopBackOff", "6 (5m ago)");

@@ -12,17 +12,17 @@ use serde_json::Value;
 pub struct Printer {
     /// The columns, wide ones included: a client leaves out what it does not want.
     pub(crate) columns: &'static [Column],
-    /// The cells of an object as of a moment.
+    /// The cells of an object at a time.
     pub(crate) cells: fn(&Object, Time) -> Vec<Value>,
-    /// What is to be said about the row as a whole.
+    /// Conditions of the row as a whole.
     pub(crate) conditions: fn(&Object) -> Vec<RowCondition>,
     /// The order of rows, for kinds that are not printed in the order of the list.
     pub(crate) order: Option<fn(&Object, &Object) -> Ordering>,
-    /// What `rows` is when there is nothing to print.
+    /// The value of `rows` when there are none.
     pub(crate) no_rows: NoRows,
 }
 
-/// The two ways in which Kubernetes says that a table has no rows.
+/// The two messages of Kubernetes for a table without rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRows {
     /// `[]`
@@ -31,7 +31,7 @@ pub(crate) enum NoRows {
     Null,
 }
 
-/// The cells of one object and what is to be said about them.
+/// The cells of one object and the conditions of its row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// One for each column.
@@ -60,7 +60,7 @@ impl Printer {
         ..Self::PLAIN
     };
 
-    /// Name and age: kinds that have nothing else to show.
+    /// Name and age: kinds without other columns.
     pub(super) const PLAIN: Self = Self {
         columns: &[Column::NAME, Column::AGE],
         cells: |object, now| vec![name(object), age(object, now)],
@@ -92,13 +92,13 @@ pub(super) fn name(object: &Object) -> Value {
     object.meta.name.as_str().into()
 }
 
-/// The cell that says how old the object is.
+/// The cell with the age of the object.
 pub(super) fn age(object: &Object, now: Time) -> Value {
     since(object.meta.creation_timestamp, now).into()
 }
 
 fn created_at(object: &Object) -> Value {
-    // The zero value of a moment, as it is printed.
+    // The zero time, as it is printed.
     object
         .meta
         .creation_timestamp

@@ -1,4 +1,4 @@
-//! Labels and label selectors in words.
+//! Labels and label selectors as text.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ pub(super) fn labels(labels: Option<&Map<String, Value>>) -> String {
     or_none(Selector::of_labels(labels).to_string())
 }
 
-/// A selector as it would be typed: `app=web,tier in (a,b),!old`; `<none>` when it says nothing.
+/// A selector as in `kubectl -l`: `app=web,tier in (a,b),!old`; `<none>` when it is empty.
 pub(super) fn selector_or_none(selector: Option<&Value>) -> String {
     Selector::read(selector).map_or_else(
         || "<error>".into(),
@@ -17,7 +17,7 @@ pub(super) fn selector_or_none(selector: Option<&Value>) -> String {
     )
 }
 
-/// A selector as it would be typed, which is nothing at all for an empty one.
+/// A selector as in `kubectl -l`, empty for an empty one.
 pub(super) fn selector_text(selector: Option<&Value>) -> String {
     Selector::read(selector).map_or_else(|| "<invalid>".into(), |selector| selector.to_string())
 }

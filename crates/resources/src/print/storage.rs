@@ -76,7 +76,7 @@ pub(super) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
         Column::text("VolumeMode", descriptions::CLAIM_VOLUME_MODE).wide(),
     ],
     cells: |object, now| {
-        // Only a claim with a volume has anything to show of it.
+        // Only a claim with a volume shows its capacity and modes.
         let (capacity, modes) = match object.text("spec.volumeName") {
             "" => (String::new(), String::new()),
             _ => (
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_show_what_they_got() {
+    fn claims_show_capacity_and_modes_of_their_volume() {
         let status = json!({ "phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "5Gi" } });
         let bound = json!({ "spec": { "volumeName": "pv", "storageClassName": "fast", "volumeMode": "Block" }, "status": status });
         check(

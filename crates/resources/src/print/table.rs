@@ -1,4 +1,4 @@
-//! Rows to a `Table`, the form `kubectl get` asks for.
+//! Builds a `Table`, the form that `kubectl get` requests.
 //! In: columns, and a row for each object. Out: a `Table` of group `meta.k8s.io`.
 
 use std::borrow::Borrow;
@@ -20,7 +20,7 @@ use crate::print::MetaVersion;
 /// carries metadata.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What a row carries besides its cells.
+/// The object of a row: `includeObject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// Nothing.
@@ -56,12 +56,12 @@ impl IncludeObject {
     }
 }
 
-/// The table a client wants.
+/// The requested table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableOptions {
     /// The version of the answer, and of the metadata in its rows.
     pub version: MetaVersion,
-    /// What rows carry.
+    /// The objects of rows.
     pub include: IncludeObject,
     /// Whether the columns are described; a watch does it only in its first event.
     pub describe_columns: bool,
@@ -118,7 +118,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Adds the row of an object, which is in the version the client asked for.
+    /// Adds the row of an object, which is in the version that the client requested.
     pub fn push(&mut self, row: impl Into<Row>, object: &Object) {
         let row = row.into();
         let mut value = json!({ "cells": row.cells, "object": self.carried(object) });
@@ -128,7 +128,7 @@ impl<'a> Table<'a> {
         self.rows.push(value);
     }
 
-    /// The table as it is sent.
+    /// The encoded table.
     pub fn finish(self, list: &ListMeta) -> Value {
         json!({
             "kind": "Table",
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_carry_what_the_client_asked_for() {
+    fn rows_include_the_requested_object() {
         for (include, carried) in [
             ("None", json!(null)),
             ("Metadata", json!("PartialObjectMetadata")),

@@ -1,4 +1,4 @@
-//! Workloads: everything that has a pod template, and what guards or records it. Mirrors
+//! Workloads, disruption budgets and revisions. Mirrors
 //! `printDeployment`, `printReplicaSet`, `printStatefulSet` and `printDaemonSet` in
 //! `pkg/printers/internalversion`.
 

@@ -10,7 +10,7 @@ mod etcd; // etcd as processes
 mod generator; // the load
 mod replacement; // a lost member with 1 GB
 mod store; // the store as processes
-mod target; // what is loaded
+mod target; // the loaded member
 
 use std::{io::Write as _, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What is loaded: a leader that answers puts and gets over HTTP/2 without TLS.
+//! The loaded member: a leader that answers puts and gets over HTTP/2 without TLS.
 
 use std::{error::Error, future::Future, net::SocketAddr, time::Duration};
 

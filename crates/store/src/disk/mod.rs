@@ -1,6 +1,6 @@
 //! Files of one data directory, as a trait with two implementations.
 //!
-//! In: names of files, bytes. Out: bytes, after [`Disk::sync`] for good.
+//! In: names of files, bytes. Out: bytes, durable after [`Disk::sync`].
 //!
 //! Guarantees of an implementation: after `sync` of a file, a crash keeps its content; after
 //! `sync_directory`, a crash keeps creations, renames and removals; without them a crash may keep
@@ -103,8 +103,8 @@ pub(crate) fn write_atomically(disk: &dyn Disk, name: &str, content: &[u8]) -> i
     disk.sync_directory()
 }
 
-/// A file of redb that fails for good after its first error, as redb ignores errors when it closes
-/// a database.
+/// A file of redb that fails permanently after its first error, as redb ignores errors when it
+/// closes a database.
 #[derive(Debug)]
 pub(crate) struct FailStop {
     inner: Box<dyn StorageBackend>,

@@ -1,11 +1,11 @@
 //! A disk in memory that loses what was not synced, tears writes and fails on request.
 //!
-//! In: a seed, crashes, faults at a call index. Out: what a real disk may hand back.
+//! In: a seed, crashes, faults at a call index. Out: possible contents of a real disk.
 //!
 //! Guarantees: deterministic for a seed and a sequence of calls. A crash keeps synced content and
 //! a random subset of the later writes, each whole or torn at a sector, and a random prefix of the
-//! later directory changes. A failed sync loses its writes for good, even if a later sync succeeds,
-//! as on Linux. A handle of before a crash cannot write any more.
+//! later directory changes. A failed sync loses its writes permanently, even if a later sync
+//! succeeds, as on Linux. A handle from before a crash cannot write any more.
 
 mod file;
 mod state_file;

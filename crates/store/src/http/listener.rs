@@ -44,7 +44,7 @@ pub(crate) struct Limits {
     /// How often an HTTP/2 client must acknowledge a ping, and how soon.
     pub(crate) ping_interval: Duration,
     pub(crate) ping_timeout: Duration,
-    /// How long requests may go on after a stop.
+    /// How long requests may run after a stop.
     pub(crate) drain_timeout: Duration,
 }
 

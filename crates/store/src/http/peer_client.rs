@@ -2,8 +2,8 @@
 //!
 //! In: messages of this member. Out: responses of other members.
 //! Guarantees: with TLS, the certificate proves the receiver. A connection is opened by one task,
-//! which goes on if a message is given up, so a slow handshake does not start again and again.
-//! Snapshots have a connection of their own and do not delay other messages.
+//! which continues if a message is cancelled, so a slow handshake is not restarted. Snapshots have
+//! a separate connection and do not delay other messages.
 
 use std::{
     collections::HashMap,

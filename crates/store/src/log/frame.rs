@@ -120,7 +120,7 @@ pub(super) fn encode_frame(operations: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What stands at an offset of a segment.
+/// The bytes at an offset of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Scanned {
     Frame {
@@ -232,8 +232,8 @@ fn torn_or_corrupt(rest: &[u8], offset: usize, end: usize, problem: &'static str
     }
 }
 
-/// Whether a complete frame begins somewhere after the first byte: then what stands before it was
-/// synced once.
+/// Whether a complete frame begins somewhere after the first byte: then what precedes it was synced
+/// once.
 fn has_frame_after(rest: &[u8]) -> bool {
     (1..rest.len()).any(|at| {
         let rest = &rest[at..];

@@ -1,4 +1,4 @@
-//! The log in memory: what the segments say, in the order of the indexes.
+//! The log in memory: the entries of the segments, in the order of the indexes.
 //!
 //! Guarantees: entries have no holes and begin after the purged one; reads need no disk.
 

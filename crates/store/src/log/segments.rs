@@ -22,7 +22,7 @@ pub(super) struct Segments {
     files: VecDeque<Segment>,
     /// Where the next frame begins in the last segment.
     offset: u64,
-    /// The log as the written frames say.
+    /// The log according to the written frames.
     written: Begin,
 }
 

@@ -1,4 +1,4 @@
-//! How an empty data directory becomes a member.
+//! Formats an empty data directory for a member.
 //!
 //! Guarantees: only an unformatted member is formatted; the same request again succeeds; a crash
 //! leaves the directory unformatted or formatted.

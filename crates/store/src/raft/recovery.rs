@@ -1,4 +1,4 @@
-//! Whether log and state fit together after a restart.
+//! Checks that log and state are consistent after a restart.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! How messages get from one member to another.
+//! Sends messages from one member to another.
 
 use std::{io, pin::Pin};
 

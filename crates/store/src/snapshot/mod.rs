@@ -79,7 +79,7 @@ impl Record {
     }
 }
 
-/// What the end of a snapshot says about the rest.
+/// The footer of a snapshot: counts and checksums of the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
     pub(crate) keys: u64,

@@ -108,7 +108,7 @@ impl<R: Read> Decoder<R> {
             return Err(corrupt("does not have the checksum of its footer"));
         }
         if self.source.read(&mut [0])? != 0 {
-            return Err(corrupt("goes on after its footer"));
+            return Err(corrupt("has data after its footer"));
         }
         Ok(Footer {
             keys: self.keys,

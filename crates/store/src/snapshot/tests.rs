@@ -80,12 +80,12 @@ fn every_flipped_bit_is_refused() {
 }
 
 #[test]
-fn snapshot_that_goes_on_is_refused() {
+fn snapshot_with_trailing_data_is_rejected() {
     let mut bytes = snapshot(&state(3, 10));
     bytes.push(0);
     let error = verify(&bytes[..]).unwrap_err();
     assert!(
-        error.to_string().contains("goes on after its footer"),
+        error.to_string().contains("has data after its footer"),
         "{error}"
     );
 }

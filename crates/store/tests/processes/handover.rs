@@ -43,7 +43,7 @@ async fn leadership_lands_on_its_target() {
             missed.push(format!("{landed:?} instead of {id}: {result:?}"));
         }
         let writes = load.acknowledged() + 5;
-        eventually("writes go on", async || load.acknowledged() >= writes).await;
+        eventually("writes continue", async || load.acknowledged() >= writes).await;
         gaps.push(started.elapsed());
     }
     gaps.sort();
@@ -100,12 +100,12 @@ async fn transfer_to_dead_member_keeps_the_cluster_writable() {
     report.unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// Endpoints were asked one after another: a member that was removed delayed a backup by the whole
-/// timeout of a request.
+/// Endpoints were requested one after another: a member that was removed delayed a backup by the
+/// whole timeout of a request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leader_is_found_beside_an_endpoint_that_does_not_answer() {
     let cluster = Cluster::start(3, &[]).await;
-    // It accepts connections, and nobody reads from them.
+    // It accepts connections and does not read from them.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let mut options = cluster.admin_options_after(Endpoint {
         is_https: true,

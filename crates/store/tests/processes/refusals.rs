@@ -1,4 +1,5 @@
-//! What members refuse: tokens, certificates, foreign data directories, foreign members.
+//! Requests and data that members reject: tokens, certificates, foreign data directories, foreign
+//! members.
 
 use std::fs;
 
@@ -15,7 +16,7 @@ fn key() -> Key {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wrong_tokens_are_refused() {
+async fn invalid_tokens_are_rejected() {
     let cluster = Cluster::start(1, &[]).await;
     let addresses = cluster.members[0].setup.addresses.unwrap();
     let cases = [

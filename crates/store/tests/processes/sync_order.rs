@@ -61,7 +61,7 @@ async fn each_write_waits_for_its_own_sync() {
     })
     .await;
     for number in 0..WRITES {
-        // strace writes a line when the call returns, before the member goes on.
+        // strace writes a line when the call returns, before the member continues.
         let before = syncs(&trace);
         client.put(&key, number.to_string(), None).await.unwrap();
         let after = syncs(&trace);

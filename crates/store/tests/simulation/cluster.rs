@@ -4,7 +4,7 @@
 //! In: a seed, steps of time, crashes and restarts. Out: members to call.
 //! Guarantees: deterministic. A crash drops the runtime of a process in the middle of whatever it
 //! did; its disk then loses what was not synced. A paused process makes no step, and its clock
-//! jumps when it goes on. Clocks run at different rates.
+//! jumps when it continues. Clocks run at different rates.
 
 use std::{
     collections::BTreeMap,
@@ -221,7 +221,7 @@ impl Cluster {
         process.runtime.block_on(work(process.member.clone()))
     }
 
-    /// Makes a request of a member and lets the time of all members go on until its response.
+    /// Sends a request to a member and advances the time of all members until its response.
     ///
     /// # Panics
     ///

@@ -74,7 +74,7 @@ pub(crate) enum Packet {
     },
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone)]
 pub(crate) struct Parcel {
     pub(crate) from_slot: Slot,

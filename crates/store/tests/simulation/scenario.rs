@@ -247,7 +247,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Asks a process to stop in order, and ends it some time later.
+    /// Requests a graceful stop of a process, and ends it some time later.
     fn stop(&mut self, slot: Slot) {
         if self.cluster.is_running(slot) {
             self.cluster.spawn(slot, |member| async move {

@@ -1,4 +1,4 @@
-//! What a run did, as a hash: two runs of a seed have the same one.
+//! The trace of a run as a hash: two runs of a seed have the same one.
 
 use std::{
     fmt,

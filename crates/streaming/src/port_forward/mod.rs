@@ -52,11 +52,11 @@ const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 const V4: &str = "v4.channel.k8s.io";
 const V4_BASE64: &str = "v4.base64.channel.k8s.io";
 
-/// Answers a request for port-forward.
+/// Handles a request for port-forward.
 ///
-/// The response must be sent for the connections to exist. It is 101, or a refusal with the status,
-/// headers and message of Kubernetes: 400 if the request asks for no upgrade, or for WebSocket
-/// channels without valid ports in its query; 403 if there is no common protocol.
+/// The response must be sent for the connections to exist. It is 101, or an error with the status,
+/// headers and message of Kubernetes: 400 if the request is no upgrade, or for WebSocket channels
+/// without valid ports in its query; 403 if there is no common protocol.
 pub fn upgrade<B>(
     request: &mut Request<B>,
     options: &ConnectionOptions,
@@ -225,8 +225,8 @@ impl PortForward {
         }
     }
 
-    /// Dials every port that the client asks for and copies in both directions, until the client is
-    /// gone. Half-closed connections work in both directions if the protocol has them.
+    /// Dials every port that the client requests and copies in both directions, until the client
+    /// disconnects. Half-closed connections work in both directions if the protocol has them.
     ///
     /// A failure to dial is reported to the client; `target` names what was dialed. A connection
     /// that breaks later ends as far as the client sees, since kubectl ends all others otherwise.

@@ -1,4 +1,4 @@
-//! Copies between a client and the port that it asked for.
+//! Copies between a client and the port that it requested.
 
 use std::{future::Future, io, pin::pin, time::Duration};
 

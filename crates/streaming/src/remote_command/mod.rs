@@ -47,11 +47,11 @@ use crate::{
     websocket::Channels,
 };
 
-/// Answers a request for exec or attach.
+/// Handles a request for exec or attach.
 ///
-/// The response must be sent for the streams to exist. It is 101, or a refusal with the status,
+/// The response must be sent for the streams to exist. It is 101, or an error with the status,
 /// headers and message of Kubernetes: 400 if none of stdin, stdout and stderr is requested or the
-/// request asks for no upgrade, 403 if there is no common protocol.
+/// request is no upgrade, 403 if there is no common protocol.
 pub fn upgrade<B>(
     request: &mut Request<B>,
     streams: StreamOptions,

@@ -1,8 +1,8 @@
-//! The streams that an exec or attach request asks for.
+//! The streams that an exec or attach request specifies.
 
 use percent_encoding::percent_decode_str;
 
-/// Which streams a client asks for, and the command of exec.
+/// The requested streams, and the command of exec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
     /// The client sends stdin.

@@ -1,6 +1,6 @@
 //! Exec and attach over SPDY.
 //!
-//! The client creates a stream for each of stdin, stdout and stderr that it asked for, one for
+//! The client creates a stream for each of stdin, stdout and stderr that it requested, one for
 //! errors, and since v3 one for the sizes of its terminal. The header `streamType` names them.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! How a command ended, as the protocols report it.
+//! The exit status of a command, as the protocols report it.
 
 use futures_util::FutureExt;
 use serde::Serialize;

@@ -169,7 +169,7 @@ impl Connection {
         self.session.closed()
     }
 
-    /// Returns once what was written to all streams is on its way: what is written then arrives
+    /// Returns once what was written to all streams is flushed: what is written then arrives
     /// after it. Streams take turns otherwise. Waits at most the close timeout.
     pub async fn drained(&self) {
         self.session.drained().await;

@@ -117,7 +117,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 self.send(Control::Ping(id)).await;
             }
             Control::Headers { id, fin: true } => self.mux.end_input(id, InputEnd::Finished),
-            // Open streams go on until the peer closes the connection.
+            // Open streams continue until the peer closes the connection.
             Control::GoAway { .. } => self.shared.peer_is_leaving.store(true, Ordering::Relaxed),
             Control::Ping(_) | Control::Headers { .. } | Control::Ignored => {}
         }

@@ -105,7 +105,7 @@ impl Channels {
         self.session.closed()
     }
 
-    /// Returns once what was written is on its way.
+    /// Returns once what was written is flushed.
     pub(crate) async fn drained(&self) {
         self.session.drained().await;
     }

@@ -18,7 +18,7 @@ use crate::{
 async fn pods() -> Api<Pod> {
     let (server, mut events) = Server::new(ConnectionOptions::default());
     let address = server.listen().await;
-    // Nobody reads the events of these tests.
+    // The tests do not read these events.
     tokio::spawn(async move { while events.recv().await.is_some() {} });
     let config = Config::new(format!("http://{address}").parse().unwrap());
     Api::namespaced(Client::try_from(config).unwrap(), "team-a")

@@ -105,7 +105,7 @@ async fn errors_end_when_the_port_does() {
 }
 
 #[tokio::test]
-async fn failure_to_dial_is_reported_and_others_go_on() {
+async fn failure_to_dial_is_reported_and_others_continue() {
     let (server, _events) = server();
     let connection = connect(&server).await;
     let (data, errors) = forward(&connection, 0, REFUSED).await;

@@ -179,7 +179,7 @@ async fn pings_are_answered() {
 }
 
 #[tokio::test]
-async fn wrong_close_signal_ends_the_connection() {
+async fn invalid_close_signal_ends_the_connection() {
     for data in [&[][..], &[0, 1], &[5]] {
         let (server, mut events) = server();
         let path = "/exec?stdin=true&stdout=true&command=cat";

@@ -1,4 +1,4 @@
-//! What the benchmarks share: the client-go program, and the processor time of this process.
+//! Shared by the benchmarks: the client-go program, and the processor time of this process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -15,8 +15,8 @@
 #[path = "../common/mod.rs"]
 mod common; // the client-go program, and the processor time of this process
 
-mod clients; // what is measured, one per process
-mod objects; // what is cached
+mod clients; // clients, one per process
+mod objects; // cached objects
 mod process; // servers and clients as processes, and their cost
 mod shapes; // caches without a server
 

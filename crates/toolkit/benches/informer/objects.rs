@@ -1,4 +1,4 @@
-//! What is cached: pods as clusters have them, and small config maps.
+//! Cached objects: pods of realistic size, and small config maps.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use kube::{Api, Client, api::PostParams};

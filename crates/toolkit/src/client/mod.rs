@@ -8,13 +8,13 @@
 mod difference; // merge patches
 mod error; // failed requests
 mod mapper; // kinds known at run time
-mod options; // how a write is made
+mod options; // options of writes
 mod path; // names in paths
 mod request; // from an object to a request
 mod subresource; // binding, eviction, scale, …
 mod template; // many objects alike
 mod write; // writes without types
-mod written; // what the server stored
+mod written; // stored objects
 
 use std::any::Any;
 use std::fmt;
@@ -38,7 +38,7 @@ use crate::ObjectKey;
 use crate::controller::core::Core;
 use crate::informer::kind_name;
 
-/// What all clients of one controller share.
+/// Shared by all clients of one controller.
 #[derive(Clone)]
 pub(crate) struct ClientConfig {
     pub(crate) client: kube::Client,

@@ -1,17 +1,17 @@
-//! How a write is made.
+//! Options of writes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use serde_json::{Value, json};
 
-/// What server-side apply does with fields of another field manager.
+/// How server-side apply handles fields of another field manager.
 ///
 /// ```
 /// use bellerophon::client::{ConflictPolicy, WriteOptions};
 /// use bellerophon::prelude::*;
 /// use k8s_openapi::api::apps::v1::Deployment;
 ///
-/// /// Fails with a conflict if an autoscaler, say, owns a field that `desired` sets otherwise.
+/// /// Fails with a conflict if an autoscaler or another manager owns a field of `desired`.
 /// async fn apply(req: &Request<Deployment>, desired: &Deployment) -> Result<(), Error> {
 ///     let cooperative = WriteOptions {
 ///         on_conflict: Some(ConflictPolicy::Fail),
@@ -31,7 +31,7 @@ pub enum ConflictPolicy {
     Fail,
 }
 
-/// What must still hold when the server writes.
+/// The precondition of a write, checked by the server.
 ///
 /// ```
 /// use bellerophon::client::{Precondition, WriteOptions};
@@ -89,12 +89,12 @@ impl Precondition {
 pub struct WriteOptions {
     /// The field manager; default: that of the controller.
     pub field_manager: Option<String>,
-    /// What server-side apply does with fields of others; default: takes them over.
+    /// How server-side apply handles fields of others; default: takes them over.
     pub on_conflict: Option<ConflictPolicy>,
-    /// What must still hold for `create_or_update`, `create_or_apply` and `delete`; default: UID and
+    /// The precondition of `create_or_update`, `create_or_apply` and `delete`; default: UID and
     /// version.
     pub precondition: Option<Precondition>,
-    /// What happens to dependents of a deleted object; default: that of the kind.
+    /// The propagation policy of a delete; default: that of the kind.
     pub propagation: Option<PropagationPolicy>,
     /// Whether the server only validates; default: false.
     pub dry_run: Option<bool>,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What is escaped in a segment: everything but the characters of names in Kubernetes.
+/// Escaped characters of a segment: all but the characters of names in Kubernetes.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

@@ -1,4 +1,4 @@
-//! What the server stored.
+//! The object that the server stored.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::request::Response;
 
-/// What a write did.
+/// The result of a write.
 ///
 /// ```
 /// use bellerophon::client::OperationResult;
@@ -50,7 +50,7 @@ pub enum OperationResult {
 /// }
 /// ```
 pub struct Written<K> {
-    /// What was done.
+    /// The result of the write.
     pub operation: OperationResult,
     response: Response,
     kind: PhantomData<fn() -> K>,

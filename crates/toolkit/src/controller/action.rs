@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::client::one_line;
 
-/// What follows a successful reconcile.
+/// The result of a successful reconcile.
 ///
 /// ```
 /// use std::time::Duration;
@@ -137,8 +137,8 @@ impl Error {
         self.retry
     }
 
-    /// Whether the server refused a write because the object had changed (409 Conflict), which says
-    /// that the cache was old and not that anything is wrong.
+    /// Whether the server rejected a write because the object had changed (409 Conflict): the cache
+    /// was stale, which is no error of the reconciler.
     pub(super) fn is_conflict(&self) -> bool {
         // Reconcilers wrap the errors of the client in their own, so the whole chain is searched.
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(&*self.source);

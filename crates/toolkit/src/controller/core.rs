@@ -1,4 +1,4 @@
-//! What the parts of one controller share: its name, queue, gate, trace and metrics.
+//! Shared state of one controller: its name, queue, gate, trace and metrics.
 //!
 //! In: changes from handlers, writes from reconciles. Out: keys in the queue.
 //! Guarantees: a key held back by the gate is enqueued as soon as the caches show its writes.
@@ -26,7 +26,7 @@ struct WatchedCache {
 }
 
 impl WatchedCache {
-    /// What the cache shows of an object; `None` if that cannot be determined.
+    /// The cached state of an object; `None` if that cannot be determined.
     fn seen(&self, key: &ObjectKey) -> Option<Seen> {
         let core = self.informer.core();
         let number = |version: String| version.parse::<u64>().ok();

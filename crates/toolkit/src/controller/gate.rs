@@ -25,7 +25,7 @@ pub(super) const AWAITED_MAX: usize = 10_000;
 /// The name of the cache that has to show a write, and the object that was written.
 pub(super) type Written = (Arc<str>, ObjectKey);
 
-/// What the cache must show.
+/// The state that the cache must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     /// The object in this version or a later one, or gone.
@@ -34,7 +34,7 @@ pub(super) enum Awaited {
     Gone,
 }
 
-/// What the cache shows.
+/// The state of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// The object in this version.
@@ -57,8 +57,8 @@ impl Awaited {
         }
     }
 
-    /// What is awaited after one more write. Responses may arrive in another order than the writes
-    /// were made.
+    /// The awaited state after one more write. Responses may arrive in another order than the
+    /// writes were made.
     fn and_then(self, later: Self) -> Self {
         match (self, later) {
             (Self::Version(one), Self::Version(other)) => Self::Version(one.max(other)),
@@ -74,7 +74,7 @@ struct Wait {
     until: Instant,
 }
 
-/// What is awaited, and the keys that are held back for it.
+/// The awaited states, and the keys that are not reconciled until then.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     /// The keys that wait for each object that was written. No map is empty.
@@ -144,7 +144,7 @@ impl Gate {
         freed
     }
 
-    /// What the key waits for.
+    /// The writes that the key waits for.
     pub(super) fn awaited_by(&self, key: &ObjectKey) -> Vec<Written> {
         self.by_key
             .get(key)
@@ -252,13 +252,13 @@ mod tests {
         assert!(gate.wrote(&owner(), pod("x"), Awaited::Version(7), now));
         assert!(gate.wrote(&owner(), pod("y"), Awaited::Gone, now));
         assert!(gate.held_until(&owner(), now).is_some());
-        let nobody: [ObjectKey; 0] = [];
+        let none: [ObjectKey; 0] = [];
         let freed = gate.saw(&pod("x"), Seen::Version(6));
-        assert_eq!(freed, nobody, "older than the write");
+        assert_eq!(freed, none, "older than the write");
         let freed = gate.saw(&pod("x"), Seen::Version(8));
-        assert_eq!(freed, nobody, "y still exists");
+        assert_eq!(freed, none, "y still exists");
         let freed = gate.saw(&pod("y"), Seen::Version(9));
-        assert_eq!(freed, nobody, "y still exists");
+        assert_eq!(freed, none, "y still exists");
         let freed = gate.saw(&pod("y"), Seen::Gone { at: None });
         assert_eq!(freed, [owner()]);
         assert_eq!(gate.held_until(&owner(), now), None);

@@ -5,15 +5,15 @@
 //! reconcile that begins after it; a failing, slow or panicking object delays no other; a key is
 //! not reconciled on a cache older than the controller's own writes.
 
-mod action; // how a reconcile ends
-mod builder; // what an author writes down
-pub(crate) mod core; // what the parts share
+mod action; // the result of a reconcile
+mod builder; // the builder of a controller
+pub(crate) mod core; // shared state of a controller
 mod enqueue; // from changes to keys
 mod gate; // read your writes
 mod options; // settings
 mod owners; // from a child to its owner
 mod predicate; // which changes count
-mod request; // what a reconciler receives
+mod request; // the request of a reconciler
 mod worker; // from keys to reconciles
 
 use std::fmt;

@@ -52,7 +52,7 @@ impl Owners {
         let is_cluster_scoped = match self.scope {
             KindScope::Cluster => true,
             KindScope::Namespaced => false,
-            // A type known at run time does not tell its scope. Names of cluster-scoped and
+            // The scope of a type known at run time is not known. Names of cluster-scoped and
             // namespaced objects of one kind cannot both exist.
             KindScope::Dynamic => self.informer.core().store().get(&cluster).is_some(),
         };

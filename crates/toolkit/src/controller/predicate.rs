@@ -170,8 +170,8 @@ impl PredicateFn {
     pub(super) fn passes_update(&self, old: &dyn Any, new: &dyn Any) -> bool {
         let before = self.codec.metadata(old);
         let after = self.codec.metadata(new);
-        // A recreated object has another uid and is no update; a resync asks for a reconcile
-        // although nothing changed.
+        // A recreated object has another uid and is no update; a resync enqueues although nothing
+        // changed.
         let relevant =
             before.uid != after.uid || is_same_version(before, after) || (self.changed)(old, new);
         // Also with the old state: the reconcile that follows can clean up what belonged to a

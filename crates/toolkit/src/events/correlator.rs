@@ -50,7 +50,7 @@ pub(super) struct EventKey {
 }
 
 impl EventKey {
-    /// Whether it stands for events with different notes.
+    /// Whether it aggregates events with different notes.
     pub(super) fn is_aggregate(&self) -> bool {
         self.note == NoteKey::Any
     }
@@ -106,7 +106,7 @@ struct AggregateRecord {
     last_seen: Instant,
 }
 
-/// What to do with an event.
+/// The decision about an event.
 #[derive(Debug)]
 pub(super) enum Decision {
     /// It is counted in its series, which is written later.

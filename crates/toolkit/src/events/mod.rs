@@ -69,7 +69,7 @@ pub struct Event {
     pub type_: EventType,
     /// Why the action was taken, one CamelCase word.
     pub reason: String,
-    /// What was done or tried, one CamelCase word.
+    /// The action that was done or tried, one CamelCase word.
     pub action: String,
     /// A description for humans, truncated at 1,024 bytes. It must not contain secrets.
     pub note: String,
@@ -103,7 +103,7 @@ impl Event {
     }
 }
 
-/// What an event is about: an object of any [`Kind`], by reference, or an [`ObjectReference`].
+/// The regarding object of an event: of any [`Kind`], by reference, or an [`ObjectReference`].
 ///
 /// ```
 /// use bellerophon::events::{Event, EventRecorder};
@@ -170,7 +170,7 @@ pub struct EventRecorder {
     instance: Arc<str>,
 }
 
-/// An event on its way to the writer.
+/// An event that is queued for the writer.
 #[derive(Debug)]
 struct QueuedEvent {
     regarding: ObjectReference,

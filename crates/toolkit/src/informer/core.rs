@@ -38,7 +38,7 @@ use crate::{
 /// One namespace, or all of them.
 pub(crate) type Scope = Option<String>;
 
-/// What an informer holds, and what its reflectors did so far.
+/// Statistics of an informer: its cache, and the requests of its reflectors.
 ///
 /// ```
 /// use bellerophon::informer::{
@@ -213,7 +213,7 @@ impl<L: Locks> Core<L> {
     }
 
     fn write(&self, batch: Batch) -> Vec<Transition> {
-        // Readers go on while index functions run.
+        // Readers continue while index functions run.
         let evaluated = self.store().evaluate(batch);
         self.store_mut().apply(evaluated)
     }
@@ -359,7 +359,7 @@ impl<L: Locks> Core<L> {
             return (index, false);
         }
         let conflicts = store.has_conflicting_index(&index_fn);
-        // Built under the read lock, so readers go on while the function is called for every
+        // Built under the read lock, so readers continue while the function is called for every
         // object.
         let built = store.build_index(index_fn);
         drop(store);
@@ -379,7 +379,7 @@ impl<L: Locks> Core<L> {
         let distribution = self.distribution();
         let namespace = key.namespace().map(str::to_owned);
         let status = distribution.scopes.get(&namespace);
-        // One reflector for all namespaces, unless the key has one of its own.
+        // One reflector for all namespaces, unless the key has its own.
         let status = status.or_else(|| distribution.scopes.get(&None))?;
         status.resource_version.clone()
     }

@@ -38,7 +38,7 @@ use crate::{
     trace::Trace,
 };
 
-/// What all informers of a factory have in common.
+/// Options of all informers of a factory.
 ///
 /// ```
 /// use bellerophon::informer::{CacheMode, FactoryOptions, Namespaces};
@@ -175,7 +175,7 @@ pub(super) struct Inner {
     errors: SetupErrors,
     state: Mutex<State>,
     chosen: watch::Sender<Namespaces>,
-    /// What was chosen, by name; `None` until the names are known.
+    /// The selected scopes; `None` until the names are known.
     scopes: watch::Sender<Option<Scopes>>,
     /// Notified when an informer was added.
     added: Notify,

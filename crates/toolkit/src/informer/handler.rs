@@ -354,8 +354,8 @@ impl HandlerRegistration {
     pub async fn wait_for_cache_sync(&self) -> Result<(), SyncError> {
         let mut status = self.status.clone();
         let mut synced = self.synced.clone();
-        // First whether listing is possible at all: a handler without permission would wait for
-        // ever.
+        // First whether listing is possible at all: a handler without permission would wait
+        // forever.
         Status::settled(&self.name, &mut status).await?;
         let stopped = || SyncError::Stopped {
             resource: self.name.clone(),
@@ -369,7 +369,7 @@ impl HandlerRegistration {
         }
     }
 
-    /// Waits for the same, despite any problem; for ever if the informer stops.
+    /// Waits for the same, despite any problem; forever if the informer stops.
     pub(crate) async fn synced(&self) {
         if self
             .synced

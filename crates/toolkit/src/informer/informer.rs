@@ -28,7 +28,7 @@ use crate::{
     trace::Trace,
 };
 
-/// What an informer is made with.
+/// The configuration of an informer.
 pub(super) struct InformerConfig {
     pub(super) resource: ApiResource,
     pub(super) codec: &'static KindCodec,
@@ -190,7 +190,7 @@ impl Informer {
         self.core.remove(left);
     }
 
-    /// What the reflector of a scope reports to.
+    /// The sink of the reflector of a scope.
     fn output(&self, scope: Scope) -> Box<dyn Fn(Output) + Send + Sync> {
         let core = self.core.clone();
         Box::new(move |output| match output {

@@ -2,10 +2,10 @@
 //! In: lists and watches. Out: listers, indexes and event handlers.
 //! Guarantees: see [`SharedInformer`].
 
-pub(crate) mod core; // what reflectors write
+pub(crate) mod core; // the cache that reflectors write
 mod factory; // one informer per resource and selection
-mod handler; // who is notified
-mod handler_queue; // what a handler has not received yet
+mod handler; // event handlers
+mod handler_queue; // pending events of a handler
 mod index; // reads by a value
 #[expect(
     clippy::module_inception,
@@ -15,7 +15,7 @@ mod informer; // a cache and its reflectors
 #[cfg(test)]
 mod interleavings; // the guarantees under concurrent threads
 mod lister; // reads
-mod options; // what is cached, and how
+mod options; // options of an informer
 mod status; // synced, or why not
 pub(crate) mod store; // the objects
 #[cfg(test)]
@@ -228,7 +228,7 @@ impl<K: Kind> SharedInformer<K> {
         self.handle.informer.wait_for_cache_sync().await
     }
 
-    /// What it holds, and what its reflectors did so far.
+    /// Statistics: its cache, and the requests of its reflectors.
     pub fn stats(&self) -> InformerStats {
         self.handle.core().stats()
     }

@@ -1,4 +1,4 @@
-//! What an informer caches, and how.
+//! Options of an informer: the cached objects, and the cache mode.
 //! In: the user's choice. Out: the settings of reflectors and the store.
 //! Guarantees: by default managedFields are dropped and objects are kept compact.
 
@@ -106,7 +106,7 @@ impl CacheMode {
     }
 }
 
-/// Modifies each object before it is cached, so that fields nobody reads take no memory.
+/// Modifies each object before it is cached, so that unused fields take no memory.
 ///
 /// ```
 /// use bellerophon::informer::Transform;
@@ -138,8 +138,7 @@ impl TransformSettings {
 
 impl PartialEq for TransformSettings {
     fn eq(&self, other: &Self) -> bool {
-        // Closures cannot be compared, but each has a type of its own: equal types are the same
-        // code.
+        // Closures cannot be compared, but each has a distinct type: equal types are the same code.
         let kind = |settings: &Self| std::mem::discriminant(&settings.function);
         self.identity == other.identity && kind(self) == kind(other)
     }
@@ -222,7 +221,7 @@ impl<K: Kind> Transform<K> {
 /// ```
 pub type ListWatchFn = Arc<dyn Fn(Option<&str>) -> Arc<dyn ListWatch> + Send + Sync>;
 
-/// What an informer caches, and how. `None` takes the default, or the setting of an earlier
+/// Options of an informer. `None` takes the default, or the setting of an earlier
 /// request for the same informer.
 ///
 /// ```
@@ -248,7 +247,7 @@ pub struct InformerOptions<K> {
     /// Where objects come from; default: the API server. Informers with different sources are
     /// different informers.
     pub list_watch: Option<ListWatchFn>,
-    /// What happens to each object before it is cached.
+    /// Modifies each object before it is cached.
     pub transform: Option<Transform<K>>,
     /// How objects are kept.
     pub cache_mode: Option<CacheMode>,
@@ -324,7 +323,7 @@ impl<K> std::fmt::Debug for InformerOptions<K> {
     }
 }
 
-/// What is decided when the informer starts.
+/// Settings that are fixed when the informer starts.
 #[derive(Clone, Default)]
 pub(super) struct Settings {
     /// The cache mode of the factory.

@@ -1,4 +1,4 @@
-//! Whether a cache is synced, and if not, why not.
+//! The sync status of a cache, with the reason if it is not synced.
 //! In: the state of each reflector. Out: the state of the informer.
 //! Guarantees: an error that a retry does not resolve ends the waiting.
 

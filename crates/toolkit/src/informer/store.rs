@@ -35,7 +35,7 @@ pub(crate) struct IndexFn {
 /// The number of an index in its store.
 pub(crate) type IndexId = usize;
 
-/// What a delta changed for one key, for an observer of everything before it.
+/// The change of one key by a delta, for an observer of everything before it.
 #[derive(Debug)]
 pub(crate) enum Transition {
     /// The object exists now; `before` is its previous state.

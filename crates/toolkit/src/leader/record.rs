@@ -14,12 +14,12 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::Instant;
 
-/// What a candidate writes into a lease.
+/// The identity and durations that a candidate writes into a lease.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) identity: String,
     pub(super) lease_duration: Duration,
-    /// What this process last acquired, or tried to; `None` before the first try.
+    /// The last acquisition of this process, or attempt; `None` before the first attempt.
     pub(super) acquired: Option<Acquisition>,
 }
 
@@ -94,7 +94,7 @@ impl ObservedLease {
         self.spec().lease_transitions.unwrap_or(0)
     }
 
-    /// Whether a candidate acquired the lease and nobody did since.
+    /// Whether a candidate acquired the lease and no other did since.
     pub(super) fn is_held_by(&self, candidate: &Candidate) -> bool {
         self.holder() == candidate.identity
             && candidate.acquired == Some(Acquisition::of(&self.lease))
@@ -210,7 +210,7 @@ mod tests {
         let me = candidate();
         let start = Instant::now();
         // The times in the record are decades in the past: they do not count.
-        for (holder, read_again_at, renewed_again, asked_at, takes) in [
+        for (holder, read_again_at, renewed_again, decides_at, takes) in [
             ("other", 0, 100, 14, false),
             ("other", 0, 100, 15, true),
             ("other", 10, 100, 16, true),
@@ -227,13 +227,13 @@ mod tests {
             );
             let step = read.step(
                 &me,
-                start + Duration::from_secs(asked_at),
+                start + Duration::from_secs(decides_at),
                 Timestamp::UNIX_EPOCH,
             );
             assert_eq!(
                 matches!(step, Step::Take(_)),
                 takes,
-                "{holder:?} read again at {read_again_at} asked at {asked_at}"
+                "{holder:?} read again at {read_again_at} decides at {decides_at}"
             );
         }
     }

@@ -175,7 +175,8 @@ async fn crashed_leader_is_replaced_after_its_lease_expired() {
     assert!((10.0..20.0).contains(&gap), "{gap} s");
 }
 
-/// A lease whose times are later than `Timestamp` can express could not be read, so nobody led.
+/// A lease whose times are later than `Timestamp` can express could not be decoded, so no candidate
+/// led.
 #[tokio::test(start_paused = true)]
 async fn lease_renewed_in_the_year_9999_is_taken_over() {
     let server = ApiServer::builder().seed(1).start().await.unwrap();

@@ -76,7 +76,7 @@ pub trait ListWatch: Send + Sync + 'static {
 /// ```
 pub type WatchStream = BoxStream<'static, Result<WatchEvent, ListWatchError>>;
 
-/// What to list.
+/// The parameters of a list.
 ///
 /// ```
 /// use bellerophon::informer::ListRequest;
@@ -93,7 +93,7 @@ pub struct ListRequest {
     pub continue_token: Option<String>,
 }
 
-/// What to watch.
+/// The parameters of a watch.
 ///
 /// ```
 /// use std::time::Duration;

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{clock::Rng, key::ObjectKey};
 
-/// What happens to all open watches.
+/// A fault of all open watches.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum WatchFault {
     /// The stream ends.

@@ -20,7 +20,7 @@ const CONNECTIONS_MAX: usize = 64;
 const TEXT: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What one listener serves.
+/// The endpoints of one listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Served {
     metrics: bool,

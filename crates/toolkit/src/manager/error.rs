@@ -1,4 +1,4 @@
-//! Why a Manager could not start, or ended other than by being stopped.
+//! Errors of a Manager that could not start, or that ended without being stopped.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -64,7 +64,7 @@ pub enum ManagerError {
         /// The limit.
         limit: Duration,
     },
-    /// A controller cannot go on.
+    /// A controller stopped with an error.
     #[error(transparent)]
     Controller(#[from] ControllerError),
     /// A runnable failed.

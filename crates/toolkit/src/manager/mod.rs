@@ -1,12 +1,12 @@
 //! Manager: owns client, informers, metrics, trace, clock, event recorders, controllers and
 //! runnables.
 //!
-//! In: what a program asks of it. Out: one call that returns when all of it has ended.
-//! Guarantees: what the Manager hands out runs, is measured and stays alive; nothing works before
-//! its caches are synced and the lease is held; nothing outlives [`Manager::run`].
+//! In: the setup of a program. Out: one call that returns when all components have ended.
+//! Guarantees: every component of the Manager runs, has metrics and stays alive; no controller runs
+//! before its caches are synced and the lease is held; no task outlives [`Manager::run`].
 
 mod endpoints; // health and metrics over HTTP
-mod error; // why a manager ended
+mod error; // errors of a manager
 mod health; // healthz and readyz
 mod http_server; // HTTP/1.1 for endpoints and runnables
 mod options; // settings
@@ -57,13 +57,14 @@ use crate::webhook::{Admission, AdmissionHandler, WebhookBuilder, WebhookService
 
 /// Runs the controllers of one process, and owns everything they need.
 ///
-/// Asking is registering: a controller, lister, index, informer or recorder that the Manager hands
-/// out runs with it, in its metrics registry and trace. Mistakes of the setup (two controllers of
-/// one name, contradicting options) are returned by [`run`](Self::run), with file and line, before
-/// anything starts.
+/// Every controller, lister, index, informer or recorder that is created by a Manager is registered
+/// with it: it runs with the Manager, in its metrics registry and trace. Setup errors (two
+/// controllers of one name, contradicting options) are returned by [`run`](Self::run), with file
+/// and line, before anything starts.
 ///
 /// Start: servers, caches, `Always` runnables, lease, controllers and `LeaderElection` runnables.
-/// Stop in reverse. If one part fails, the others are stopped in order and the error is returned.
+/// Stop in reverse. If one component fails, the others are stopped in order and the error is
+/// returned.
 ///
 /// ```no_run
 /// use bellerophon::prelude::*;

@@ -15,7 +15,7 @@ use crate::ObjectKey;
 /// [`Causes::omitted`].
 pub const CAUSES_MAX: usize = 8;
 
-/// What happened to the object that enqueued a key.
+/// The event of the object that enqueued a key.
 ///
 /// ```
 /// use bellerophon::queue::CauseEvent;
@@ -79,7 +79,7 @@ pub struct Cause {
     pub key: ObjectKey,
     /// Its resource version after the event, if known.
     pub resource_version: Option<String>,
-    /// What happened.
+    /// The event.
     pub event: CauseEvent,
     /// When the event was delivered.
     pub at: Instant,

@@ -1,6 +1,6 @@
 //! Concurrency of the queue, under a scheduler that tries many interleavings of its lock.
 //!
-//! A run in which a thread waits for ever ends with "deadlock" instead of hanging.
+//! A run in which a thread waits forever ends with "deadlock" instead of hanging.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -48,7 +48,7 @@ fn work(queue: &Queue, handle: impl Fn(usize)) -> usize {
 fn every_key_is_handed_to_a_waiting_worker() {
     check(|| {
         let queue = queue();
-        // Each worker keeps its key: if a notification were lost, one of them would wait for ever.
+        // Each worker keeps its key: if a notification were lost, one of them would wait forever.
         let workers: Vec<_> = (0..3)
             .map(|_| {
                 let queue = queue.clone();

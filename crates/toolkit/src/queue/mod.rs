@@ -10,7 +10,7 @@
 //! add_after, add_rate_limited                  └→ ready list, if added while processing
 //! ```
 
-mod cause; // why a key is in the queue
+mod cause; // the cause of a queued key
 mod flow; // fairness between keys of one priority
 mod rate_limit; // the delay of a failed key
 mod ready; // ready keys by priority and flow
@@ -376,7 +376,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
     }
 
     fn item(&self, taken: Taken<T>) -> Item<'_, T> {
-        // Outside of the lock: a histogram takes a lock of its own.
+        // Outside of the lock: a histogram has its own lock.
         if let (Some(observer), Some(waited)) = (&self.0.observer, taken.waited) {
             observer.observe_queue_duration(waited);
         }

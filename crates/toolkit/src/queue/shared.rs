@@ -190,7 +190,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     }
 }
 
-/// What a worker finds.
+/// The result of polling the queue.
 enum Polled<T> {
     Taken(Taken<T>),
     /// The queue is shut down and empty.

@@ -5,7 +5,7 @@
 
 mod backoff; // delays after failures
 mod decode; // from JSON to what a cache keeps
-mod state; // what to do next
+mod state; // the state machine
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,7 +37,7 @@ const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(300);
 /// A stream that ends within this time counts as a failure.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 
-/// What a reflector reports.
+/// An output of a reflector.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// Deltas to apply to the store.

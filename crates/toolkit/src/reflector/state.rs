@@ -67,7 +67,7 @@ pub(super) enum Input {
     BackedOff,
 }
 
-/// What the reflector does next.
+/// The next operation of the reflector.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Watch(WatchFrom),
@@ -99,7 +99,7 @@ enum Phase {
     },
 }
 
-/// What follows the back-off.
+/// The phase after the back-off.
 #[derive(Debug)]
 enum Resume {
     Initial,
@@ -208,8 +208,8 @@ impl ReflectorState {
             (Phase::Watching { since }, Input::Event(event)) => {
                 Self::follow(since, event, &mut changes)
             }
-            // A server that accepts watches and closes them immediately would otherwise be asked
-            // without a pause.
+            // Without a pause, the requests to a server that accepts watches and closes them
+            // immediately would be a busy loop.
             (Phase::Watching { since }, Input::Ended { short_lived: true }) => {
                 self.back_off(None, Resume::Watch { since })
             }
@@ -357,7 +357,7 @@ impl ReflectorState {
         };
         Phase::Watching {
             // Also after an event that cannot be decoded: resuming before it would receive it again
-            // for ever.
+            // forever.
             since: version.unwrap_or(since),
         }
     }

@@ -52,7 +52,7 @@ pub enum TraceEvent {
         key: ObjectKey,
         /// Its resource version after the change, if known.
         resource_version: Option<String>,
-        /// What happened.
+        /// The event.
         event: CauseEvent,
     },
     /// An informer delivered a change to a controller's event handler.
@@ -63,7 +63,7 @@ pub enum TraceEvent {
         key: ObjectKey,
         /// Its resource version after the change, if known.
         resource_version: Option<String>,
-        /// What happened.
+        /// The event.
         event: CauseEvent,
     },
     /// A change enqueued a key in a controller's work queue.
@@ -228,7 +228,7 @@ pub struct TraceRecord {
     pub sequence: u64,
     /// When it was recorded; [`Clock::at`](crate::clock::Clock::at) converts it to the time of day.
     pub at: Instant,
-    /// What happened.
+    /// The event.
     pub event: TraceEvent,
 }
 

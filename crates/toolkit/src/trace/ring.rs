@@ -76,7 +76,7 @@ struct Ring {
     newest: watch::Sender<u64>,
     /// The queues and caches of everything that records here.
     probes: Probes,
-    /// What links the records; read when it is asked for.
+    /// The links between records; read on demand.
     links: Mutex<Links>,
 }
 
@@ -178,7 +178,7 @@ impl Trace {
         self.0.as_ref().map_or(0, |ring| *ring.newest.borrow())
     }
 
-    /// Waits until there are records after that sequence number; for ever if the trace is off.
+    /// Waits until there are records after that sequence number; forever if the trace is off.
     pub async fn wait_for(&self, sequence: u64) {
         let Some(ring) = &self.0 else {
             return std::future::pending().await;
@@ -276,7 +276,7 @@ pub struct TraceReader {
 }
 
 impl TraceReader {
-    /// Waits for the records since the last call; for ever if the trace is off. Cancel safe: no
+    /// Waits for the records since the last call; forever if the trace is off. Cancel safe: no
     /// record is lost if the future is dropped.
     pub async fn next(&mut self) -> TraceBatch {
         self.trace.wait_for(self.seen).await;

@@ -51,7 +51,7 @@ pub struct TracedReconcile {
     pub started: Record,
     /// Its end ([`TraceEvent::Finished`]); `None` while it runs.
     pub finished: Option<Record>,
-    /// What enqueued the key since its previous reconcile by this controller.
+    /// The causes that enqueued the key since its previous reconcile by this controller.
     pub causes: Vec<CauseLink>,
     /// Its writes ([`TraceEvent::Wrote`], [`TraceEvent::SubresourceWritten`]).
     pub writes: Vec<Record>,
@@ -257,7 +257,7 @@ mod tests {
                 },
                 _ => panic!("no such step: {step}"),
             });
-            // The index reads each record once, whenever it is asked.
+            // The index reads each record once, however often it is called.
             trace.timeline(&ObjectKey::cluster(key));
         }
         let timeline = trace.timeline(&ObjectKey::cluster(key)).to_string();

@@ -165,12 +165,12 @@ async fn stopped_factory_drops_all_handlers() {
 #[tokio::test(start_paused = true)]
 async fn stopped_factory_drops_handlers_of_informers_that_never_started() {
     let server = server().await;
-    let nobody = faulty_client(&server, |request| {
+    let unprivileged = faulty_client(&server, |request| {
         let user = HeaderValue::from_static("nobody");
         request.headers_mut().insert("impersonate-user", user);
         Fault::None
     });
-    let informers = start(&nobody, Namespaces::Labelled("team=red".into()));
+    let informers = start(&unprivileged, Namespaces::Labelled("team=red".into()));
     let maps = config_maps(&informers);
     let held = Arc::new(maps.clone());
     let handler = held.clone();

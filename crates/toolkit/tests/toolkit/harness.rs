@@ -1,4 +1,4 @@
-//! What the tests share: servers, clients with injected faults, Managers, and a log of what
+//! Shared by the tests: servers, clients with injected faults, Managers, and a log of what
 //! happened.
 
 use std::error::Error;
@@ -133,7 +133,7 @@ impl Log {
     }
 }
 
-/// The informer of the ConfigMaps that tests create; the server has some of its own.
+/// The informer of the ConfigMaps that tests create; the server creates some itself.
 pub(crate) fn maps(mgr: &mut Manager) -> SharedInformer<ConfigMap> {
     mgr.informer(InformerOptions::labels("test"))
 }

@@ -61,8 +61,8 @@ async fn forbidden_resource_is_named_and_synced_once_permitted() {
     informers.stop().await;
 }
 
-/// A server of one Secret that does not stream lists and has compacted every version it is asked
-/// for. Each list is one version newer.
+/// A server of one Secret that does not stream lists and has compacted every requested version.
+/// Each list is one version newer.
 #[derive(Clone, Default)]
 struct Compacting(Arc<Mutex<Vec<String>>>);
 

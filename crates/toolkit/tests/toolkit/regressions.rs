@@ -69,8 +69,8 @@ async fn forbidden_secondary_watch_does_not_slow_the_others() {
     let is_forbidden = forbidden.clone();
     let restricted: Client = faulty_client(&server, move |request| {
         if is_forbidden.load(Ordering::SeqCst) {
-            let nobody = HeaderValue::from_static("nobody");
-            request.headers_mut().insert("impersonate-user", nobody);
+            let user = HeaderValue::from_static("nobody");
+            request.headers_mut().insert("impersonate-user", user);
         }
         Fault::None
     });

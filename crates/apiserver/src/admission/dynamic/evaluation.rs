@@ -1,5 +1,5 @@
 //! Evaluates the expressions of webhooks and policies within their cost budgets.
-//! In: the variables of a request. Out: values, or errors in the words of kube-apiserver.
+//! In: the variables of a request. Out: values, or errors with the messages of kube-apiserver.
 //! Mirrors `evaluationActivation` and `compositionContext`.
 
 use std::{
@@ -22,7 +22,7 @@ use bellerophon_resources::kinds::admission::Decision;
 use bellerophon_resources::kinds::admission::Expression;
 use bellerophon_resources::kinds::admission::Subject;
 
-/// What one expression may cost.
+/// The cost limit of one expression.
 const CALL_LIMIT: u64 = 1_000_000;
 
 /// Data of which nothing is declared.
@@ -59,7 +59,7 @@ pub(super) struct Evaluation<'a> {
     inputs: &'a Inputs,
     variables: &'a [(String, Expression)],
     known: Mutex<HashMap<String, Result<Value<'a>, Failure>>>,
-    /// What variables have cost since it was asked for last.
+    /// The cost of evaluated variables since it was last read.
     cost: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! Which configurations a request concerns: rules, selectors and match conditions.
+//! Matches requests with configurations: rules, selectors and match conditions.
 
 use super::{
     evaluation::{Evaluation, Inputs},
@@ -12,7 +12,7 @@ use bellerophon_codec::object::Object;
 /// `ShouldCallHook` and `Matches` up to match conditions.
 ///
 /// # Errors
-/// 404 for a namespace that does not exist and whose labels are asked for.
+/// 404 for a namespace that does not exist and whose labels a selector needs.
 pub(super) fn matched(
     request: &Request<'_>,
     criteria: &Criteria,
@@ -47,7 +47,7 @@ pub(super) fn matched(
     Ok(selected.then_some(at))
 }
 
-/// What match conditions say of a request.
+/// The result of evaluating match conditions for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Conditions {
     Met,

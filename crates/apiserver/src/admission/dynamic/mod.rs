@@ -24,7 +24,7 @@ use crate::{admission_config::Configured, api::Api};
 use bellerophon_apimachinery::error::ApiError;
 use bellerophon_codec::object::Object;
 
-/// What a request is about, besides its attributes.
+/// The target of a request, besides its attributes.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) operation: Operation,
@@ -87,7 +87,7 @@ impl Reinvocation {
     }
 }
 
-/// What may mutate a request; `None` if nothing is configured.
+/// The configurations that may mutate a request; `None` if there are none.
 pub(super) fn mutating(api: &Api, attributes: &Attributes<'_>) -> Option<Arc<Configured>> {
     if is_exempt(attributes) {
         return None;
@@ -153,7 +153,7 @@ pub(super) async fn validate(
     Ok(())
 }
 
-/// Configurations of admission are not subject to it, so that a broken one can be repaired. Mirrors
+/// Admission configurations are exempt, so that an invalid one can be repaired. Mirrors
 /// `IsExemptAdmissionConfigurationResource`.
 fn is_exempt(attributes: &Attributes<'_>) -> bool {
     attributes.resource.group == "admissionregistration.k8s.io"

@@ -14,7 +14,7 @@ use bellerophon_apimachinery::error::ApiError;
 use bellerophon_codec::object::Object;
 use bellerophon_storage::ObjectKey;
 
-/// What a request does to an object.
+/// The operation of a request on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -52,7 +52,7 @@ pub(super) struct Request<'a> {
     /// Version and kind of the object that the request has.
     api_version: String,
     kind: String,
-    /// Other versions of the resource, found when they are asked for.
+    /// Other versions of the resource, found on first use.
     equivalents: OnceLock<Vec<Arc<Resource>>>,
     /// Objects that a conversion webhook has converted.
     converted: Mutex<Vec<Converted>>,
@@ -139,7 +139,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// What rules look at, for the resource in each of its versions.
+    /// The targets that rules match, for the resource in each of its versions.
     pub(super) fn rule_targets<'s>(&'s self, object: Option<&'s Object>) -> Vec<RuleTarget<'s>>
     where
         'a: 's,
@@ -188,7 +188,7 @@ impl<'a> Request<'a> {
             && matches!(self.target.operation, Operation::Create | Operation::Update)
     }
 
-    /// Whether selectors of namespaces say nothing about the request.
+    /// Whether namespace selectors do not apply to the request.
     pub(super) fn is_cluster_scoped(&self) -> bool {
         self.attributes.namespace.is_empty() && !self.is_namespace()
     }
@@ -197,7 +197,7 @@ impl<'a> Request<'a> {
     /// converts them; [`Request::versioned`] finds them.
     ///
     /// # Errors
-    /// 500 with what the webhook did wrong.
+    /// 500 with the error of the webhook.
     pub(super) async fn prepare(
         &self,
         objects: [Option<&Object>; 2],
@@ -288,7 +288,7 @@ impl<'a> Request<'a> {
     /// An object in one of the versions of the resource, in the version of the request.
     ///
     /// # Errors
-    /// 500 with what a conversion webhook did wrong.
+    /// 500 with the error of a conversion webhook.
     pub(super) async fn unversioned(
         &self,
         mut object: Object,
@@ -314,8 +314,8 @@ impl<'a> Request<'a> {
         Ok(object)
     }
 
-    /// The resource that an object of the request is decoded as; `None` for a kind of its own that a
-    /// subresource has.
+    /// The resource that an object of the request is decoded as; `None` for a subresource whose
+    /// kind differs from that of the resource.
     pub(super) fn resource_of(&self, object: &Object, at: usize) -> Option<&Resource> {
         let resource = self.resources().nth(at)?;
         (resource.kind == object.kind).then_some(resource)

@@ -1,5 +1,4 @@
-//! The baseline level: what nobody should need, because it breaks the walls between pods and their
-//! node.
+//! The checks of the baseline level: no known privilege escalations.
 
 use std::collections::BTreeSet;
 
@@ -357,7 +356,7 @@ pub(super) fn sets_bad_seccomp(context: &Value) -> bool {
         .is_some_and(|p| !["RuntimeDefault", "Localhost"].contains(&p.text("type")))
 }
 
-/// Nobody turns the filter of system calls off.
+/// Seccomp profiles other than `RuntimeDefault` and `Localhost`.
 pub(super) fn bad_seccomp(subject: &Subject<'_>) -> Option<Violation> {
     let setters = subject.setters(
         sets_bad_seccomp(subject.context()),

@@ -1,4 +1,4 @@
-//! What the labels of a namespace ask for.
+//! The `pod-security.kubernetes.io` labels of a namespace.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -50,8 +50,9 @@ impl fmt::Display for Level {
 }
 
 impl Policy {
-    /// The levels that labels ask for, and the errors of the labels. What cannot be read is
-    /// enforced as strictly as possible, and not warned of.
+    /// The levels that labels configure, and the errors of the labels. An `enforce`
+    /// label that cannot be parsed is the level restricted; a `warn` label that cannot be parsed is
+    /// ignored.
     pub(super) fn of(labels: &BTreeMap<String, String>) -> (Self, Vec<FieldError>) {
         let mut read = Reader {
             labels,

@@ -1,12 +1,11 @@
-//! Pod security: labels of a namespace say what its pods may do to their node.
-//! In: a namespace, a pod, or something that makes pods. Out: a refusal, or warnings.
-//! Guarantees: only pods are refused; what makes pods is warned about, so that its author learns in
-//! time.
+//! Pod Security Standards, configured by the labels of a namespace.
+//! In: a namespace, a pod, or a workload with a pod template. Out: a denial, or warnings.
+//! Guarantees: only pods are denied; workloads with a pod template get warnings.
 //! Mirrors the plugin PodSecurity.
 
-mod baseline; // what nobody should need
-mod level; // what the labels of a namespace ask for
-mod restricted; // what hardened pods do without
+mod baseline; // checks of the baseline level
+mod level; // labels of a namespace
+mod restricted; // checks of the restricted level
 mod subject; // the pod or template that is evaluated
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -210,7 +209,7 @@ fn validate_namespace(
     Ok(warn_of_pods(&namespace.meta.name, new, by_importance(pods)))
 }
 
-/// Pods that stand for others first: of those with one controller, the first.
+/// Representative pods first: of those with one controller, the first.
 fn by_importance(pods: Vec<Object>) -> Vec<Object> {
     let mut seen = BTreeSet::new();
     let controller = |meta: &ObjectMeta| {
@@ -281,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    fn said(level: &str, spec: Value) -> String {
+    fn violation_details(level: &str, spec: Value) -> String {
         let pod = object(json!({ "spec": spec }));
         let labels = BTreeMap::from([(
             "pod-security.kubernetes.io/enforce".to_owned(),
@@ -357,7 +356,11 @@ mod tests {
             ),
         ];
         for (level, spec, want) in cases {
-            assert_eq!(said(level, spec.clone()), want, "{level} {spec}");
+            assert_eq!(
+                violation_details(level, spec.clone()),
+                want,
+                "{level} {spec}"
+            );
         }
     }
 

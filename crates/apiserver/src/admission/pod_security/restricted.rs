@@ -1,5 +1,4 @@
-//! The restricted level: what hardened pods do without, besides everything that the baseline
-//! forbids.
+//! The checks of the restricted level, in addition to those of the baseline level.
 
 use bellerophon_apimachinery::json_ext::JsonExt;
 use serde_json::Value;
@@ -161,10 +160,11 @@ fn volumes(subject: &Subject<'_>, _: u32) -> Option<Violation> {
 }
 
 fn non_root(subject: &Subject<'_>) -> Option<Violation> {
-    let said = |context: &Value| context.get_set("runAsNonRoot").and_then(Value::as_bool);
+    let run_as_non_root =
+        |context: &Value| context.get_set("runAsNonRoot").and_then(Value::as_bool);
     let setters = subject.setters(
-        said(subject.context()) == Some(false),
-        &subject.containers_that(|c| said(context(c)) == Some(false)),
+        run_as_non_root(subject.context()) == Some(false),
+        &subject.containers_that(|c| run_as_non_root(context(c)) == Some(false)),
     );
     if !setters.is_empty() {
         return Violation::new(
@@ -172,8 +172,8 @@ fn non_root(subject: &Subject<'_>) -> Option<Violation> {
             format!("{setters} must not set securityContext.runAsNonRoot=false"),
         );
     }
-    let silent = subject.containers_that(|c| said(context(c)).is_none());
-    if said(subject.context()) == Some(true) || silent.is_empty() {
+    let silent = subject.containers_that(|c| run_as_non_root(context(c)).is_none());
+    if run_as_non_root(subject.context()) == Some(true) || silent.is_empty() {
         return None;
     }
     Violation::new(

@@ -6,7 +6,7 @@ use bellerophon_apimachinery::json_ext::JsonExt;
 use bellerophon_codec::object::ObjectMeta;
 use serde_json::Value;
 
-/// What is evaluated.
+/// The evaluated pod or template.
 pub(super) struct Subject<'a> {
     pub(super) meta: &'a ObjectMeta,
     pub(super) spec: &'a Value,
@@ -17,7 +17,7 @@ pub(super) struct Subject<'a> {
 pub(super) struct Violation {
     /// In a word or two.
     pub(super) reason: String,
-    /// Who must do what.
+    /// The details: which containers must change which field.
     pub(super) detail: String,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Subject<'a> {
         self.spec.field("securityContext")
     }
 
-    /// The names of containers for which something holds.
+    /// The names of containers that satisfy a predicate.
     pub(super) fn containers_that(&self, test: impl Fn(&Value) -> bool) -> Vec<String> {
         self.containers()
             .filter(|c| test(c))
@@ -78,7 +78,7 @@ impl<'a> Subject<'a> {
             .collect()
     }
 
-    /// Whether root in the pod is nobody on its node.
+    /// Whether the pod has a user namespace: root in the pod is an unprivileged user on the node.
     pub(super) fn has_own_users(&self) -> bool {
         self.spec.get_set("hostUsers") == Some(&Value::Bool(false))
     }
@@ -121,7 +121,7 @@ pub(super) fn plural(noun: &str, count: usize) -> String {
     }
 }
 
-/// What one or several do: `uses`, `use`.
+/// The verb for one or several containers: `uses`, `use`.
 pub(super) const fn uses(count: usize) -> &'static str {
     if count == 1 { "uses" } else { "use" }
 }

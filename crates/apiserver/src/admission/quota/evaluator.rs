@@ -8,8 +8,8 @@ use bellerophon_apimachinery::quantity::Quantity;
 use bellerophon_apimachinery::time::Time;
 use bellerophon_codec::object::Object;
 
-/// Virtual resources, which are not stored and not counted. Mirrors `DefaultIgnoredResources`;
-/// those that are not namespaced are not asked about.
+/// Virtual resources, which are not stored and not counted. Mirrors `DefaultIgnoredResources`,
+/// without those that are not namespaced: no quota counts them.
 const IGNORED: &[(&str, &str)] = &[
     ("", "bindings"),
     ("authorization.k8s.io", "localsubjectaccessreviews"),
@@ -90,10 +90,10 @@ impl Evaluator {
             .collect()
     }
 
-    /// What an object must set because a quota restricts it.
+    /// Validates that an object sets the resources that a quota restricts.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing resources.
     pub(super) fn check_constraints(
         &self,
         required: &[&str],
@@ -105,7 +105,7 @@ impl Evaluator {
         }
     }
 
-    /// What an object uses.
+    /// The usage of an object.
     pub(super) fn usage(&self, object: &Object, now: Time) -> Resources {
         match self {
             Self::Pods => pod::usage(object, now),

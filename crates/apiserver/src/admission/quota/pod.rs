@@ -119,7 +119,7 @@ pub(super) fn check_constraints(required: &[&str], pod: &Object) -> Result<(), S
     Err(format!("must specify {}", parts.join("; ")))
 }
 
-/// What a pod uses. Mirrors `PodUsageFunc`: one that has ended is counted as an object only.
+/// The usage of a pod. Mirrors `PodUsageFunc`: one that has ended is counted as an object only.
 pub(super) fn usage(pod: &Object, now: Time) -> Resources {
     let mut usage = Resources::default();
     if is_counted(pod, now) {
@@ -235,17 +235,17 @@ fn container_resources(pod: &Object, field: &str) -> Resources {
     total
 }
 
-/// What a container asks for, or has until a resize is done. Mirrors `determineEffectiveRequests`
-/// and `determineEffectiveLimits`.
+/// The requests or limits of a container, or what is allocated until a resize is done. Mirrors
+/// `determineEffectiveRequests` and `determineEffectiveLimits`.
 fn effective(pod: &Object, statuses: &str, container: &Value, field: &str) -> Resources {
-    let asked = Resources::read(container.field("resources").field(field));
+    let requested = Resources::read(container.field("resources").field(field));
     let status = pod.body.field("status");
     let own = status
         .list(statuses)
         .iter()
         .find(|status| status.text("name") == container.text("name"));
     let Some(own) = own.filter(|own| own.has("resources")) else {
-        return asked;
+        return requested;
     };
     let mut most = Resources::read(own.field("resources").field(field));
     if field == "requests" {
@@ -255,7 +255,7 @@ fn effective(pod: &Object, statuses: &str, container: &Value, field: &str) -> Re
         condition.text("type") == "PodResizePending" && condition.text("reason") == "Infeasible"
     });
     if !is_infeasible {
-        most.raise(&asked);
+        most.raise(&requested);
     }
     most
 }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn resized_container_counts_what_it_asks_for_and_has() {
+    fn resized_container_counts_requested_and_allocated_resources() {
         let pod = |pending: &str| {
             json!({"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "3"}}}]},
                 "status": {"conditions": [{"type": "PodResizePending", "reason": pending}],

@@ -79,7 +79,7 @@ impl Resources {
         }
     }
 
-    /// What is more than before; zero for what is less. Mirrors `SubtractWithNonNegativeResult`.
+    /// The increase over `before`; zero for a decrease. Mirrors `SubtractWithNonNegativeResult`.
     pub(super) fn increase_over(&self, before: &Self) -> Self {
         let entries = self.0.iter().map(|(name, quantity)| {
             let increase = match before.0.get(name) {

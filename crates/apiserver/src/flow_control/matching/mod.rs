@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::auth::{Attributes, Target, User, service_account_name};
 
-/// Stands for every name where it is the only entry of a list.
+/// Matches every name where it is the only entry of a list.
 const ALL: &str = "*";
 
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
@@ -202,7 +202,7 @@ impl ResourceRule {
 #[derive(Debug)]
 struct NonResourceRule {
     verbs: Names,
-    /// A path stands for itself and for all below it.
+    /// `*`, a path, or a prefix with all paths below it.
     paths: Vec<String>,
 }
 

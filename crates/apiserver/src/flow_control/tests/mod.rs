@@ -89,7 +89,7 @@ fn flow_control(seats: u64, processor_seats: u64) -> Arc<FlowControl> {
     flow_control
 }
 
-/// Executes a request for this long, in a task of its own; the outcome is whether it was executed.
+/// Executes a request for this long, in its own task; the outcome is whether it was executed.
 fn send(
     flow_control: &Arc<FlowControl>,
     user: &User,
@@ -154,7 +154,7 @@ async fn requests_are_classified_by_the_default_schemas() {
     let node = user("system:node:n", &["system:nodes", "system:authenticated"]);
     let scheduler = ordinary("system:kube-scheduler");
     let kube_system = User::service_account("kube-system", "gc", "").authenticated();
-    let nobody = user("nobody", &[]);
+    let unprivileged = user("nobody", &[]);
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a";
     for (user, request, schema, distinguisher) in [
         (&masters, "GET /api/v1/pods".to_owned(), "exempt", ""),
@@ -213,7 +213,12 @@ async fn requests_are_classified_by_the_default_schemas() {
             "service-accounts",
             "system:serviceaccount:team:x",
         ),
-        (&nobody, "GET /api/v1/pods".to_owned(), "catch-all", ""),
+        (
+            &unprivileged,
+            "GET /api/v1/pods".to_owned(),
+            "catch-all",
+            "",
+        ),
     ] {
         let classified = flow_control
             .classify(&request_info(&request), user)
@@ -450,13 +455,13 @@ async fn dropped_requests_give_back_seats_and_places() {
 #[tokio::test(start_paused = true)]
 async fn rejected_flow_that_does_not_wait_is_answered_late() {
     let flow_control = flow_control(1, 16);
-    let nobody = user("nobody", &[]);
+    let unprivileged = user("nobody", &[]);
     let minute = Duration::from_secs(60);
-    let running = [(); 2].map(|()| send(&flow_control, &nobody, minute));
+    let running = [(); 2].map(|()| send(&flow_control, &unprivileged, minute));
     settle().await;
     let timed = async || {
         let start = Instant::now();
-        let outcome = send(&flow_control, &nobody, Duration::ZERO).await;
+        let outcome = send(&flow_control, &unprivileged, Duration::ZERO).await;
         let rejection = outcome
             .expect("it does not panic")
             .expect_err("there are two seats");

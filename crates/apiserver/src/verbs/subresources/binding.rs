@@ -1,4 +1,4 @@
-//! POST of a Binding: a pod gets its node, once.
+//! POST of a Binding: sets the node of a pod, once.
 //! Mirrors `BindingREST.Create` in `pkg/registry/core/pod/storage`.
 
 use std::sync::Arc;

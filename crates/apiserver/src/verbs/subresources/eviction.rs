@@ -1,5 +1,5 @@
-//! POST of an Eviction: a pod is deleted if the budgets over it allow that.
-//! Guarantees: a budget gives up one disruption before the pod goes, and never for a dry run.
+//! POST of an Eviction: a pod is deleted if its PodDisruptionBudgets allow that.
+//! Guarantees: a budget is decremented before the pod is deleted, and never for a dry run.
 //! Mirrors `EvictionREST.Create` in `pkg/registry/core/pod/storage`.
 
 use bellerophon_apimachinery::{
@@ -107,13 +107,15 @@ async fn evict(api: &Api, call: &Call, options: &DeleteOptions) -> Result<(), Ap
             }
         }
         let mut options = options.clone();
-        let asked = options.preconditions.resource_version.is_some();
-        if unchanged && !asked {
+        let has_precondition = options.preconditions.resource_version.is_some();
+        if unchanged && !has_precondition {
             options.preconditions.resource_version = Some(pod.meta.resource_version.clone());
         }
         match mark_and_delete(api, call, options).await {
             // The pod changed after it was evaluated: it is evaluated again.
-            Err(error @ ApiError::Conflict { .. }) if unchanged && !asked => last = error,
+            Err(error @ ApiError::Conflict { .. }) if unchanged && !has_precondition => {
+                last = error
+            }
             outcome => return outcome,
         }
     }

@@ -2,10 +2,10 @@
 //! Guarantees: subresources that are read and written as the whole object differ only in their
 //! [`Change`]; the others have a file each.
 
-mod binding; // a pod gets its node
+mod binding; // binds a pod to a node
 mod body; // bodies of another kind than the resource's
-mod eviction; // a pod goes if its budget allows
-mod scale; // how many replicas
+mod eviction; // deletes a pod if its budgets allow it
+mod scale; // spec.replicas and status.replicas
 
 pub(super) use binding::create_by_body as bind_by_body;
 pub(super) use body::read_as;
@@ -58,7 +58,7 @@ pub(super) async fn dispatch(
     }
 }
 
-/// What a write to a subresource that is read and written as the whole object may change.
+/// The fields that a write to a subresource with the kind of the resource may change.
 fn change_of(subresource: &str) -> Option<Change> {
     let counted = Change {
         counts: true,

@@ -1,6 +1,6 @@
-//! How many replicas an object has and should have: the `scale` subresource.
-//! In: an object that scales, and a Scale to write. Out: the Scale of it.
-//! Guarantees: a write changes the wanted number of replicas and nothing else.
+//! The `scale` subresource.
+//! In: an object that scales, and a Scale to write. Out: its Scale.
+//! Guarantees: a write changes `spec.replicas` and nothing else.
 //! Mirrors `ScaleREST` in `pkg/registry/apps/deployment/storage`.
 
 use std::sync::LazyLock;
@@ -34,7 +34,7 @@ static SCALE: LazyLock<Expected> = LazyLock::new(|| {
     Expected::of("autoscaling", "v1", "Scale").expect("the table of types has scales")
 });
 
-/// Stands in a Scale for a number of replicas that the object does not have.
+/// The number of replicas in the Scale of an object without one.
 const NO_REPLICAS: i64 = i32::MIN as i64;
 
 /// Shows the Scale of an object.
@@ -309,7 +309,7 @@ impl Places {
             .unwrap_or_default()
     }
 
-    /// The object with the replicas that a Scale wants.
+    /// The object with the replicas of a Scale.
     fn apply(&self, resource: &Resource, old: &Object, scale: &Object) -> Result<Object, ApiError> {
         let replicas = scale.body.field("spec").number("replicas");
         if self.custom && replicas == NO_REPLICAS {

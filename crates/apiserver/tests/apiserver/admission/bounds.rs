@@ -201,8 +201,8 @@ fn things() -> Value {
                 "clientConfig": {"service": {"namespace": "default", "name": "hook", "path": "/convert"}}}}}})
 }
 
-/// Creates a policy of ConfigMaps with one validation, and what it says to a ConfigMap with this
-/// many entries.
+/// Creates a policy of ConfigMaps with one validation, and returns the response to a ConfigMap with
+/// this many entries.
 async fn policy_answer(client: &Client, name: &str, expression: &str, entries: usize) -> Value {
     let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},

@@ -151,8 +151,9 @@ async fn calls_are_counted_in_metrics() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_without_configurations_call_nobody() {
-    let builder = ApiServer::builder().webhook(URL, |_| async { panic!("nobody asked for it") });
+async fn requests_without_configurations_call_no_webhook() {
+    let builder =
+        ApiServer::builder().webhook(URL, |_| async { panic!("no webhook is configured") });
     let server = builder.start().await.expect("a server");
     create(&server.client(), CONFIG_MAPS, config_map("a")).await;
     server.shutdown().await;

@@ -78,7 +78,7 @@ impl Backend {
         }
     }
 
-    /// A backend that keeps what it gets and answers each time as `answer` says.
+    /// A backend that records requests and responds with the result of `answer`.
     pub(crate) fn recording(
         answer: impl Fn(&Got) -> Response<Full<Bytes>> + Send + Sync + 'static,
     ) -> (Self, Arc<Mutex<Vec<Got>>>) {

@@ -23,7 +23,7 @@ use bellerophon_apiserver::LoopbackDialer;
 const LOG: &str = "/api/v1/namespaces/ns/pods/p/log";
 
 #[tokio::test]
-async fn log_comes_from_the_kubelet_of_the_node() {
+async fn log_is_read_from_the_kubelet_of_the_node() {
     let (backend, got) = Backend::recording(|_| text("line 1\nline 2\n"));
     let cluster = Cluster::start(backend.clone()).await;
     for client in cluster.both() {
@@ -49,7 +49,7 @@ async fn log_comes_from_the_kubelet_of_the_node() {
 }
 
 #[tokio::test]
-async fn log_is_refused_in_the_words_of_kube_apiserver() {
+async fn log_errors_have_the_messages_of_kube_apiserver() {
     let (backend, _) = Backend::recording(|got| {
         let mut response =
             text("container \"c\" in pod \"p\" is waiting to start: ContainerCreating");

@@ -125,7 +125,7 @@ async fn backend_is_chosen_by_name_scheme_and_port() {
 }
 
 #[tokio::test]
-async fn proxy_is_refused_in_the_words_of_kube_apiserver() {
+async fn proxy_errors_have_the_messages_of_kube_apiserver() {
     let (backend, _) = Backend::recording(|_| text("ok"));
     let cluster = cluster(backend).await;
     cluster.set_pod_ip("waiting", "127.0.0.1").await;
@@ -204,7 +204,7 @@ async fn simulated_pod_is_refused_immediately() {
 }
 
 #[tokio::test]
-async fn pages_and_redirects_lead_through_the_proxy() {
+async fn pages_and_redirects_are_rewritten_to_the_proxy() {
     let (backend, _) = Backend::recording(|got| {
         let mut response = Response::builder();
         if got.head.uri.path() == "/old" {

@@ -113,7 +113,7 @@ async fn shell_works_over_https_and_in_process() {
             assert_eq!(output, *word.to_uppercase().as_bytes());
         }
         stdin.write_all(b"exit\n").await.expect("it is open");
-        let status = shell.take_status().expect("it is asked for once");
+        let status = shell.take_status().expect("the status is taken once");
         let status = within(status).await.expect("a status");
         assert_eq!(status.status.as_deref(), Some("Success"));
         within(shell.join()).await.expect("it ends");

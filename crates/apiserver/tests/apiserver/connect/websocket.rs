@@ -49,7 +49,7 @@ async fn open(
     ];
     let is_set = |name: &str| headers.iter().any(|(set, _)| *set == name);
     let defaults = defaults.iter().filter(|(name, _)| !is_set(name));
-    // An empty value stands for a header that is left out.
+    // An empty value is a header that is left out.
     for (name, value) in defaults
         .chain(headers)
         .filter(|(_, value)| !value.is_empty())
@@ -119,7 +119,7 @@ async fn close_code(socket: &mut Socket) -> u16 {
     }
 }
 
-/// A client of nobody.
+/// A client without credentials.
 async fn anonymous(cluster: &Cluster) -> Client {
     let kubeconfig = cluster.server.kubeconfig().expect("it listens");
     let kubeconfig = Kubeconfig::from_yaml(&kubeconfig).expect("a kubeconfig");
@@ -249,15 +249,15 @@ async fn log_begins_with_an_empty_message() {
 
 /// A kubelet that sends the end of a log when it is notified, and nothing after it.
 fn following(end: io::Result<()>) -> (Backend, Arc<Notify>) {
-    let goes_on = Arc::new(Notify::new());
-    let notified = goes_on.clone();
+    let resume = Arc::new(Notify::new());
+    let notified = resume.clone();
     let is_ok = end.is_ok();
     let backend = Backend::new(move |_, _| {
-        let goes_on = notified.clone();
+        let resume = notified.clone();
         async move {
             let first = futures_util::stream::iter([Ok(Bytes::from_static(b"first"))]);
             let rest = futures_util::stream::once(async move {
-                goes_on.notified().await;
+                resume.notified().await;
                 match is_ok {
                     true => Ok(Bytes::from_static(b"second")),
                     false => Err(io::Error::other("cut")),
@@ -267,19 +267,19 @@ fn following(end: io::Result<()>) -> (Backend, Arc<Notify>) {
             Response::new(StreamBody::new(chunks).boxed_unsync())
         }
     });
-    (backend, goes_on)
+    (backend, resume)
 }
 
 #[tokio::test]
 async fn followed_log_arrives_as_it_is_written_and_ends_with_the_client() {
-    let (backend, goes_on) = following(Ok(()));
+    let (backend, resume) = following(Ok(()));
     let cluster = Cluster::start(backend.clone()).await;
     let path = format!("{LOG}?follow=true");
     let mut socket = opened(&cluster.https, &path, &[]).await;
     for want in ["", "first"] {
         assert_eq!(next(&mut socket).await.into_data(), want);
     }
-    goes_on.notify_one();
+    resume.notify_one();
     assert_eq!(next(&mut socket).await.into_data(), "second");
     let mut socket = opened(&cluster.https, &path, &[]).await;
     for want in ["", "first"] {
@@ -292,13 +292,13 @@ async fn followed_log_arrives_as_it_is_written_and_ends_with_the_client() {
 
 #[tokio::test]
 async fn log_that_breaks_has_no_close_frame() {
-    let (backend, goes_on) = following(Err(io::Error::other("cut")));
+    let (backend, resume) = following(Err(io::Error::other("cut")));
     let cluster = Cluster::start(backend).await;
     let mut socket = opened(&cluster.https, LOG, &[]).await;
     for want in ["", "first"] {
         assert_eq!(next(&mut socket).await.into_data(), want);
     }
-    goes_on.notify_one();
+    resume.notify_one();
     let end = within(socket.next()).await;
     assert!(!matches!(end, Some(Ok(_))), "{end:?}");
     cluster.server.shutdown().await;
@@ -306,7 +306,7 @@ async fn log_that_breaks_has_no_close_frame() {
 
 #[tokio::test]
 async fn stop_of_the_server_closes_watches_and_logs() {
-    let (backend, _goes_on) = following(Ok(()));
+    let (backend, _resume) = following(Ok(()));
     let cluster = Cluster::start(backend).await;
     let mut watch = opened(&cluster.https, WATCH, &[]).await;
     let mut log = opened(&cluster.https, LOG, &[]).await;

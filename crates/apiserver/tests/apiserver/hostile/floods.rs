@@ -1,4 +1,4 @@
-//! Too many requests, and clients that take their time.
+//! Floods of requests, and slow clients.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -44,7 +44,7 @@ async fn busy(target: &Target, wanted: &str) {
 }
 
 #[tokio::test]
-async fn bodies_that_are_on_their_way_hold_no_seats() {
+async fn incomplete_bodies_hold_no_seats() {
     let limits = RequestLimits {
         reads_max: 1,
         writes_max: 1,
@@ -81,7 +81,7 @@ async fn bodies_that_are_on_their_way_hold_no_seats() {
 }
 
 #[tokio::test]
-async fn body_that_never_comes_is_not_waited_for() {
+async fn body_that_never_arrives_is_not_waited_for() {
     let target = Target::start().await;
     let mut slow = target.connect("http/1.1").await;
     let head = promise(&target, 100).replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");
@@ -105,7 +105,7 @@ async fn body_that_never_comes_is_not_waited_for() {
 }
 
 /// The token of a service account without permissions.
-async fn token_of_nobody(target: &Target) -> String {
+async fn unprivileged_token(target: &Target) -> String {
     let accounts = "POST /api/v1/namespaces/default/serviceaccounts";
     let account = br#"{"metadata":{"name":"nobody"}}"#;
     let created = target.request(accounts, "application/json", account).await;
@@ -138,7 +138,7 @@ async fn post_half_a_body(
 #[tokio::test]
 async fn half_sent_bodies_take_no_places_from_others() {
     let target = Target::start().await;
-    let token = token_of_nobody(&target).await;
+    let token = unprivileged_token(&target).await;
     let mut half_sent = FuturesUnordered::new();
     for _ in 0..2 {
         let io = TokioIo::new(target.connect("h2").await);
@@ -255,7 +255,8 @@ async fn many_streams_of_one_connection_are_all_answered() {
     .await;
     assert!(codes.iter().all(|code| *code == 200), "{codes:?}");
 
-    // A client that asks and walks away, over and over, may lose its connection but nobody else's.
+    // A client that sends requests and resets them, repeatedly, may lose its connection; others may
+    // not.
     for _ in 0..STREAMS {
         let mut sender = sender.clone();
         drop(tokio::time::timeout(Duration::ZERO, sender.send_request(get())).await);

@@ -1,6 +1,5 @@
-//! What the server complains of while it is attacked.
-//! Guarantees: panics are known to have happened wherever they did, also in tasks that nobody waits
-//! for.
+//! Errors that the server logs while it is attacked.
+//! Guarantees: panics are recorded wherever they happen, also in detached tasks.
 
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -10,27 +9,28 @@ use tracing::{
     span::{Attributes, Id, Record},
 };
 
-static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static ERRORS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Starts to listen; once is enough for all tests of the program.
-pub(crate) fn listen() {
-    static LISTENING: Once = Once::new();
-    LISTENING
-        .call_once(|| tracing::subscriber::set_global_default(Ear).expect("nobody else listens"));
+/// Installs the subscriber; once is enough for all tests of the program.
+pub(crate) fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        tracing::subscriber::set_global_default(ErrorRecorder).expect("no other subscriber is set")
+    });
 }
 
 /// Errors that were logged so far, by any test.
-pub(crate) fn complaints() -> Vec<String> {
-    COMPLAINTS
+pub(crate) fn logged_errors() -> Vec<String> {
+    ERRORS
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
 }
 
-/// Keeps what is logged as an error.
-struct Ear;
+/// Records errors that are logged.
+struct ErrorRecorder;
 
-impl Subscriber for Ear {
+impl Subscriber for ErrorRecorder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // Clients of other tests in this program log their own failed requests.
         let is_of_server = metadata.target().starts_with("bellerophon_apiserver");
@@ -48,7 +48,7 @@ impl Subscriber for Ear {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        COMPLAINTS
+        ERRORS
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(text.0);

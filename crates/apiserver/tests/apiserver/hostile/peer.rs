@@ -1,4 +1,4 @@
-//! A client that sends whatever bytes it likes over TLS.
+//! A client that sends arbitrary bytes over TLS.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -50,7 +50,7 @@ impl Target {
     }
 
     pub(crate) async fn start_with(builder: Builder) -> Self {
-        log::listen();
+        log::install();
         let server = builder
             .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
             .start()
@@ -106,7 +106,7 @@ impl Target {
         finish(&mut stream).await
     }
 
-    /// Sends bytes, says that no more will come, and reads until the server closes.
+    /// Sends bytes, shuts down its side for writing, and reads until the server closes.
     pub(crate) async fn send_all(&self, bytes: &[u8]) -> Outcome {
         let mut stream = self.connect("http/1.1").await;
         let _written = stream.write_all(bytes).await;
@@ -130,7 +130,7 @@ impl Target {
             .request("GET /api/v1/namespaces/default", "", b"")
             .await;
         assert_eq!(answer.code, 200, "{answer:?}");
-        assert_eq!(log::complaints(), Vec::<String>::new());
+        assert_eq!(log::logged_errors(), Vec::<String>::new());
         self.server.shutdown().await;
     }
 }
@@ -157,7 +157,7 @@ pub(crate) async fn finish(stream: &mut TlsStream<TcpStream>) -> Outcome {
 }
 
 impl Outcome {
-    /// A refusal as a client understands it: a Status, plain text for a path that leads nowhere, or
+    /// An error as a client understands it: a Status, plain text for a path that is not served, or
     /// a close by the HTTP layer.
     pub(crate) fn is_clean(&self) -> bool {
         let status = || {

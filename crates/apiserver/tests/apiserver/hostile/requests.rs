@@ -1,4 +1,4 @@
-//! Paths, queries and headers no honest client sends.
+//! Malformed paths, queries and headers.
 
 use super::peer::Target;
 
@@ -58,7 +58,7 @@ async fn malformed_queries_have_one_answer_each() {
         (format!("labelSelector=a+in+({})", repeat("b,", 15_000)), 200),
         (format!("labelSelector={}", repeat("(", 30_000)), 400),
         (format!("labelSelector={}", repeat("!", 30_000)), 400),
-        // A form feed used to be read for ever.
+        // A form feed used to be an endless loop.
         ("labelSelector=a%0Cb,%0C".into(), 400),
         ("labelSelector=%ff%00".into(), 400),
         ("labelSelector=a%00b".into(), 400),
@@ -204,7 +204,7 @@ async fn malformed_headers_have_one_answer_each() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_closed() {
+async fn connection_without_http_is_closed() {
     let target = Target::start().await;
     let noise: Vec<u8> = (0..4096u32)
         .map(|i| (i * 7 + i / 3) as u8)

@@ -1,4 +1,4 @@
-//! What a request came back with.
+//! The response to a request.
 
 use http::HeaderMap;
 use serde_json::Value;
@@ -19,7 +19,7 @@ impl Answer {
         self.body["reason"].as_str().unwrap_or_default()
     }
 
-    /// What the server says about it.
+    /// The message of the Status.
     pub(crate) fn message(&self) -> &str {
         self.body["message"].as_str().unwrap_or(&self.text)
     }

@@ -1,5 +1,5 @@
-//! One server and two ways to ask it: a call in this process, or HTTPS as any client would.
-//! Guarantees: time moves only through [`Cluster::pass`], even while bytes are on their way through
+//! One server and two transports: a call in this process, or HTTPS.
+//! Guarantees: time moves only through [`Cluster::pass`], even while bytes are sent through
 //! a socket.
 
 use std::{
@@ -22,15 +22,15 @@ use tokio::{task::spawn_blocking, time::Instant};
 
 use super::{answer::Answer, watching::Watching};
 
-/// How a server is asked.
+/// The transport of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     InProcess,
     Https,
 }
 
-/// When a test stands for this long on the wall clock, its virtual time is let go, so that it fails
-/// instead of hanging.
+/// When a test is blocked for this long on the wall clock, its virtual time is released, so that it
+/// fails instead of hanging.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest step of virtual time: timers that depend on each other fire in order.
@@ -90,10 +90,10 @@ impl Cluster {
         }
     }
 
-    /// A namespace of its own for a row.
+    /// A new namespace for a row.
     pub(crate) async fn place(&self, namespace: &str) -> Place<'_> {
         let made = self
-            .ask(
+            .request(
                 "POST /api/v1/namespaces",
                 &json!({"metadata": {"name": namespace}}),
             )
@@ -112,7 +112,7 @@ impl Cluster {
 
     /// Sends `METHOD path`. The methods `MERGE`, `JSON` and `STRATEGIC` are patches of that kind,
     /// `TABLE` is a GET of tables.
-    pub(crate) async fn ask(&self, line: &str, body: &Value) -> Answer {
+    pub(crate) async fn request(&self, line: &str, body: &Value) -> Answer {
         let response = self.send(line, body).await;
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.expect("a whole answer").to_bytes();
@@ -179,13 +179,13 @@ impl Cluster {
     }
 
     /// The answer to a request that waits for time to pass, and how much of it passed.
-    pub(crate) async fn ask_in_time(&self, line: &str, body: &Value) -> (Answer, Duration) {
+    pub(crate) async fn request_in_time(&self, line: &str, body: &Value) -> (Answer, Duration) {
         let began = Instant::now();
-        let mut asking = pin!(self.ask(line, body));
+        let mut pending = pin!(self.request(line, body));
         loop {
             tokio::select! {
                 biased;
-                answer = &mut asking => return (answer, began.elapsed()),
+                answer = &mut pending => return (answer, began.elapsed()),
                 () = self.pass(Duration::from_millis(100)) => {}
             }
         }
@@ -281,25 +281,25 @@ impl Place<'_> {
     }
 
     /// Sends a request.
-    pub(crate) async fn ask(&self, line: &str, body: &Value) -> Answer {
-        self.cluster.ask(&self.line(line), body).await
+    pub(crate) async fn request(&self, line: &str, body: &Value) -> Answer {
+        self.cluster.request(&self.line(line), body).await
     }
 
     /// Sends a request whose answer may take virtual time.
-    pub(crate) async fn ask_in_time(&self, line: &str, body: &Value) -> Answer {
-        self.cluster.ask_in_time(&self.line(line), body).await.0
+    pub(crate) async fn request_in_time(&self, line: &str, body: &Value) -> Answer {
+        self.cluster.request_in_time(&self.line(line), body).await.0
     }
 
     /// Reads.
     pub(crate) async fn get(&self, path: &str) -> Answer {
-        self.ask(&format!("GET {path}"), &Value::Null).await
+        self.request(&format!("GET {path}"), &Value::Null).await
     }
 
     /// Sends requests that must succeed, and gives the resourceVersion after each.
     pub(crate) async fn set_up(&self, steps: &[(&str, Value)]) -> Vec<u64> {
         let mut versions = Vec::new();
         for (line, body) in steps {
-            let answer = self.ask(line, body).await;
+            let answer = self.request(line, body).await;
             assert!(
                 (200..300).contains(&answer.code),
                 "{line}: {}",

@@ -15,7 +15,7 @@ use super::{
 /// Makes the definition of widgets.
 pub(crate) async fn defined(cluster: &Cluster) {
     let made = cluster
-        .ask(
+        .request(
             "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions",
             &widgets(),
         )
@@ -150,7 +150,9 @@ fn definition_is_served_from_the_moment_it_is_answered() {
         assert_eq!(definition["metadata"]["generation"].as_i64(), Some(1));
         assert_eq!(&definition["status"]["storedVersions"], &json!(["v1"]));
         assert_eq!(place.get("widget").await.code, 200);
-        let versions = cluster.ask("GET /apis/example.dev/v1", &Value::Null).await;
+        let versions = cluster
+            .request("GET /apis/example.dev/v1", &Value::Null)
+            .await;
         let names: Vec<&str> = versions.body["resources"]
             .as_array()
             .into_iter()
@@ -264,7 +266,7 @@ fn broken_definitions_are_refused() {
             ),
         ] {
             let answer = cluster
-                .ask(
+                .request(
                     "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions",
                     &definition,
                 )
@@ -288,7 +290,7 @@ fn broken_definitions_are_refused() {
 }
 
 #[test]
-fn definition_goes_after_its_objects() {
+fn definition_is_deleted_after_its_objects() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         defined(cluster).await;
@@ -304,7 +306,7 @@ fn definition_goes_after_its_objects() {
             ["held"],
             "what nothing holds goes first"
         );
-        let refused = place.ask("POST widget", &widget("late", 1)).await;
+        let refused = place.request("POST widget", &widget("late", 1)).await;
         assert_eq!(refused.code, 403);
         assert_eq!(refused.reason(), "Forbidden");
         place
@@ -323,19 +325,19 @@ fn definition_goes_after_its_objects() {
 /// Each deletion of an object used to start the clean-up again, one call deeper, until the stack
 /// overflowed.
 #[test]
-fn definition_goes_with_ten_thousand_objects() {
+fn definition_is_deleted_with_ten_thousand_objects() {
     const OBJECTS: usize = 10_000;
     in_process(async |cluster| {
         let place = cluster.place("a").await;
         defined(cluster).await;
         for number in 0..OBJECTS {
             let made = place
-                .ask("POST widget", &widget(&format!("w{number}"), 1))
+                .request("POST widget", &widget(&format!("w{number}"), 1))
                 .await;
             assert_eq!(made.code, 201, "{}", made.message());
         }
         let deleted = place
-            .ask("DELETE crd/widgets.example.dev", &Value::Null)
+            .request("DELETE crd/widgets.example.dev", &Value::Null)
             .await;
         assert_eq!(deleted.code, 200, "{}", deleted.message());
         assert_eq!(place.get("crd/widgets.example.dev").await.code, 404);
@@ -347,14 +349,14 @@ fn definition_goes_with_ten_thousand_objects() {
 
 /// The release of each object used to list and decode all that were left.
 #[test]
-fn definition_goes_when_the_last_of_many_objects_is_released() {
+fn definition_is_deleted_after_the_last_finalizer_of_an_object() {
     const OBJECTS: usize = 2_000;
     in_process(async |cluster| {
         let place = cluster.place("a").await;
         defined(cluster).await;
         for number in 0..OBJECTS {
             let made = place
-                .ask("POST widget", &held(widget(&format!("w{number}"), 1)))
+                .request("POST widget", &held(widget(&format!("w{number}"), 1)))
                 .await;
             assert_eq!(made.code, 201, "{}", made.message());
         }
@@ -364,7 +366,7 @@ fn definition_goes_when_the_last_of_many_objects_is_released() {
         for number in 0..OBJECTS {
             assert_eq!(place.get("crd/widgets.example.dev").await.code, 200);
             let released = place
-                .ask(
+                .request(
                     &format!("MERGE widget/w{number}"),
                     &json!({"metadata": {"finalizers": null}}),
                 )
@@ -399,7 +401,7 @@ fn tightened_schema_leaves_old_values_alone() {
             (json!({"spec": {"size": 4}}), 200),
             (json!({"spec": {"size": 9}}), 422),
         ] {
-            let answer = place.ask("MERGE widget/w", &patch).await;
+            let answer = place.request("MERGE widget/w", &patch).await;
             assert_eq!(
                 answer.code,
                 code,
@@ -418,7 +420,7 @@ fn strategic_merge_of_custom_resources_is_refused() {
         defined(cluster).await;
         place.set_up(&[("POST widget", widget("w", 1))]).await;
         let answer = place
-            .ask("STRATEGIC widget/w", &json!({"spec": {"size": 2}}))
+            .request("STRATEGIC widget/w", &json!({"spec": {"size": 2}}))
             .await;
         assert_eq!(answer.code, 415);
         assert_eq!(answer.reason(), "UnsupportedMediaType");

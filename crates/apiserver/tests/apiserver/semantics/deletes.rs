@@ -169,7 +169,7 @@ fn deletions_respect_finalizers_grace_and_conditions() {
 fn deletion_answers_a_status_or_the_object() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
-        for (setup, ask, kind) in [
+        for (setup, line, kind) in [
             (("POST cm", cm("a", "1")), "DELETE cm/a", "Status"),
             (("POST cm", held(cm("b", "1"))), "DELETE cm/b", "ConfigMap"),
             (("POST pod", pod("p")), "DELETE pod/p", "Pod"),
@@ -183,15 +183,15 @@ fn deletion_answers_a_status_or_the_object() {
             ),
         ] {
             place.set_up(&[setup]).await;
-            let answer = place.ask(ask, &Value::Null).await;
-            assert_eq!(answer.code, 200, "{ask}");
-            assert_eq!(answer.body["kind"].as_str(), Some(kind), "{ask}");
+            let answer = place.request(line, &Value::Null).await;
+            assert_eq!(answer.code, 200, "{line}");
+            assert_eq!(answer.body["kind"].as_str(), Some(kind), "{line}");
         }
     });
 }
 
 #[test]
-fn terminating_object_says_since_when() {
+fn terminating_object_has_a_deletion_timestamp() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         place
@@ -204,7 +204,7 @@ fn terminating_object_says_since_when() {
         assert!(meta["deletionTimestamp"].is_string());
         assert_eq!(meta["deletionGracePeriodSeconds"], 0);
         let last = place
-            .ask("MERGE cm/a", &json!({"metadata": {"finalizers": null}}))
+            .request("MERGE cm/a", &json!({"metadata": {"finalizers": null}}))
             .await;
         assert_eq!(
             last.body["metadata"]["resourceVersion"], meta["resourceVersion"],
@@ -226,7 +226,7 @@ fn collection_is_deleted_by_selector_and_listed() {
             ])
             .await;
         let answer = place
-            .ask("DELETE cm?labelSelector=app%3Dx", &Value::Null)
+            .request("DELETE cm?labelSelector=app%3Dx", &Value::Null)
             .await;
         assert_eq!(answer.code, 200);
         assert_eq!(answer.body["kind"].as_str(), Some("ConfigMapList"));

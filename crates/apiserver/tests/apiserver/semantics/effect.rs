@@ -41,12 +41,12 @@ impl Effect {
     }
 }
 
-/// One promise. In the body, `{rv}` and `{uid}` stand for those of the object before the request,
+/// One case. In the body, `{rv}` and `{uid}` are those of the object before the request,
 /// `{first}` for the revision after the first step of the setup.
 pub(crate) struct Row {
     pub(crate) promise: &'static str,
     pub(crate) setup: Vec<(&'static str, Value)>,
-    pub(crate) ask: (&'static str, Value),
+    pub(crate) request: (&'static str, Value),
     pub(crate) answer: (u16, &'static str),
     pub(crate) effect: Effect,
 }
@@ -55,20 +55,20 @@ pub(crate) struct Row {
 pub(crate) fn row<const N: usize>(
     promise: &'static str,
     setup: [(&'static str, Value); N],
-    ask: (&'static str, Value),
+    request: (&'static str, Value),
     answer: (u16, &'static str),
     effect: Effect,
 ) -> Row {
     Row {
         promise,
         setup: setup.to_vec(),
-        ask,
+        request,
         answer,
         effect,
     }
 }
 
-/// Checks every row in a namespace of its own; all that fail are named, not only the first.
+/// Checks every row in its own namespace; all that fail are named, not only the first.
 pub(crate) async fn check(cluster: &Cluster, rows: Vec<Row>) {
     let mut broken = Vec::new();
     for (i, row) in rows.iter().enumerate() {
@@ -88,7 +88,7 @@ async fn check_row(place: &Place<'_>, row: &Row) {
     let Row {
         promise,
         setup,
-        ask: (line, body),
+        request: (line, body),
         answer: (code, reason),
         effect,
     } = row;
@@ -98,7 +98,7 @@ async fn check_row(place: &Place<'_>, row: &Row) {
     let before = place.get(&object).await;
     let start = place.now().await;
     let body = filled(body, &before, versions.first().copied().unwrap_or_default());
-    let answer = place.ask(line, &body).await;
+    let answer = place.request(line, &body).await;
     assert_eq!(
         answer.code,
         *code,

@@ -115,8 +115,8 @@ fn failures_have_their_code_reason_and_kind() {
                 "",
             ),
         ] {
-            // The server waits a moment for a namespace that may be on its way.
-            let answer = place.ask_in_time(line, &body).await;
+            // The server waits a moment for a namespace that may be created concurrently.
+            let answer = place.request_in_time(line, &body).await;
             assert_eq!(
                 answer.code,
                 code,
@@ -151,7 +151,7 @@ fn failures_have_their_code_reason_and_kind() {
 fn unknown_groups_are_plain_text() {
     both_ways(async |cluster| {
         for path in ["/apis/no.such.group/v1/things", "/nowhere"] {
-            let answer = cluster.ask(&format!("GET {path}"), &Value::Null).await;
+            let answer = cluster.request(&format!("GET {path}"), &Value::Null).await;
             assert_eq!(answer.code, 404, "{path} ({:?})", cluster.way);
             assert_eq!(
                 answer.text.trim_end(),
@@ -197,7 +197,7 @@ fn causes_name_field_and_reason() {
                 vec![("FieldValueDuplicate", "spec.ports[1].name")],
             ),
         ] {
-            let answer = place.ask(line, &body).await;
+            let answer = place.request(line, &body).await;
             assert_eq!(answer.code, 422, "{body}: {}", answer.message());
             let found: Vec<(&str, &str)> = answer.body["details"]["causes"]
                 .as_array()
@@ -218,8 +218,10 @@ fn causes_name_field_and_reason() {
 #[test]
 fn every_response_is_distinct() {
     both_ways(async |cluster| {
-        let one = cluster.ask("GET /api/v1/namespaces", &Value::Null).await;
-        let two = cluster.ask("GET /api/v1/nothings", &Value::Null).await;
+        let one = cluster
+            .request("GET /api/v1/namespaces", &Value::Null)
+            .await;
+        let two = cluster.request("GET /api/v1/nothings", &Value::Null).await;
         let id = |answer: &super::answer::Answer| answer.headers.get("audit-id").cloned();
         assert!(id(&one).is_some() && id(&one) != id(&two));
         assert_eq!(

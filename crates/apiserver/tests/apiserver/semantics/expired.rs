@@ -1,4 +1,4 @@
-//! What is no longer kept: old revisions, tokens and places in a watch.
+//! Expired revisions, continue tokens and watches.
 
 use std::time::Duration;
 
@@ -82,13 +82,13 @@ fn forgotten_revisions_are_gone() {
 }
 
 #[test]
-fn forgotten_token_comes_with_a_fresh_one() {
+fn expired_token_is_returned_with_a_new_one() {
     both_ways(async |cluster| {
         let (place, _, token) = forgetful(cluster).await;
         let refused = place.get(&format!("cm?limit=1&continue={token}")).await;
         assert_eq!(refused.code, 410);
         assert_eq!(refused.reason(), "Expired");
-        let fresh = refused.next().expect("a token to go on with");
+        let fresh = refused.next().expect("a token to continue with");
         let page = place.get(&format!("cm?limit=1&continue={fresh}")).await;
         assert_eq!(page.code, 200);
         assert_eq!(page.names(), vec!["b".to_owned()]);
@@ -108,7 +108,7 @@ fn forgotten_token_comes_with_a_fresh_one() {
 }
 
 #[test]
-fn token_of_a_collection_nobody_writes_to_expires_too() {
+fn token_of_a_collection_without_writes_expires() {
     both_ways(async |cluster| {
         let place = cluster.place("quiet").await;
         place
@@ -144,7 +144,7 @@ fn token_of_a_collection_nobody_writes_to_expires_too() {
         let page = place
             .get(&format!(
                 "cm?limit=1&continue={}",
-                refused.next().expect("a token to go on with")
+                refused.next().expect("a token to continue with")
             ))
             .await;
         assert_eq!(page.code, 200);
@@ -205,7 +205,7 @@ fn revisions_of_the_last_75_seconds_are_kept() {
 }
 
 #[test]
-fn what_a_fresh_server_was_made_of_is_no_history() {
+fn objects_of_a_new_server_are_not_watch_history() {
     both_ways(async |cluster| {
         let events = cluster
             .watch("/api/v1/namespaces?watch=1&resourceVersion=1")
@@ -214,7 +214,7 @@ fn what_a_fresh_server_was_made_of_is_no_history() {
             .await;
         assert_eq!(shorts(&events), ["ERROR 410"]);
         let exact = cluster
-            .ask(
+            .request(
                 "GET /api/v1/namespaces?resourceVersion=1&resourceVersionMatch=Exact",
                 &Value::Null,
             )

@@ -1,12 +1,11 @@
-//! What clients rely on, row by row: reads, pages, watches, writes, deletions, errors, selectors,
-//! custom resources.
-//! In: rows of setup, request and expectation. Out: a server that keeps every one, in-process and
-//! over HTTPS alike.
-//! Guarantees: time stands still unless a row lets it pass, so nothing here sleeps and nothing
-//! depends on the speed of the machine.
+//! The semantics of the API: reads, pages, watches, writes, deletions, errors, selectors, custom
+//! resources.
+//! In: rows of setup, request and expectation, run in-process and over HTTPS.
+//! Guarantees: time is paused unless a row advances it, so no test sleeps or depends on the speed
+//! of the machine.
 
-mod answer; // what came back
-mod cluster; // one server, two ways to ask it
+mod answer; // a response
+mod cluster; // one server, two transports
 mod custom; // custom resources and their definitions
 mod deletes; // finalizers, grace, preconditions
 mod effect; // a write and what it changed

@@ -1,5 +1,6 @@
-//! Definitions that want the names of others.
-//! Guarantees: nobody loses a name to a newcomer; who waits for one gets it when it becomes free.
+//! Definitions whose names conflict.
+//! Guarantees: an accepted name is not lost to a later definition, which gets it when it becomes
+//! free.
 
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ fn gadgets(names: &Value) -> Value {
 
 async fn conditions(cluster: &Cluster) -> Vec<String> {
     let definition = cluster
-        .ask(
+        .request(
             "GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.example.dev",
             &Value::Null,
         )
@@ -79,7 +80,7 @@ fn taken_name_is_not_given_twice() {
         ] {
             defined(cluster).await;
             let made = cluster
-                .ask(
+                .request(
                     "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions",
                     &gadgets(&names),
                 )
@@ -92,7 +93,7 @@ fn taken_name_is_not_given_twice() {
                 cluster.way
             );
             let served = cluster
-                .ask("GET /apis/example.dev/v1/gadgets", &Value::Null)
+                .request("GET /apis/example.dev/v1/gadgets", &Value::Null)
                 .await
                 .code;
             let wanted = if expected[0].contains("True") {
@@ -103,7 +104,7 @@ fn taken_name_is_not_given_twice() {
             assert_eq!(served, wanted, "{names} ({:?})", cluster.way);
             assert_eq!(
                 cluster
-                    .ask("GET /apis/example.dev/v1/widgets", &Value::Null)
+                    .request("GET /apis/example.dev/v1/widgets", &Value::Null)
                     .await
                     .code,
                 200,
@@ -114,7 +115,7 @@ fn taken_name_is_not_given_twice() {
                     "DELETE /apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}.example.dev"
                 );
                 assert_eq!(
-                    cluster.ask(&line, &Value::Null).await.code,
+                    cluster.request(&line, &Value::Null).await.code,
                     200,
                     "{names}: {name}"
                 );
@@ -124,13 +125,13 @@ fn taken_name_is_not_given_twice() {
 }
 
 #[test]
-fn freed_name_goes_to_who_waits_for_it() {
+fn freed_name_is_accepted_for_the_waiting_definition() {
     both_ways(async |cluster| {
         defined(cluster).await;
         let waiting = gadgets(&json!({"kind": "Widget"}));
         assert_eq!(
             cluster
-                .ask(
+                .request(
                     "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions",
                     &waiting
                 )
@@ -140,17 +141,17 @@ fn freed_name_goes_to_who_waits_for_it() {
         );
         assert_eq!(
             cluster
-                .ask("GET /apis/example.dev/v1/gadgets", &Value::Null)
+                .request("GET /apis/example.dev/v1/gadgets", &Value::Null)
                 .await
                 .code,
             404
         );
         let line =
             "DELETE /apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.dev";
-        assert_eq!(cluster.ask(line, &Value::Null).await.code, 200);
+        assert_eq!(cluster.request(line, &Value::Null).await.code, 200);
         assert_eq!(
             cluster
-                .ask("GET /apis/example.dev/v1/gadgets", &Value::Null)
+                .request("GET /apis/example.dev/v1/gadgets", &Value::Null)
                 .await
                 .code,
             200

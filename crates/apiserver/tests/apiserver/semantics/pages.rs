@@ -101,7 +101,7 @@ fn all_pages_show_one_revision() {
 }
 
 #[test]
-fn tokens_go_with_their_own_list_only() {
+fn tokens_are_valid_for_their_own_list_only() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         let made = five(&place).await;
@@ -167,7 +167,7 @@ fn pages_cross_namespaces_in_key_order() {
         let mut token = String::new();
         loop {
             let page = cluster
-                .ask(&format!("GET /api/v1/secrets?limit=1{token}"), &Value::Null)
+                .request(&format!("GET /api/v1/secrets?limit=1{token}"), &Value::Null)
                 .await;
             seen.push(
                 page.body["items"][0]["metadata"]["namespace"]

@@ -51,7 +51,7 @@ fn version(object: &ConfigMap) -> u64 {
         .expect("a resourceVersion")
 }
 
-/// Adds one, by reading and writing until nobody was faster. Gives the versions it made.
+/// Adds one, by reading and writing until there is no conflict. Returns the versions it made.
 async fn increment(maps: &Api<ConfigMap>, name: &str, times: usize) -> Vec<u64> {
     let mut versions = Vec::new();
     while versions.len() < times {
@@ -111,7 +111,7 @@ async fn no_update_is_lost() {
     assert_eq!(
         unique.len(),
         WRITERS * EACH,
-        "every write has a version of its own"
+        "every write has its own version"
     );
 
     let seen: Vec<ConfigMap> = watch

@@ -67,7 +67,7 @@ fn shown(list: &Value) -> String {
 }
 
 #[test]
-fn lists_show_the_revision_asked_for() {
+fn lists_show_the_requested_revision() {
     both_ways(async |cluster| {
         let (place, versions) = history(cluster).await;
         for (query, expected) in [
@@ -124,7 +124,7 @@ fn lists_show_the_revision_asked_for() {
 }
 
 #[test]
-fn objects_are_shown_at_least_as_new_as_asked() {
+fn objects_are_not_older_than_requested() {
     both_ways(async |cluster| {
         let (place, versions) = history(cluster).await;
         for query in [
@@ -211,7 +211,7 @@ fn future_revision_is_waited_for_three_seconds() {
             "cm?resourceVersion={future}&resourceVersionMatch=Exact",
         ] {
             let line = format!("GET {}", place.path(&fill(path, &versions)));
-            let (answer, waited) = cluster.ask_in_time(&line, &Value::Null).await;
+            let (answer, waited) = cluster.request_in_time(&line, &Value::Null).await;
             assert_eq!(answer.code, 504, "{path}");
             assert_eq!(answer.reason(), "Timeout", "{path}");
             assert_eq!(answer.causes(), vec!["ResourceVersionTooLarge"], "{path}");

@@ -82,7 +82,7 @@ fn scale_changes_replicas_and_nothing_else() {
 }
 
 #[test]
-fn scale_shows_what_is_wanted_and_what_is_there() {
+fn scale_shows_desired_and_actual_replicas() {
     both_ways(async |cluster| {
         defined(cluster).await;
         let place = cluster.place("a").await;

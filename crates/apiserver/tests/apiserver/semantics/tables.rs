@@ -1,4 +1,4 @@
-//! Tables, the form `kubectl get` asks for: listed, read and watched.
+//! Tables, the form that `kubectl get` requests: listed, read and watched.
 
 use std::time::Duration;
 
@@ -60,7 +60,10 @@ fn table_has_the_columns_of_its_kind() {
             ("widget", &["Name", "Age"]),
         ] {
             for path in [path.to_owned(), format!("{path}/a")] {
-                let table = place.ask(&format!("TABLE {path}"), &Value::Null).await.body;
+                let table = place
+                    .request(&format!("TABLE {path}"), &Value::Null)
+                    .await
+                    .body;
                 assert_eq!(table["kind"].as_str(), Some("Table"), "{path}");
                 assert_eq!(columns(&table), expected.to_vec(), "{path}");
                 let names: Vec<Value> = first_cells(&table)
@@ -90,7 +93,7 @@ fn table_has_the_columns_of_its_kind() {
 }
 
 #[test]
-fn rows_carry_what_was_asked_for() {
+fn rows_include_the_requested_object() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         place.set_up(&[("POST cm", cm("a", "1"))]).await;
@@ -100,19 +103,19 @@ fn rows_carry_what_was_asked_for() {
             ("Object", "ConfigMap"),
         ] {
             let table = place
-                .ask(&format!("TABLE cm/a?includeObject={include}"), &Value::Null)
+                .request(&format!("TABLE cm/a?includeObject={include}"), &Value::Null)
                 .await
                 .body;
             assert_eq!(table["rows"][0]["object"]["kind"], object, "{include:?}");
         }
         let bare = place
-            .ask("TABLE cm/a?includeObject=None", &Value::Null)
+            .request("TABLE cm/a?includeObject=None", &Value::Null)
             .await
             .body;
         assert_eq!(bare["rows"][0]["object"], Value::Null);
         assert_eq!(
             place
-                .ask("TABLE cm/a?includeObject=All", &Value::Null)
+                .request("TABLE cm/a?includeObject=All", &Value::Null)
                 .await
                 .code,
             400
@@ -186,7 +189,7 @@ fn paged_table_has_a_continue_token() {
         let mut remaining = Vec::new();
         loop {
             let page = place
-                .ask(&format!("TABLE cm?limit=2&continue={next}"), &Value::Null)
+                .request(&format!("TABLE cm?limit=2&continue={next}"), &Value::Null)
                 .await;
             assert_eq!(page.code, 200, "{}", page.message());
             names.extend(first_cells(&page.body));

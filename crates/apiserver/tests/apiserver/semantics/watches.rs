@@ -260,7 +260,7 @@ fn watch_without_a_time_ends_within_an_hour() {
 }
 
 #[test]
-fn bookmarks_come_every_minute_and_before_the_end() {
+fn bookmarks_are_sent_every_minute_and_before_the_end() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         let start = place.now().await;
@@ -304,12 +304,12 @@ fn bookmarks_come_every_minute_and_before_the_end() {
         assert!(object.get("data").is_none() && object["metadata"].get("name").is_none());
         assert!(
             unmarked.all().await.is_empty(),
-            "bookmarks are for those who ask"
+            "bookmarks are sent only if requested"
         );
     });
 }
 
-/// The bookmark used to name the version asked for, so that the client lost everything up to there.
+/// The bookmark used to name the requested version, so that the client lost everything up to there.
 #[test]
 fn watch_from_the_future_is_silent_until_then() {
     both_ways(async |cluster| {
@@ -340,7 +340,7 @@ fn watch_from_the_future_is_silent_until_then() {
 }
 
 #[test]
-fn initial_events_of_the_future_are_waited_for_in_vain() {
+fn initial_events_of_a_future_revision_time_out() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         place.set_up(&[("POST cm", cm("a", "1"))]).await;
@@ -349,7 +349,7 @@ fn initial_events_of_the_future_are_waited_for_in_vain() {
             "cm?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion={future}&timeoutSeconds=30"
         );
         let answer = place
-            .ask_in_time(&format!("GET {query}"), &Value::Null)
+            .request_in_time(&format!("GET {query}"), &Value::Null)
             .await;
         assert_eq!(answer.code, 200);
         assert_eq!(answer.body["type"], "ERROR");
@@ -435,7 +435,7 @@ fn old_watch_paths_are_served() {
 }
 
 #[test]
-fn named_object_is_read_even_when_a_watch_is_asked_for() {
+fn named_object_is_read_even_when_a_watch_is_requested() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         place

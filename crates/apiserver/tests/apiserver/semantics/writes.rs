@@ -12,7 +12,7 @@ use super::{
 };
 
 #[test]
-fn writes_change_what_they_say_and_nothing_else() {
+fn writes_change_only_what_they_specify() {
     let lease =
         |holder: &str| json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": holder}});
     let with = |mut object: Value, field: &str, value: Value| {
@@ -323,7 +323,7 @@ fn generated_names_have_a_base_and_five_characters() {
         let long = "b".repeat(70);
         for (base, kept) in [("web-", "web-"), (long.as_str(), &long[..58])] {
             let made = place
-                .ask("POST cm", &json!({"metadata": {"generateName": base}}))
+                .request("POST cm", &json!({"metadata": {"generateName": base}}))
                 .await;
             assert_eq!(made.code, 201, "{}", made.message());
             let name = made.body["metadata"]["name"].as_str().expect("a name");
@@ -337,18 +337,18 @@ fn generated_names_have_a_base_and_five_characters() {
             );
             assert_eq!(made.body["metadata"]["generateName"], base);
         }
-        let unnamed = place.ask("POST cm", &json!({"metadata": {}})).await;
+        let unnamed = place.request("POST cm", &json!({"metadata": {}})).await;
         assert_eq!(unnamed.code, 422);
         assert_eq!(unnamed.causes(), vec!["FieldValueRequired"]);
     });
 }
 
 #[test]
-fn warnings_come_as_headers() {
+fn warnings_are_sent_as_headers() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         let made = place
-            .ask("POST cm", &json!({"metadata": {"name": "a"}, "dat": {}}))
+            .request("POST cm", &json!({"metadata": {"name": "a"}, "dat": {}}))
             .await;
         let warning = made
             .headers

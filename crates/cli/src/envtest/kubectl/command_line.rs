@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_stand_anywhere_and_unknown_ones_are_left_to_kubectl() {
+    fn flags_are_accepted_anywhere_and_unknown_ones_left_to_kubectl() {
         let line = parse("--server=https://a -n x get ns default --kubeconfig f").expect("read");
         assert_eq!(line.words, ["get", "ns", "default"]);
         assert_eq!(line.flag("server"), Some("https://a"));

@@ -23,7 +23,7 @@ use crate::{envtest::program, error::CliError};
 /// The name of the context that is made of flags.
 const FROM_FLAGS: &str = "flags";
 
-/// Without `--request-timeout`, kubectl waits for ever.
+/// Without `--request-timeout`, kubectl waits without a timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prints the namespace.

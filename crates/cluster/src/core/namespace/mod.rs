@@ -74,7 +74,7 @@ impl Reconciler<Namespace> for NamespaceReconciler {
             reads: req.client(),
             namespace: req.key().name(),
         };
-        // The conditions are written before the next step is decided: they tell the user why a
+        // The conditions are written before the next step is decided: they show the user why a
         // namespace stays in Terminating.
         let result = deleter.delete_all_content().await;
         update_conditions(&req, namespace, &result).await?;

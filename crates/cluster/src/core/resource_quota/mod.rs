@@ -8,7 +8,7 @@
 //! Mirrors `pkg/controller/resourcequota`.
 
 mod amounts; // sums of quantities
-mod usage; // what objects use
+mod usage; // usage of objects
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -149,7 +149,7 @@ impl Counted {
         Ok(counted)
     }
 
-    /// Counts the objects of `count/` resources that have no rules of their own.
+    /// Counts the objects of `count/` resources that have no evaluator.
     async fn count_objects(
         &mut self,
         req: &Request<ResourceQuota>,

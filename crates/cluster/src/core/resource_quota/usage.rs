@@ -1,4 +1,4 @@
-//! What objects use of quota resources. Mirrors `pkg/quota/v1/evaluator/core`.
+//! Usage of quota resources by objects. Mirrors `pkg/quota/v1/evaluator/core`.
 
 use std::collections::BTreeMap;
 
@@ -61,8 +61,8 @@ pub(super) fn is_claim_resource(name: &str) -> bool {
             .is_some_and(|(_, rest)| plain.contains(&rest))
 }
 
-/// The resource whose objects are counted under a name, `deployments.apps`; none if they have rules
-/// of their own.
+/// The resource whose objects are counted under a name, `deployments.apps`; `None` if they have an
+/// evaluator.
 pub(super) fn counted_resource(name: &str) -> Option<&str> {
     const OLD: &[&str] = &[
         "configmaps",

@@ -1,7 +1,7 @@
 //! Ephemeral containers (`kubectl debug`).
 //!
 //! In: the ephemeral containers of a pod. Out: the fields that they share with containers; where the
-//! runtime cannot run them, statuses that say so, for which `kubectl debug` does not wait.
+//! runtime cannot run them, statuses with that reason, for which `kubectl debug` does not wait.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{

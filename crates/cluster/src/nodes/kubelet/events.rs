@@ -144,7 +144,7 @@ pub(crate) fn host_port_taken(port: u16) -> PodEvent {
     event(EventType::Warning, "HostPortTaken", "Creating", message)
 }
 
-/// A program that listens on all addresses, without a network of its own.
+/// A program that listens on all addresses, without a network namespace.
 pub(crate) fn wildcard_listener(container: &str, port: u16, pod_ip: &str) -> PodEvent {
     let message = format!(
         "container {container} listens on port {port} of all addresses: without namespaces, other \

@@ -672,7 +672,7 @@ fn limits(spec: &v1::Container) -> Limits {
     }
 }
 
-/// Adds files at whose paths the container mounts nothing of its own.
+/// Adds files at paths where the container has no mount.
 fn add_etc_files(mounts: &mut Vec<Mount>, files: Vec<(PathBuf, &'static str)>) {
     for (source, target) in files {
         if mounts.iter().all(|mount| mount.target != Path::new(target)) {

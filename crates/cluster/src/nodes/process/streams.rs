@@ -177,7 +177,7 @@ impl ContainerStreams for ProcessRuntime {
         let tier = self.0.runtime.tier();
         async move {
             let (uid, sandbox) = sandbox?;
-            // A pod without a network namespace has no localhost of its own.
+            // A pod without a network namespace shares the localhost of the node.
             let ip = match tier {
                 Tier::A => Ipv4Addr::LOCALHOST.into(),
                 Tier::B => sandbox.listen_ip(),

@@ -1,5 +1,5 @@
-//! TLS of HTTPS probes and hooks. As in the kubelet, certificates are not verified: nobody has
-//! configured which authority signs those of pods, and the requests carry no credentials.
+//! TLS of HTTPS probes and hooks. As in the kubelet, certificates are not verified: no CA is
+//! configured for those of pods, and the requests carry no credentials.
 
 use std::io;
 use std::sync::{Arc, LazyLock};

@@ -124,7 +124,7 @@ pub(super) fn message(error: &kube::Error, context: &str) -> String {
     let kube::Error::Api(status) = error else {
         return error.to_string();
     };
-    // Mirrors NewGenericServerResponse: a response that is no Status has no message of its own.
+    // Mirrors NewGenericServerResponse: a response that is no Status has no message.
     match status.code {
         _ if status.details.is_some() => status.message.clone(),
         404 => format!("the server could not find the requested resource ({context})"),

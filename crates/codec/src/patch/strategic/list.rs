@@ -1,6 +1,6 @@
-//! Lists in a strategic merge patch: what becomes of their items, and in which order they stand.
-//! Guarantees: items the patch names stand in the patch's order, the others in theirs; both are
-//! woven together by the order the object had.
+//! Lists in a strategic merge patch: their items and their order.
+//! Guarantees: items of the patch are in the order of the patch, the others in theirs; both are
+//! merged by the order of the object.
 
 use std::collections::{HashMap, HashSet};
 
@@ -133,8 +133,8 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// Deletes or replaces what directives among the items say, and gives the places of the items that
-/// are none. `None` when the list was replaced, and is done.
+/// Applies the directives among the items, and returns the indexes of the other items. `None` when
+/// the list was replaced.
 fn follow_directives(
     current: &mut Vec<Value>,
     patch: &[Value],
@@ -205,7 +205,7 @@ fn element_type(left: &[Value], right: &[Value]) -> Result<&'static str, ApiErro
     Ok(first)
 }
 
-/// Whether the items of a patch list stand in the order that the patch gives.
+/// Whether the items of a patch list are in the order that the patch specifies.
 fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), ApiError> {
     if order.is_empty() || patch.is_empty() {
         return Ok(());
@@ -248,7 +248,7 @@ fn identity<'v>(item: &'v Value, key: &str) -> Result<&'v Value, ApiError> {
     map.get(key).ok_or_else(|| no_key(map, key))
 }
 
-/// Where in a list each item stands, by its identity; of equal ones the first counts.
+/// The index of each item in a list, by its identity; of equal ones the first.
 struct Places(HashMap<String, usize>);
 
 impl Places {

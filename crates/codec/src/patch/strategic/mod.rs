@@ -1,8 +1,8 @@
-//! Strategic merge patch: a merge that knows the types of Kubernetes.
-//! In: the JSON of a built-in object, a patch and the object's type. Out: the JSON of the changed
+//! Strategic merge patch: a merge by the types of Kubernetes.
+//! In: the JSON of a built-in object, a patch and the object's type. Out: the JSON of the patched
 //! object.
 //! Guarantees: lists merge by the patch keys of the type table; a directive is never left in the
-//! object; an error leaves the object of no use.
+//! object; after an error the object is unspecified.
 //!
 //! `$patch: replace` and `$patch: delete` act on a map or on an item of a list, `$retainKeys` names
 //! the only keys that stay, `$setElementOrder/LIST` gives an order, `$deleteFromPrimitiveList/LIST`
@@ -10,7 +10,7 @@
 
 mod list; // merging lists, and their order
 mod print; // values as Go prints them
-mod schema; // what the type table says of a field
+mod schema; // patch strategy of a field
 
 pub use print::GoValue;
 
@@ -27,12 +27,12 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const ELEMENT_ORDER: &str = "$setElementOrder";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 
-/// Lays a patch over the JSON of an object. The directives that were followed are taken out of the
-/// patch, as kube-apiserver does before it shows the patch in an error.
+/// Applies a patch to the JSON of an object. Applied directives are removed from the patch, as
+/// kube-apiserver does before it prints the patch in an error.
 ///
 /// # Errors
-/// A patch of the wrong form, with the messages of kube-apiserver: 400 for some, 422 or a nameless
-/// 500 for the rest.
+/// A malformed patch, with the messages of kube-apiserver: 400 for some, 422 or a nameless 500 for
+/// the rest.
 pub fn strategic_merge(
     object: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
@@ -63,7 +63,7 @@ fn merge_map(
     Ok(())
 }
 
-/// A directive in a map says what becomes of the whole map.
+/// Applies the directive of a map to the whole map.
 fn follow_directive(
     object: &mut Map<String, Value>,
     directive: Value,
@@ -91,7 +91,8 @@ fn unknown_directive(directive: &Value, patch: &Map<String, Value>) -> ApiError 
     ))
 }
 
-/// Clears what `$retainKeys` does not name. Whatever else the patch sets must be named there.
+/// Removes the fields that `$retainKeys` does not name. All other fields of the patch must be named
+/// there.
 fn retain_keys(
     object: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
@@ -178,7 +179,7 @@ fn delete_values(
     Ok(())
 }
 
-/// Takes nulls out of maps: they would have removed something, and there is nothing.
+/// Removes nulls from maps: there is no field that they would remove.
 fn discard_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -206,7 +207,7 @@ fn without_directives(value: Value) -> Option<Value> {
     }
 }
 
-/// 400 for a directive of the wrong form.
+/// 400 for a malformed directive.
 fn bad_format(of: &str) -> ApiError {
     ApiError::BadRequest(format!("invalid patch format of {of}"))
 }

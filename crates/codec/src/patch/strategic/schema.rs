@@ -1,4 +1,4 @@
-//! What the type table says of the fields that a patch meets.
+//! Patch strategies of fields, from the type table.
 
 use bellerophon_apimachinery::error::ApiError;
 
@@ -11,14 +11,14 @@ pub(super) enum Schema {
     Struct(&'static Type),
     /// A struct of Go whose fields JSON does not show, by its name.
     Opaque(&'static str),
-    /// Anything else, by the name Go has for it.
+    /// Any other type, by its Go name.
     Other(&'static str),
 }
 
 /// How a field is merged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strategy {
-    /// Nothing is said: maps merge, lists replace.
+    /// The default: maps merge, lists are replaced.
     Plain,
     Merge,
     Replace,
@@ -61,7 +61,7 @@ impl Schema {
         }
     }
 
-    /// What Go calls the kind of type.
+    /// The Go name of the kind of type.
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Struct(_) | Self::Opaque(_) => "struct",

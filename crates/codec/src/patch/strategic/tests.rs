@@ -1,4 +1,4 @@
-//! What a strategic merge patch does, over the types of Kubernetes.
+//! Tests of strategic merge patches of built-in types.
 
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ fn lists_merge_by_the_keys_of_patches() {
 }
 
 #[test]
-fn maps_merge_unless_a_directive_says_otherwise() {
+fn maps_merge_without_a_directive() {
     let cases = [
         (
             json!({"nodeSelector": {"a": "1"}}),
@@ -118,7 +118,7 @@ fn maps_merge_unless_a_directive_says_otherwise() {
 }
 
 #[test]
-fn values_of_primitive_lists_merge_and_go() {
+fn values_of_primitive_lists_merge_and_are_deleted() {
     let object = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
     let cases = [
         (json!({"finalizers": ["c", "a"]}), json!(["c", "a", "b"])),
@@ -142,7 +142,7 @@ fn values_of_primitive_lists_merge_and_go() {
 }
 
 #[test]
-fn patches_of_the_wrong_form_are_refused_in_the_words_of_the_server() {
+fn malformed_patches_have_the_messages_of_kube_apiserver() {
     let cases = [
         (
             json!({"containers": [{"image": "x"}]}),

@@ -1,8 +1,7 @@
-//! What changed between two texts, as Python's difflib prints it, whose Go version kube-apiserver
-//! uses.
+//! Unified diffs as Python's difflib prints them, whose Go port kube-apiserver uses.
 //! In: two texts. Out: a unified diff without a head.
-//! Guarantees: of all equal stretches the longest, then the first, is kept; in a long text a line
-//! that is everywhere starts no stretch.
+//! Guarantees: of all matching blocks the longest, then the first, is kept; in a long text a
+//! popular line starts no block.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -10,11 +9,10 @@ use std::{collections::HashMap, ops::Range};
 const CONTEXT: usize = 3;
 /// From this many lines on, a line that is more than a hundredth of the text starts no stretch.
 const LONG: usize = 200;
-/// Texts of more lines are not compared, because the work may grow with the square of their length.
+/// Longer texts are not compared, because the cost may grow with the square of their length.
 const LINES_MAX: usize = 5_000;
 
-/// The changes that lead from `old` to `new`; nothing for equal texts, and for texts too long to
-/// compare.
+/// The unified diff of `old` and `new`; empty for equal texts, and for texts too long to compare.
 pub(super) fn unified(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     if old.len().max(new.len()) > LINES_MAX {
@@ -46,7 +44,7 @@ pub(super) fn unified(old: &str, new: &str) -> String {
     out
 }
 
-/// Lines of the old text, and the lines of the new one that stand in their place.
+/// Lines of the old text, and the lines of the new one that replace them.
 #[derive(Clone)]
 struct Step {
     equal: bool,
@@ -85,7 +83,7 @@ fn steps(old: &[&str], new: &[&str]) -> Vec<Step> {
     steps
 }
 
-/// Lines that both texts have.
+/// A block of lines that both texts have.
 struct Stretch {
     old: usize,
     new: usize,
@@ -173,7 +171,7 @@ fn longest(
     (best.length > 0).then_some(best)
 }
 
-/// The changes with what is around them; far ones stand apart.
+/// The changes with their context, grouped in hunks.
 fn grouped(mut steps: Vec<Step>) -> Vec<Vec<Step>> {
     if let Some(first) = steps.first_mut().filter(|step| step.equal) {
         *first = last_lines(first);

@@ -1,11 +1,10 @@
-//! The structs with which kube-apiserver calculates, which some of its messages show whole or as a
-//! diff.
-//! In: the name of a struct and a value as objects have it. Out: the text of a message.
-//! Guarantees: every member is shown under its Go name and in the order of the struct, with null or
-//! the zero value where an object has nothing.
+//! The internal Go structs of kube-apiserver, which some of its messages print whole or as a diff.
+//! In: the name of a struct and a value of an object. Out: the text of a message.
+//! Guarantees: every member is printed under its Go name and in the order of the struct, with null
+//! or the zero value where an object has no value.
 
-mod diff; // what changed between two texts
-mod model; // what the table says
+mod diff; // unified diffs
+mod model; // entries of the table
 #[rustfmt::skip]
 mod table; // the structs of Kubernetes 1.36, generated
 mod view; // a value seen as a struct
@@ -38,7 +37,7 @@ impl Shown for Internal<'_> {
     }
 }
 
-/// What is different in a value that is the struct `name`, as a unified diff.
+/// The differences of a value of the struct `name`, as a unified diff.
 pub fn changes(name: &'static str, old: &Value, new: &Value) -> String {
     diff::unified(&lines(name, old), &lines(name, new))
 }
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_stands_among_the_members_and_host_settings_in_the_security_context() {
+    fn metadata_is_a_member_and_host_settings_are_in_the_security_context() {
         let template = json!({"metadata": {"labels": {"a": "b"}, "name": "n"}, "spec": {"hostNetwork": true, "hostUsers": false}});
         let shown = Internal::one("core.PodTemplateSpec", &template).shown();
         assert!(

@@ -1,4 +1,4 @@
-//! What the table says of a struct and of each of its members.
+//! The structs and members of the table.
 
 /// A struct of kube-apiserver.
 #[derive(Debug)]
@@ -21,14 +21,14 @@ pub(super) struct Member {
     pub(super) holds: Holds,
 }
 
-/// What a member holds, and so what stands there when an object has none: the zero value, or null.
+/// The type of a member, and so its value where an object has none: the zero value, or null.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Holds {
     One(Item),
     Maybe(Item),
     List(Item),
     Map(Item),
-    /// Metadata, whose fields stand among the members.
+    /// Metadata, whose fields are inlined.
     Inline,
 }
 

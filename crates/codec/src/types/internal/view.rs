@@ -1,4 +1,4 @@
-//! A value of an object, seen as a struct of the server and written member by member.
+//! Writes a value of an object as an internal struct, member by member.
 
 use serde::{
     Serialize, Serializer,
@@ -17,7 +17,7 @@ use super::{
 pub(super) struct View<'a> {
     holds: Holds,
     value: &'a Value,
-    /// What the value is a part of.
+    /// The value that contains this one.
     around: &'a Value,
 }
 
@@ -141,6 +141,6 @@ impl Serialize for View<'_> {
 fn find(name: &str) -> &'static Struct {
     let at = STRUCTS
         .binary_search_by(|row| row.name.cmp(name))
-        .expect("the table has every struct that is asked for");
+        .expect("the table has every requested struct");
     &STRUCTS[at]
 }

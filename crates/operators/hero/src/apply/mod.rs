@@ -136,7 +136,7 @@ impl Applier<'_> {
         entry.ok_or_else(|| ApplyError::Gone(format!("member {member} is not in the status")))
     }
 
-    /// Writes the status, if nobody else has written the object since it was read.
+    /// Writes the status, if the object has not changed since it was read.
     async fn write_status(&self, status: &BellerophonStatus) -> Result<Vec<Event>, ApplyError> {
         let mut desired = self.hero().clone();
         desired.status = Some(status.clone());

@@ -237,7 +237,7 @@ fn delete(observed: &BackupObserved, status: &BackupStatus) -> BackupStep {
         .map(|time| time.0);
     let age = observed.now.duration_since(deleted.unwrap_or(observed.now));
     // Without the claim there is no file. A file that cannot be deleted must not hold the object
-    // for ever.
+    // forever.
     let Some(file) = file_of(status).filter(|_| observed.has_claim && age < WAIT_MAX) else {
         return BackupStep::RemoveFinalizer;
     };

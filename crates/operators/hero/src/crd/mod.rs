@@ -16,8 +16,8 @@ mod backup; // Backup and ScheduledBackup
     unreachable_pub,
     reason = "the derive of validation rules repeats the type inside of a function"
 )]
-mod spec; // what users write
-mod status; // what the operator writes
+mod spec; // the spec
+mod status; // the status
 pub(crate) mod v1alpha0; // the older version
 
 pub use backup::{

@@ -72,7 +72,7 @@ pub struct BellerophonSpec {
     /// Scheduled backups.
     #[serde(default)]
     pub backup: BackupPolicy,
-    /// What the operator does without being asked.
+    /// Automatic actions of the operator.
     #[serde(default)]
     pub autopilot: Autopilot,
     /// How the store begins. It is read once, before the first member exists.
@@ -188,7 +188,7 @@ impl Default for BackupPolicy {
     }
 }
 
-/// What the operator does without being asked.
+/// Automatic actions of the operator.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Autopilot {

@@ -230,7 +230,7 @@ pub(super) fn secret_volume(name: &str, secret: String) -> Volume {
         name: name.to_owned(),
         secret: Some(SecretVolumeSource {
             secret_name: Some(secret),
-            // The group of the container reads it, nobody else.
+            // Readable for the group of the container only.
             default_mode: Some(0o440),
             ..SecretVolumeSource::default()
         }),

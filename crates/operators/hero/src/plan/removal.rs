@@ -124,14 +124,14 @@ impl Planner<'_> {
             }
             None => {}
         }
-        // A claim that is not the member's own, or already on its way, is left alone.
+        // A claim that is not the member's own, or already terminating, is not deleted.
         if let Some(claim) = self.claim_of(entry).filter(|claim| !claim.is_terminating) {
             let is_retained = self.observed.hero.spec.storage.claim_policy == ClaimPolicy::Retain;
             debug_assert!(
                 !claim.is_retired,
                 "a retired claim is not the claim of a member"
             );
-            // A claim without data is of no use to anyone.
+            // A claim without data is not kept.
             return Some(if is_retained && entry.claim_uid.is_some() {
                 Step::RetireClaim { member }
             } else {

@@ -31,7 +31,7 @@ pub(super) fn leader<'a>(observed: &'a Observed, status: &BellerophonStatus) -> 
     let newest = own
         .filter(|report| report.role == Some(Role::Leader))
         .max_by_key(|report| report.term)?;
-    // The only voter is a quorum by itself, and nobody acknowledges it.
+    // The only voter is a quorum by itself, without acknowledgements.
     let is_alone = !newest.membership.is_joint
         && newest.membership.voters.len() == 1
         && newest.membership.voters.first() == newest.member_id.as_ref();

@@ -1,6 +1,6 @@
 //! The operator on an embedded API server, with the model of the store and a kubelet of the test.
 //!
-//! The kubelet is a controller of its own: it runs Pods as soon as their claims exist, ends backups
+//! The kubelet is a separate controller: it runs Pods as soon as their claims exist, ends backups
 //! and restores, and removes Pods that are deleted.
 
 use std::{
@@ -82,7 +82,7 @@ impl ModelMembers {
         change(&mut self.model.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The processes of running Pods. Virtual time stands still during an observation.
+    /// The processes of running Pods. Virtual time is paused during an observation.
     async fn processes(&self, namespace: &str) -> BTreeMap<String, Process> {
         let now = Instant::now();
         let latest = self

@@ -79,7 +79,7 @@ pub(crate) struct StoreModel {
     pub(crate) interrupts_change: bool,
     /// The reads that each member serves between two observations.
     pub(crate) reads_per_tick: u64,
-    /// The lag above which nobody is promoted.
+    /// The lag above which no member is promoted.
     pub(crate) lag_max: u64,
     pub(crate) violations: Vec<String>,
 }
@@ -384,7 +384,7 @@ impl StoreModel {
         if state.leader == Some(id) {
             status.committed_index = state.committed;
             status.last_log_index = state.last;
-            // Nobody acknowledges the only voter.
+            // The only voter has no acknowledgements.
             status.last_quorum_contact_ms = (state.membership.voters.len() > 1).then_some(0);
             status.replication = self.replication(&cluster, state);
         }

@@ -45,7 +45,7 @@ pub(crate) async fn alert_requests(
             }
         };
         let by_node = series_by_node(&series, &alerts.label);
-        // A query requests reboots only in the pool of its own policy.
+        // A query requests reboots only in the pool of its policy.
         let pool = nodes.values().filter(|node| {
             let mut policies = policies.iter();
             policies.position(|policy| policy.selects(node)) == Some(index)

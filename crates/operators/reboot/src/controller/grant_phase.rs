@@ -54,7 +54,7 @@ pub(crate) fn grant_phase(
     let Some(id) = grant.id() else {
         return GrantPhase::Complete;
     };
-    // Before everything else: the result on the Node is final, whatever its other annotations say.
+    // Before everything else: the result on the Node is final, whatever its other annotations.
     if let Some(last) = node.last().filter(|last| last.id == id) {
         let since = ready_since.unwrap_or(now);
         return phase_after_end(grant, node, last.result, since, settle, now);

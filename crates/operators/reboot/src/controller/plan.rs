@@ -441,8 +441,8 @@ impl PoolPlanner<'_, '_> {
         let is_counted = unavailable.contains(&node.name);
         // A node that is unavailable already takes no further slot of the limit when it reboots.
         let unavailable_after = unavailable.len() + usize::from(!is_counted);
-        // What is wrong with the policy or the node comes before what the pool waits for, so that
-        // the reported reason is the one to act on. The limit is last, since it says least.
+        // Problems of the policy or the node come before what the pool waits for, so that the
+        // reported reason is the one to act on. The limit is last, since it is the least specific.
         let checks = [
             (policy.invalid.is_some(), WaitReason::PolicyInvalid),
             (policy.spec.paused || node.is_paused(), WaitReason::Paused),

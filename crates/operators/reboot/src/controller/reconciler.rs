@@ -52,7 +52,7 @@ const ALERT_INTERVAL: Duration = Duration::from_secs(60);
 /// The requeue delay after a conflict.
 const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
-/// Reconciles the ledger, which stands for the whole cluster.
+/// Reconciles the ledger, which represents the whole cluster.
 pub(crate) struct RebootReconciler {
     pub(crate) nodes: Lister<Node>,
     pub(crate) policies: Lister<RebootPolicy>,

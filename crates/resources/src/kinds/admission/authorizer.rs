@@ -1,4 +1,4 @@
-//! `authorizer` in admission expressions: checks what a user may do.
+//! `authorizer` in admission expressions: authorizes further requests of a user.
 //! In: a user and an authorizer. Out: decisions. Mirrors `k8s.io/apiserver/pkg/cel/library/authz.go`.
 
 use std::{any::Any, fmt, sync::Arc};
@@ -7,7 +7,7 @@ use bellerophon_cel::{CostModel, Failure, Functions, Opaque, Run, Type, Value};
 
 use bellerophon_apimachinery::names;
 
-/// What a check is about. What does not apply is empty.
+/// The resource attributes of a check. What does not apply is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckedResource {
     /// The API group; empty for the core group.
@@ -55,7 +55,7 @@ pub enum Authz {
     Group(Subject, String),
     /// A check of a resource.
     Resource(Subject, CheckedResource),
-    /// What a check decides.
+    /// The decision of a check.
     Decision(Decision),
 }
 
@@ -97,7 +97,7 @@ const GROUP_CHECK: &str = "kubernetes.authorization.GroupCheck";
 const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
 const DECISION: &str = "kubernetes.authorization.Decision";
 
-/// What a check costs: it may be a request to another server in a real cluster.
+/// The cost of a check: it may be a request to another server in a real cluster.
 const CHECK_COST: u64 = 350_000;
 
 pub(super) fn authorizer_type() -> Type {
@@ -164,7 +164,7 @@ pub(super) fn declare(functions: &mut Functions) {
             CostModel::Unit,
             |_, args| narrowed(args, |check, text| check.name = text),
         ),
-        // Selectors narrow a list or watch; RBAC does not look at them.
+        // Selectors narrow a list or watch; RBAC ignores them.
         (
             "fieldSelector",
             "authorizer_fieldselector",

@@ -1,5 +1,5 @@
 //! The environment of admission expressions: variables, types and functions.
-//! In: the text of an expression. Out: a program, or why there is none, as kube-apiserver says it.
+//! In: the text of an expression. Out: a program, or errors with the messages of kube-apiserver.
 //! Mirrors `k8s.io/apiserver/pkg/admission/plugin/cel`: `compile.go` and `composition.go`.
 
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use super::authorizer;
 /// The type of `variables`.
 pub(super) const VARIABLES: &str = "kubernetes.variables";
 
-/// What an expression may use besides `object`, `oldObject`, `request` and `namespaceObject`.
+/// The variables of an expression besides `object`, `oldObject`, `request` and `namespaceObject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Declared {
     /// `params`.
@@ -24,7 +24,7 @@ pub struct Declared {
     pub patch_types: bool,
 }
 
-/// What an expression must evaluate to.
+/// The required type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returns {
     /// A value of any type.
@@ -46,7 +46,7 @@ pub enum Returns {
 pub struct Expression {
     /// The expression itself.
     pub text: String,
-    /// What it may use.
+    /// The declared variables.
     pub declared: Declared,
     /// Why there is no program, if there is none.
     pub program: Result<Program, String>,
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_see_what_is_declared_only() {
+    fn expressions_see_declared_fields_only() {
         let sound = [
             "request.userInfo.username == 'a' && object.spec.x > 1",
             "namespaceObject.metadata.labels['a'] == 'b' && params.x == 1",

@@ -1,12 +1,11 @@
-//! Webhook configurations and admission policies: which requests they see, and what they are
-//! completed to.
+//! Webhook configurations and admission policies: defaults and validation.
 //! Guarantees: a stored configuration has expressions that compile.
 
-mod authorizer; // checks of what users may do, in expressions
+mod authorizer; // authorizer in expressions
 mod expressions; // variables, types and functions of expressions
 mod policy; // policies and their bindings
 mod rules; // which requests are matched
-mod schema_shape; // what expressions know of a published kind
+mod schema_shape; // the CEL shape of a published kind
 mod type_check; // warnings about expressions that do not fit a kind
 mod webhook; // webhook configurations
 

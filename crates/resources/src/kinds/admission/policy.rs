@@ -95,7 +95,7 @@ fn complete(matched: &mut serde_json::Map<String, Value>) {
     rules::default_rules(matched, "excludeResourceRules");
 }
 
-/// What both kinds of policy have in common. Returns the compiler that knows the variables.
+/// Validates what both kinds of policy have in common. Returns the compiler with the variables.
 fn head(policy: &Object, out: &mut Vec<FieldError>) -> Expressions {
     let at = Path::field("spec");
     let spec = policy.body.field("spec");

@@ -14,10 +14,10 @@ use super::type_check::GroupVersionKind;
 /// How references to schemas begin.
 const SCHEMAS: &str = "#/components/schemas/";
 
-/// Published as a text or a number. kube-controller-manager knows it as a text.
+/// Published as a string or a number. kube-controller-manager treats it as a string.
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// At the root of an object or of an embedded one: kind, version and names are always there.
@@ -57,12 +57,12 @@ pub fn kind_shape(document: &Value, kind: &GroupVersionKind) -> Option<Shape> {
 
 struct Resolver<'a> {
     schemas: &'a Value,
-    /// The references on the way to the schema at hand.
+    /// The references on the path to the current schema.
     visited: Vec<&'a str>,
 }
 
 impl<'a> Resolver<'a> {
-    /// The shape of a schema; `None` if a reference leads nowhere.
+    /// The shape of a schema; `None` if a reference cannot be resolved.
     fn shape(&mut self, schema: &'a Value, place: Place) -> Option<Shape> {
         let Some(name) = reference(schema) else {
             return self.resolved(schema, place);

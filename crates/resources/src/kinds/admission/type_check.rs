@@ -71,7 +71,7 @@ pub fn resources_to_check(
     found
 }
 
-/// What is known of `params`.
+/// The type of `params`.
 #[derive(Clone, Debug)]
 pub enum Params {
     /// The policy has no parameters.
@@ -96,7 +96,7 @@ pub struct PolicyExpressions<'a> {
 pub struct ExpressionWarning {
     /// The expression: `spec.validations[0].expression`.
     pub field_ref: String,
-    /// What does not fit which kind.
+    /// The type errors by kind.
     pub warning: String,
 }
 
@@ -149,8 +149,8 @@ pub fn type_check(
     warnings
 }
 
-/// What the expressions of a policy may refer to while it is checked for one kind. Mirrors
-/// `buildEnvSet`: `authorizer` is there for all, and `authorizer.requestResource` for none.
+/// The environment of the expressions of a policy while it is checked for one kind. Mirrors
+/// `buildEnvSet`: `authorizer` is declared for all, and `authorizer.requestResource` for none.
 fn environment(policy: &PolicyExpressions<'_>, object: Shape, params: &Params) -> Environment {
     let mut environment = BASE
         .clone()

@@ -1,7 +1,6 @@
-//! autoscaling/v1 and back: what version 1 has no field for travels in annotations.
-//! In: an autoscaler of version 1. Out: the stored version 2, and the reverse.
-//! Guarantees: an object written in one version and read in the other loses nothing; the
-//! annotations are never stored.
+//! Conversion between autoscaling/v1 and v2: fields that v1 does not have are annotations there.
+//! In: an autoscaler of v1. Out: the stored v2 object, and the reverse.
+//! Guarantees: conversion in both directions is lossless; the annotations are never stored.
 //! Mirrors the conversion of annotations in `pkg/apis/autoscaling/v1/conversion.go`.
 
 use bellerophon_apimachinery::json_ext::{JsonDefaults, JsonExt};
@@ -25,7 +24,7 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
-/// What version 1 keeps as annotations.
+/// The annotations of v1 for fields of v2.
 pub(super) const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 
 /// One field of a metric: its name in version 1, its path in version 2, and what version 1 writes
@@ -159,9 +158,9 @@ const STATUSES: &[(&str, &[Column])] = &[
 /// Which half of a metric is converted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
-    /// What to reach.
+    /// The target value.
     Target,
-    /// What was measured.
+    /// The current value.
     Current,
 }
 
@@ -299,7 +298,7 @@ fn drop_annotations(autoscaler: &mut Object) {
         });
 }
 
-/// Whether version 1 has a field of its own for the metric.
+/// Whether v1 has a field for the metric.
 fn is_cpu_utilization(metric: &Value, side: &str) -> bool {
     let resource = metric.field("resource");
     let cpu = metric.text("type") == "Resource" && resource.text("name") == "cpu";

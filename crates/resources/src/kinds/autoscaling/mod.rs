@@ -1,4 +1,4 @@
-//! Autoscalers: bounds, metrics and behaviour, kept in the form of autoscaling/v2. Mirrors the
+//! HorizontalPodAutoscalers: bounds, metrics and behaviour, stored as autoscaling/v2. Mirrors the
 //! strategy in `pkg/registry/autoscaling/horizontalpodautoscaler` and
 //! `SetDefaults_HorizontalPodAutoscaler`.
 
@@ -73,7 +73,7 @@ fn fill(behavior: &mut Map<String, Value>, name: &str, defaults: Value) {
     });
 }
 
-/// What the status of version 2 shows even when it is empty.
+/// Sets the fields of the v2 status that are present even when empty.
 fn complete_status(status: &mut Map<String, Value>) {
     status.default_to("desiredReplicas", 0);
     if status.is_empty_at("currentMetrics") {

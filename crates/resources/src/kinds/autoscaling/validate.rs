@@ -146,7 +146,7 @@ fn validate_metric(at: &Path, metric: &Value, out: &mut Vec<FieldError>) {
             ));
         }
         Some(_) => {}
-        // Kubernetes refuses the type a second time here.
+        // Kubernetes reports the type a second time here.
         None => out.push(FieldError::not_supported(
             at.child("type"),
             kind,

@@ -30,7 +30,7 @@ const LEVELS: [Level; 7] = [
     Level("global-default", 20, 50, Some((128, 6))),
 ];
 
-/// What a flow schema matches.
+/// The rules of a flow schema.
 enum Matches {
     /// Every request of its subjects.
     Everything,
@@ -40,7 +40,7 @@ enum Matches {
     Resources(&'static [(&'static str, &'static str, &'static str, bool)]),
 }
 
-/// A flow schema: name, level, precedence, flow distinguisher, whom it is for, what it matches.
+/// A flow schema: name, level, precedence, flow distinguisher, subjects, rules.
 struct Schema(
     &'static str,
     &'static str,
@@ -50,7 +50,7 @@ struct Schema(
     Matches,
 );
 
-const EVERYBODY: &str = "group system:unauthenticated, group system:authenticated";
+const ALL_USERS: &str = "group system:unauthenticated, group system:authenticated";
 
 const SCHEMAS: [Schema; 11] = [
     Schema(
@@ -61,7 +61,7 @@ const SCHEMAS: [Schema; 11] = [
         "group system:masters",
         Matches::Everything,
     ),
-    Schema("probes", "exempt", 2, "", EVERYBODY, Matches::Probes),
+    Schema("probes", "exempt", 2, "", ALL_USERS, Matches::Probes),
     Schema(
         "system-leader-election",
         "leader-election",
@@ -126,7 +126,7 @@ const SCHEMAS: [Schema; 11] = [
         "global-default",
         9900,
         "ByUser",
-        EVERYBODY,
+        ALL_USERS,
         Matches::Everything,
     ),
     Schema(
@@ -134,7 +134,7 @@ const SCHEMAS: [Schema; 11] = [
         "catch-all",
         10_000,
         "ByUser",
-        EVERYBODY,
+        ALL_USERS,
         Matches::Everything,
     ),
 ];
@@ -167,8 +167,7 @@ pub fn default_objects(now: Time) -> Vec<Object> {
         .collect()
 }
 
-/// The objects without which flow control does not work, without a uid. Nothing depends on their
-/// time.
+/// The mandatory objects of flow control, without a uid and with a fixed time.
 pub fn mandatory_objects() -> impl Iterator<Item = Object> {
     default_objects(Time::from_timestamp(Timestamp::UNIX_EPOCH))
         .into_iter()

@@ -1,4 +1,4 @@
-//! Flow schemas and priority levels: which requests wait behind which. Mirrors `ValidateFlowSchema`
+//! FlowSchemas and PriorityLevelConfigurations. Mirrors `ValidateFlowSchema`
 //! and `ValidatePriorityLevelConfiguration` in `pkg/apis/flowcontrol/validation`.
 
 mod bootstrap; // the objects of a new cluster

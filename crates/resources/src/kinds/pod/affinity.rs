@@ -1,4 +1,4 @@
-//! Affinity: which nodes and which neighbours a pod wants.
+//! Node affinity, pod affinity and pod anti-affinity.
 //! In: the affinity of a pod spec. Out: its errors.
 //! Mirrors `validateAffinity` in `pkg/apis/core/validation`.
 

@@ -1,4 +1,4 @@
-//! Annotations that mean something to a pod.
+//! Annotations that Kubernetes interprets on pods.
 //! In: annotations of a pod or template and its spec. Out: their errors.
 //! Mirrors `ValidatePodSpecificAnnotations` in `pkg/apis/core/validation`.
 
@@ -102,7 +102,8 @@ fn validate_apparmor(
     }
 }
 
-/// The errors of a change of annotations: what a node or kernel acted on must stay.
+/// The errors of an update of annotations: mirror pod and AppArmor annotations are
+/// immutable.
 pub(super) fn validate_update(
     new: &BTreeMap<String, String>,
     old: &BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! A pod gets its node: the `binding` subresource.
+//! The `binding` subresource: sets the node of a pod.
 //! In: the Binding, the Pod, the labels of the node. Out: the bound Pod, or why it cannot be bound.
 //! Mirrors `ValidatePodBinding` in `pkg/apis/core/validation` and `BindingREST` of the pod
 //! registry.

@@ -1,4 +1,4 @@
-//! Claims that are made from a template: by a pod for itself, by a StatefulSet for its pods.
+//! Claim templates: of a pod's ephemeral volumes, and of a StatefulSet.
 //! In: the template of a claim. Out: its errors.
 //! Mirrors `ValidatePersistentVolumeClaimSpec` in `pkg/apis/core/validation`.
 

@@ -119,7 +119,7 @@ fn validate_init(
     }
 }
 
-/// What a debugging container may not have.
+/// Fields that an ephemeral container may not have.
 const NOT_EPHEMERAL: [&str; 9] = [
     "ports",
     "resources",
@@ -175,7 +175,7 @@ fn validate_ephemeral(
     }
 }
 
-/// The errors of a container whatever its list.
+/// The errors of a container of any list.
 fn validate_common(
     container: &Value,
     container_context: &ContainerContext<'_>,
@@ -363,7 +363,7 @@ fn validate_restart_policy(container: &Value, at: &Path<'_>, out: &mut Vec<Field
     }
 }
 
-/// Blanks around an image are refused in pods, not in templates.
+/// White space around an image is rejected in pods, not in templates.
 pub(super) fn validate_image_blanks(container: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let image = container.text("image");
     if image.trim() != image {

@@ -1,6 +1,6 @@
-//! What a pod gets when its author left it out.
-//! In: a decoded Pod or the spec of a template. Out: the same, complete.
-//! Guarantees: filling in twice changes nothing more; what was given stays. Mirrors
+//! Defaults of pods.
+//! In: a decoded Pod or the spec of a template. Out: the same with defaults.
+//! Guarantees: defaulting is idempotent; given values stay. Mirrors
 //! `SetDefaults_Pod`, `SetDefaults_PodSpec` and `SetDefaults_Container` in
 //! `pkg/apis/core/v1/defaults.go`.
 
@@ -104,7 +104,7 @@ fn default_container(container: &mut Json) {
     }
 }
 
-/// Images that can change behind their name are asked for every time.
+/// The default pull policy: `Always` for the tag `latest` or none.
 pub(super) fn pull_policy(image: &str) -> &'static str {
     let (name, digest) = image
         .split_once('@')

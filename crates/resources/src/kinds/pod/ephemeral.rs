@@ -1,4 +1,4 @@
-//! Debugging containers: added to a running pod through their own subresource, never changed or
+//! The `ephemeralcontainers` subresource: containers added to a running pod, never changed or
 //! removed.
 //! In: the new and the old Pod of such a write. Out: the Pod to store, and the errors of the
 //! change.
@@ -54,7 +54,7 @@ pub fn validate_ephemeral_containers(new: &Object, old: &Object, out: &mut Vec<F
     for before in spec_value(old).list("ephemeralContainers") {
         let name = before.text("name");
         match now.get(name).copied() {
-            // The line break is part of what Kubernetes says.
+            // The line break is part of the message of Kubernetes.
             None => out.push(FieldError::forbidden(
                 at,
                 &format!("existing ephemeral containers {name:?} may not be removed\n"),

@@ -1,16 +1,16 @@
-//! Pods: the unit that runs, alone or made from a template.
-//! In: Pods and pod templates on their way into storage. Out: complete and checked ones.
+//! Pods: strategy, defaults and validation.
+//! In: Pods and pod templates that are written. Out: defaulted and validated ones.
 
-mod affinity; // which nodes and neighbours a pod wants
-mod annotations; // annotations that mean something to a pod
-pub mod binding; // a pod gets its node
-pub(crate) mod claim; // claims made from a template
+mod affinity; // affinity and anti-affinity
+mod annotations; // annotations that Kubernetes interprets
+pub mod binding; // the binding subresource
+pub(crate) mod claim; // claim templates
 pub(crate) mod condition; // conditions the server sets
 mod container; // main, init and ephemeral containers
-pub(crate) mod defaults; // what the author left out
+pub(crate) mod defaults; // defaults
 mod env; // environment variables
-pub mod ephemeral; // debugging containers added later
-mod mount; // where a container sees its volumes
+pub mod ephemeral; // ephemeral containers
+mod mount; // volume mounts and devices
 mod prepare; // a new pod's status, labels merged into selectors
 mod probe; // probes and hooks
 mod projection; // several sources in one volume
@@ -18,12 +18,12 @@ pub mod resize; // resources changed in place
 pub mod resources; // requests, limits, quality of service
 mod scheduling; // gates, tolerations, spreading
 mod security; // security contexts and operating systems
-pub(crate) mod spec; // everything wrong with a spec
-mod status; // what a status write may do
-mod update; // what may change later
+pub(crate) mod spec; // validation of a spec
+mod status; // updates of the status
+mod update; // updates of the spec
 mod volume; // volumes and their sources
-pub(crate) mod volume_defaults; // what a source's author left out
-pub(crate) mod warnings; // what is odd but accepted
+pub(crate) mod volume_defaults; // defaults of volume sources
+pub(crate) mod warnings; // warnings
 
 pub(crate) use annotations::validate_template as annotations_of_template;
 use serde_json::Value;
@@ -71,12 +71,12 @@ pub const POD: Strategy = Strategy {
     ..Strategy::WITH_STATUS
 };
 
-/// A pod on a node gets time to end: what the client asks for, or what its spec says. One that
-/// never ran, or ended, is removed immediately.
-fn grace_period(pod: &Object, asked: Option<i64>) -> Option<i64> {
+/// The grace period of a pod on a node: that of the request, or that of its spec. A pod that was
+/// never scheduled, or that ended, is removed immediately.
+fn grace_period(pod: &Object, requested: Option<i64>) -> Option<i64> {
     let spec = spec_value(pod);
     let ended = matches!(pod.str_at("status.phase"), "Failed" | "Succeeded");
-    let seconds = match asked.unwrap_or_else(|| spec.number("terminationGracePeriodSeconds")) {
+    let seconds = match requested.unwrap_or_else(|| spec.number("terminationGracePeriodSeconds")) {
         _ if spec.text("nodeName").is_empty() || ended => 0,
         seconds if seconds < 0 => 1,
         seconds => seconds,
@@ -115,7 +115,7 @@ fn validate(pod: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-/// Without an account there is nobody a token could be for.
+/// Rejects projected tokens of a pod without a service account.
 fn refuse_tokens(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (i, volume) in spec.list("volumes").iter().enumerate() {
         let volume_at = at.index(i);
@@ -160,8 +160,8 @@ fn keep_metadata(new: &mut Object, old: &Object) {
     *new = kept;
 }
 
-/// The status write of a kind keeps labels and annotations of the writer unless the kind says
-/// otherwise.
+/// A status write keeps the labels and annotations of the writer, for kinds that do not override
+/// this.
 pub(crate) fn status_keeping_labels(new: &mut Object, old: &Object) {
     keep_all_but_status(new, old);
     new.meta.labels.clone_from(&old.meta.labels);
@@ -190,7 +190,7 @@ pub(crate) mod testing {
         object.body["spec"].clone()
     }
 
-    /// What a create of the object is refused with, each as `field: message`.
+    /// The errors of a create of the object, each as `field: message`.
     pub(crate) fn refusals(strategy: &Strategy, object: &Object) -> Vec<String> {
         let mut object = object.clone();
         object.meta.uid = "u-1".into();
@@ -220,7 +220,7 @@ pub(crate) mod testing {
         object
     }
 
-    /// What an update of a stored object is refused with, each as `field: message`.
+    /// The errors of an update of a stored object, each as `field: message`.
     pub(crate) fn update_refusals(
         strategy: &Strategy,
         old: &Object,

@@ -1,5 +1,5 @@
-//! Where a container sees its volumes: mounts and block devices, and the paths they may have.
-//! In: a container and the sound volumes of its pod. Out: the errors of its mounts and devices.
+//! Volume mounts and block devices of a container, and their paths.
+//! In: a container and the valid volumes of its pod. Out: the errors of its mounts and devices.
 //! Mirrors `ValidateVolumeMounts` and `ValidateVolumeDevices` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeSet;
@@ -74,7 +74,7 @@ fn validate_mounts(
     }
 }
 
-// Kubernetes blames the list, not the mount, for some of a mount's fields: hence two places.
+// Kubernetes reports some errors of a mount at the list: hence two paths.
 fn validate_sub_paths(mount: &Value, list: &Path<'_>, item: &Path<'_>, out: &mut Vec<FieldError>) {
     let path = mount.text("subPath");
     let expression = mount.text("subPathExpr");
@@ -212,7 +212,7 @@ pub(super) fn validate_no_backsteps(path: &str, at: &Path<'_>, out: &mut Vec<Fie
     }
 }
 
-/// A path must lead down from where it starts.
+/// A relative path without `..`. Mirrors `validateLocalDescendingPath`.
 pub(super) fn validate_descending(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if path.starts_with('/') {
         out.push(FieldError::invalid(at, path, "must be a relative path"));
@@ -220,7 +220,8 @@ pub(super) fn validate_descending(path: &str, at: &Path<'_>, out: &mut Vec<Field
     validate_no_backsteps(path, at, out);
 }
 
-/// A path must lead down and keep away from the names the kubelet uses itself.
+/// A relative path without `..` whose name the kubelet does not reserve. Mirrors
+/// `validateLocalNonReservedPath`.
 pub(super) fn validate_not_reserved(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     validate_descending(path, at, out);
     if path.starts_with("..") && !path.starts_with("../") {

@@ -1,5 +1,4 @@
-//! What the server adds to a new pod: its first status, and its own labels in selectors that ask
-//! for them.
+//! The initial status of a new pod, and `matchLabelKeys` merged into its selectors.
 //! In: a defaulted Pod. Out: the Pod as it is first stored.
 //! Mirrors `PrepareForCreate` of the pod strategy in `pkg/registry/core/pod`.
 

@@ -97,7 +97,7 @@ pub(super) fn validate_lifecycle(
     }
 }
 
-/// Exactly one of these must be there, and sound.
+/// Exactly one handler must be set, and valid.
 fn validate_handler(
     holder: &Value,
     handlers: &[&str],

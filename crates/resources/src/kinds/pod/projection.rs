@@ -165,7 +165,7 @@ fn validate_token(token: &Value, volume: &Path<'_>, at: &Path<'_>, out: &mut Vec
             "may not specify a duration larger than 2^32 seconds",
         ));
     }
-    // Kubernetes blames the volume for the path of a token.
+    // Kubernetes reports the path of a token at the volume.
     let path_at = volume.child("path");
     match token.text("path") {
         "" => out.push(FieldError::required(path_at, "")),

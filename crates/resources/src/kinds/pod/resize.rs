@@ -14,8 +14,8 @@ use super::{keep_metadata, resources::qos_class, spec_value, validate};
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
-/// Puts back everything but resources and resize policies, unless containers came or went, which is
-/// refused then.
+/// Restores everything but resources and resize policies, unless containers were added or removed,
+/// which is rejected then.
 pub fn prepare(new: &mut Object, old: &Object) {
     let spec = spec_value(new);
     let before = spec_value(old);
@@ -45,8 +45,8 @@ pub fn prepare(new: &mut Object, old: &Object) {
     };
 }
 
-/// The old containers with the resources of the new ones; renamed or reordered ones stay as sent,
-/// to be refused.
+/// The old containers with the resources of the new ones; renamed or reordered ones are kept as
+/// sent, to be rejected.
 fn merged(new: &[Value], old: &[Value]) -> Value {
     if new
         .iter()
@@ -134,7 +134,7 @@ pub fn validate_resize(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-/// Containers stay, each in its place; false when they do not.
+/// The names and order of containers are immutable; returns whether they are unchanged.
 fn validate_order(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) -> bool {
     let before = out.len();
     for list in LISTS {
@@ -216,7 +216,7 @@ fn removed(new: &Value, old: &Value, list: &str) -> bool {
         .any(|(name, _)| !new.field(list).has(name))
 }
 
-/// What of some resources cannot be resized.
+/// The resources that cannot be resized.
 fn rigid(resources: &Value) -> Value {
     let mut rest = Map::new();
     for list in ["limits", "requests"] {

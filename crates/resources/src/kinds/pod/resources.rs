@@ -1,5 +1,6 @@
-//! Requests and limits of containers and pods, and the quality of service they buy.
-//! In: a pod spec. Out: the errors of its amounts, its class, and what the pod as a whole gets.
+//! Requests and limits of containers and pods, and their QoS class.
+//! In: a pod spec. Out: the errors of its resources, its QoS class, and the resources of the whole
+//! pod.
 //! Mirrors `validateContainerResourceRequirements` and `validatePodResources` in
 //! `pkg/apis/core/validation`.
 
@@ -17,7 +18,7 @@ use super::super::validation;
 
 type Amounts<'a> = BTreeMap<&'a str, Quantity>;
 
-/// Whose resources are validated.
+/// The owner of the validated resources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Container,
@@ -268,7 +269,7 @@ fn may_overcommit(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
 
-/// Whether a pod as a whole may ask for it.
+/// Whether the resource is allowed in the resources of the pod.
 fn fits_pod(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_page(name)
 }
@@ -350,8 +351,8 @@ pub(super) fn default_pod_level(spec: &mut Map<String, Value>) {
     }
 }
 
-/// What all containers together need at any time: init containers run before the others, sidecars
-/// beside them.
+/// The resources of all containers together: init containers run before the others, sidecars beside
+/// them.
 fn aggregate<'a>(spec: &'a Value, list: &str) -> Amounts<'a> {
     let of = |container: &'a Value| amounts(container.field("resources").field(list));
     let mut total = Amounts::new();

@@ -1,5 +1,5 @@
-//! What holds a pod back or spreads it: gates, tolerations, topology spread constraints.
-//! In: parts of a pod spec. Out: their errors. Mirrors `ValidateTolerations`,
+//! Scheduling gates, tolerations and topology spread constraints.
+//! In: fields of a pod spec. Out: their errors. Mirrors `ValidateTolerations`,
 //! `validateTopologySpreadConstraints` and `validateSchedulingGates` in `pkg/apis/core/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! Security contexts of pods and containers, and what an operating system rules out.
-//! In: parts of a pod spec. Out: their errors. Mirrors `ValidatePodSecurityContext` and
+//! Security contexts of pods and containers, and fields that an operating system does not allow.
+//! In: fields of a pod spec. Out: their errors. Mirrors `ValidatePodSecurityContext` and
 //! `ValidateSecurityContext` in `pkg/apis/core/validation`.
 
 use std::{collections::BTreeSet, sync::LazyLock};
@@ -296,7 +296,7 @@ pub(super) fn validate_host_process(spec: &Value, at: &Path<'_>, out: &mut Vec<F
     }
 }
 
-/// What Windows does not know: fields of the pod's security context.
+/// Fields of the pod's security context that Windows does not support.
 const NOT_WINDOWS_CONTEXT: [&str; 11] = [
     "appArmorProfile",
     "seLinuxOptions",
@@ -310,9 +310,9 @@ const NOT_WINDOWS_CONTEXT: [&str; 11] = [
     "supplementalGroupsPolicy",
     "seLinuxChangePolicy",
 ];
-/// What Windows does not know: fields of the pod.
+/// Fields of the pod that Windows does not support.
 const NOT_WINDOWS_POD: [&str; 4] = ["hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"];
-/// What Windows does not know: fields of a container's security context.
+/// Fields of a container's security context that Windows does not support.
 const NOT_WINDOWS_CONTAINER: [&str; 10] = [
     "appArmorProfile",
     "seLinuxOptions",
@@ -326,7 +326,7 @@ const NOT_WINDOWS_CONTAINER: [&str; 10] = [
     "runAsGroup",
 ];
 
-/// What the operating system of a pod rules out.
+/// Rejects fields that the operating system of a pod does not support.
 pub(super) fn validate_os(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     const LINUX: &str = "windows options cannot be set for a linux pod";
     const WINDOWS: &str = "cannot be set for a windows pod";

@@ -1,6 +1,5 @@
-//! The errors of a pod spec, in a pod or in a template.
-//! In: the defaulted spec. Out: everything wrong with it, in the order in which Kubernetes finds
-//! it.
+//! Validation of a pod spec, in a pod or in a template.
+//! In: the defaulted spec. Out: its errors, in the order of Kubernetes.
 //! Mirrors `ValidatePodSpec` in `pkg/apis/core/validation`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,16 +14,16 @@ use serde_json::{Map, Value};
 
 use super::{super::validation, affinity, container, env, resources, scheduling, security, volume};
 
-/// What carries the spec: some rules are for pods only.
+/// The object with the spec: some rules are for pods only.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Holder<'a> {
     Pod(&'a ObjectMeta),
     Template,
 }
 
-/// What the checks of containers need to know of the pod around them.
+/// The pod around the validated containers.
 pub(super) struct ContainerContext<'a> {
-    /// Sound volumes by name.
+    /// Valid volumes by name.
     pub(super) volumes: BTreeMap<&'a str, &'a Value>,
     /// The names of the pod's resource claims.
     pub(super) claims: BTreeSet<&'a str>,
@@ -331,7 +330,7 @@ fn validate_host_name(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     validation::named(&at, name, names::dns_subdomain(name), out);
 }
 
-/// Names of other objects, the host name and what stands between them.
+/// Validates the names of other objects, the host name and the fields between them.
 fn validate_names(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let name = |field: &str, validate: fn(&str) -> Vec<String>, out: &mut Vec<FieldError>| {
         let value = spec.text(field);

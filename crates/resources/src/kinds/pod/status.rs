@@ -1,6 +1,6 @@
-//! What a write to the status of a pod may do.
-//! In: the new and the old Pod. Out: the new one with everything else put back, and the errors of
-//! its status.
+//! Updates of the status of a pod.
+//! In: the new and the old Pod. Out: the new one with all fields but the status restored, and the
+//! errors of its status.
 //! Mirrors `ValidatePodStatusUpdate` in `pkg/apis/core/validation`.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use super::{
     annotations, spec_value,
 };
 
-/// Puts back what a status write may not change; generations once observed are not forgotten.
+/// Restores the fields that a status write may not change; observed generations are kept.
 pub(super) fn prepare(new: &mut Object, old: &Object) {
     keep_all_but_status(new, old);
     new.meta
@@ -129,7 +129,7 @@ fn validate_nomination(
     }
 }
 
-/// A container that ended and will not be started again may not be said to run.
+/// A terminated container that is not restarted may not be reported as running.
 fn validate_transitions(
     list: &str,
     status: &Value,

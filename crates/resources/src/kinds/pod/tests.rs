@@ -1,4 +1,4 @@
-//! Promises of the Pod strategy, with the answers of a real server as data.
+//! Tests of the Pod strategy, with recorded responses of kube-apiserver.
 
 use bellerophon_apimachinery::time::Time;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// The spec is refused with exactly these, in order.
+/// Asserts that the spec has exactly these errors, in order.
 fn check(spec: Value, expected: &[&str]) {
     assert_eq!(refusals(&POD, &pod(spec.clone())), expected, "{spec}");
 }
@@ -25,7 +25,7 @@ fn one(own: Value) -> Value {
     json!({ "containers": [container] })
 }
 
-/// A sound container next to these fields of the spec.
+/// A valid container next to these fields of the spec.
 fn with(own: Value) -> Value {
     let mut spec = json!({"containers": [{"name": "a", "image": "a"}]});
     spec.as_object_mut()
@@ -345,7 +345,7 @@ fn scheduling_wishes_are_refused_as_recorded() {
 }
 
 #[test]
-fn several_errors_come_in_kubernetes_order() {
+fn several_errors_are_in_the_order_of_kubernetes() {
     check(
         json!({"restartPolicy": "Maybe", "volumes": [{"name": "V"}], "containers": [{"name": "", "image": "",
             "ports": [{"containerPort": 0}], "volumeMounts": [{"name": "x", "mountPath": "/x"}],
@@ -405,7 +405,7 @@ fn only_image_deadline_and_tolerations_may_change() {
     const FIXED: &str = "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
     const KEPT: &str = "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds";
     type Change = fn(&mut Value);
-    // A refusal that ends with a diff is one text for each line of it that came or went.
+    // An error that ends with a diff is one text for each added or removed line of it.
     let cases: [(Change, &[&str]); 12] = [
         (|s| s["containers"][0]["image"] = json!("app/a:2"), &[]),
         (|s| s["activeDeadlineSeconds"] = json!(50), &[]),
@@ -522,7 +522,7 @@ fn status_write_keeps_spec_owners_and_class() {
 }
 
 #[test]
-fn ended_container_is_not_said_to_run_again() {
+fn terminated_container_is_not_reported_as_running() {
     let ended = |policy: &str, code: i64| {
         let mut old = created(&POD, &pod(with(json!({ "restartPolicy": policy }))));
         old.section("status").insert(
@@ -660,7 +660,7 @@ fn binding_sets_node_and_condition_once() {
 }
 
 #[test]
-fn odd_but_accepted_pods_are_warned_about() {
+fn questionable_pods_are_accepted_with_warnings() {
     let warnings = |spec: Value| (POD.warnings)(&created(&POD, &pod(spec)), None);
     assert_eq!(
         warnings(one(
@@ -688,10 +688,10 @@ fn odd_but_accepted_pods_are_warned_about() {
 
 #[test]
 fn only_running_pods_get_time_to_end() {
-    let grace = |node: &str, phase: &str, asked: Option<i64>| {
+    let grace = |node: &str, phase: &str, requested: Option<i64>| {
         let mut pod = created(&POD, &pod(with(json!({ "nodeName": node }))));
         pod.section("status").insert("phase".into(), json!(phase));
-        (POD.grace_period)(&pod, asked)
+        (POD.grace_period)(&pod, requested)
     };
     assert_eq!(grace("n1", "Running", None), Some(30));
     assert_eq!(grace("n1", "Running", Some(5)), Some(5));

@@ -1,4 +1,4 @@
-//! What may change in a pod after it was made: almost nothing.
+//! Validates updates of a pod: only few fields are mutable.
 //! In: the new and the old Pod. Out: the errors of the change.
 //! Mirrors `ValidatePodUpdate` in `pkg/apis/core/validation`.
 
@@ -63,7 +63,7 @@ pub(super) fn validate(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-/// A deadline may come closer, nothing else; false when the rest need not be looked at.
+/// A deadline may only decrease; returns false when the rest need not be validated.
 fn validate_deadline(
     new: Option<i64>,
     old: Option<i64>,
@@ -138,7 +138,7 @@ fn validate_gates(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldEr
     }
 }
 
-/// Everything that may change is put back; what differs then may not.
+/// Restores all mutable fields; other differences are rejected.
 fn validate_rest(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let Some(mut munged) = new.as_object().cloned() else {
         return;
@@ -238,7 +238,7 @@ fn validate_node_affinity(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec
 fn only_adds(new: &Value, old: &Value) -> bool {
     const LISTS: [&str; 2] = ["matchExpressions", "matchFields"];
     if LISTS.iter().all(|l| old.list(l).is_empty()) {
-        // A term without demands matches nothing; demands would make it match.
+        // A term without requirements matches nothing; requirements would make it match.
         return LISTS.iter().all(|l| new.list(l).is_empty());
     }
     LISTS.iter().all(|l| new.list(l).starts_with(old.list(l)))

@@ -1,5 +1,5 @@
-//! Volumes of a pod: their names and the one source each has.
-//! In: the volumes of a spec. Out: their errors, and the sound ones by name.
+//! Volumes of a pod: their names and the one source of each.
+//! In: the volumes of a spec. Out: their errors, and the valid ones by name.
 //! Mirrors `ValidateVolumes` and `validateVolumeSource` in `pkg/apis/core/validation`.
 
 use std::{
@@ -72,7 +72,7 @@ const SOURCES: [(&str, &[&str], Check); 30] = [
 
 fn nothing(_: &Value, _: &Path<'_>, _: &mut Vec<FieldError>) {}
 
-/// The errors of the volumes of a spec; the sound ones come back by name.
+/// The errors of the volumes of a spec; returns the valid ones by name.
 pub(super) fn validate_all<'a>(
     spec: &'a Value,
     holder: Holder<'_>,

@@ -1,6 +1,6 @@
-//! What the sources of a volume get when their author left it out.
-//! In: a volume of a pod spec. Out: the same, complete. Guarantees: filling in twice changes
-//! nothing more. Mirrors `SetDefaults_Volume` and the defaults of volume sources in
+//! Defaults of volume sources.
+//! In: a volume of a pod spec. Out: the same with defaults. Guarantees: defaulting is idempotent.
+//! Mirrors `SetDefaults_Volume` and the defaults of volume sources in
 //! `pkg/apis/core/v1/defaults.go`.
 
 use bellerophon_apimachinery::{
@@ -18,7 +18,7 @@ const FILE_MODE: i64 = 0o644;
 /// How long a projected service-account token lives.
 const TOKEN_SECONDS: i64 = 3600;
 
-/// Texts that sources get: the source, the field, the value.
+/// Default strings of sources: the source, the field, the value.
 const TEXTS: [(&str, &str, &str); 8] = [
     ("iscsi", "iscsiInterface", "default"),
     ("rbd", "pool", "rbd"),

@@ -1,6 +1,6 @@
-//! What is odd about a pod but accepted.
-//! In: a defaulted pod or template. Out: sentences for the `Warning` headers, in the order in which
-//! Kubernetes finds them.
+//! Warnings about pods.
+//! In: a defaulted pod or template. Out: messages for the `Warning` headers, in the order of
+//! Kubernetes.
 //! Mirrors `GetWarningsForPod` and `GetWarningsForPodTemplate` in `pkg/api/pod`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +46,7 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
         "non-functional in v1.11+; use the \"sysctls\" field instead",
     ),
 ];
-/// Sources of volumes that nothing mounts any more, with the name Kubernetes warns under.
+/// Sources of volumes that are no longer supported, with the name in the warning.
 const OLD_SOURCES: [(&str, &str, &str); 9] = [
     (
         "photonPersistentDisk",
@@ -97,7 +97,7 @@ const OLD_SOURCES: [(&str, &str, &str); 9] = [
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// What is odd about a new pod.
+/// The warnings about a new pod.
 pub(super) fn of_new_pod(pod: &Object) -> Vec<String> {
     let mut out = Vec::new();
     let errors = names::dns_label(&pod.meta.name);
@@ -123,7 +123,7 @@ pub(crate) fn of_name(object: &Object, out: &mut Vec<String>) {
     }
 }
 
-/// What is odd about a template.
+/// The warnings about a template.
 pub(crate) fn of_template(template: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     let annotations = template
         .field("metadata")
@@ -293,7 +293,7 @@ fn of_repeats(spec: &Value, list: &str, field: &str, at: &Path<'_>, out: &mut Ve
     }
 }
 
-/// Bytes do not come in parts.
+/// Bytes cannot be fractional.
 fn of_fractions(amounts: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         if let Some(amount) = Quantity::of(amounts.field(name)).filter(|a| !a.is_whole()) {

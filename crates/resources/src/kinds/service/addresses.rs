@@ -1,8 +1,8 @@
-//! Which service addresses and node ports are taken.
-//! In: requests for any, or for one by name. Out: reservations, kept or given back with the write
-//! they belong to.
-//! Guarantees: nothing is given twice while an object holds it; low numbers are left to objects
-//! that name them.
+//! Allocated service addresses and node ports.
+//! In: requests for any number, or for a given one. Out: reservations, committed or released with
+//! the write they belong to.
+//! Guarantees: a number is allocated once while an object holds it; low numbers are left to objects
+//! that request them.
 //! Mirrors the allocators `pkg/registry/core/service/ipallocator` and `portallocator`.
 
 use std::{collections::BTreeSet, net::Ipv4Addr, ops::RangeInclusive};
@@ -15,20 +15,20 @@ use super::{HEADLESS, needs_address, needs_health_check, node_ports};
 
 /// 10.0.0.0/16 without its first and last address.
 const ADDRESSES: RangeInclusive<u32> = 0x0a00_0001..=0x0a00_fffe;
-/// Below this, addresses are given only when asked for by name, or when nothing else is free.
+/// Below this, addresses are allocated only if requested, or when no other is free.
 const ADDRESSES_DYNAMIC: u32 = 0x0a00_0100;
 const PORTS: RangeInclusive<u32> = 30_000..=32_767;
 const PORTS_DYNAMIC: u32 = 30_086;
 
-/// The addresses and node ports of all services. The write path owns the only one and asks before
-/// each write of a Service.
+/// The addresses and node ports of all services. The write path owns the only instance and
+/// allocates from it before each write of a Service.
 #[derive(Debug)]
 pub struct Addresses {
     ips: Pool,
     ports: Pool,
 }
 
-/// What one write took and what it gives up. Nothing of it is final before [`Addresses::commit`].
+/// The numbers that one write allocates and releases. Final only after [`Addresses::commit`].
 #[derive(Debug, Default)]
 #[must_use = "a reservation is committed when the write succeeds and reverted when it does not"]
 pub struct Reservation {
@@ -38,7 +38,7 @@ pub struct Reservation {
     freed_ports: Vec<u32>,
 }
 
-/// Why a number asked for by name was not given.
+/// Why a requested number was not allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     OutOfRange,
@@ -52,7 +52,7 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// Nothing taken.
+    /// No allocations.
     pub fn new() -> Self {
         Self {
             ips: Pool::new(ADDRESSES, ADDRESSES_DYNAMIC),
@@ -74,7 +74,7 @@ impl Addresses {
         self.ports.free(&ports);
     }
 
-    /// The write is stored: what it gave up is free for others.
+    /// The write is stored: the numbers that it releases become free.
     pub fn commit(&mut self, reservation: Reservation) {
         self.ips.free(&reservation.freed_ips);
         self.ports.free(&reservation.freed_ports);
@@ -137,18 +137,18 @@ impl Addresses {
 }
 
 impl Reservation {
-    /// Gives up addresses once the write is stored.
+    /// Releases addresses once the write is stored.
     pub(super) fn give_up_ips(&mut self, ips: &[Value]) {
         self.freed_ips.extend(numbers(ips));
     }
 
-    /// Gives up a node port once the write is stored.
+    /// Releases a node port once the write is stored.
     pub(super) fn give_up_port(&mut self, port: i64) {
         self.freed_ports.extend(u32::try_from(port));
     }
 }
 
-/// What a stored service holds.
+/// The numbers of a stored service.
 fn held(spec: &Value) -> (Vec<u32>, Vec<u32>) {
     let ips = if needs_address(spec) {
         numbers(spec.list("clusterIPs"))
@@ -182,9 +182,9 @@ fn numbers(ips: &[Value]) -> Vec<u32> {
 #[derive(Debug)]
 struct Pool {
     range: RangeInclusive<u32>,
-    /// The first number given without being asked for.
+    /// The first number that is allocated without being requested.
     dynamic: u32,
-    /// Where the search for a free number goes on, in the range.
+    /// Where the search for a free number continues, in the range.
     cursor: u32,
     /// Every one is in the range.
     taken: BTreeSet<u32>,

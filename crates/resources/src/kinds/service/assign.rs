@@ -1,4 +1,4 @@
-//! Gives a service its addresses and node ports, before it is prepared and validated.
+//! Allocates the addresses and node ports of a service, before it is prepared and validated.
 //! In: a defaulted service, and the stored one on update. Out: the service with its numbers, and
 //! the reservation that covers them.
 //! Guarantees: one address family, IPv4; on an error nothing stays reserved.
@@ -25,7 +25,7 @@ use crate::kinds::validation;
 
 type Spec = Map<String, Value>;
 
-/// Why a step failed: wrong fields, or something of its own.
+/// Why a step failed: field errors, or another error.
 enum Fault {
     Fields(Vec<FieldError>),
     Other(ApiError),
@@ -51,10 +51,10 @@ impl Fault {
 }
 
 impl Addresses {
-    /// Gives a new service what it needs.
+    /// Allocates what a new service needs.
     ///
     /// # Errors
-    /// 422 when a number it asks for cannot be given, 500 when there is none left.
+    /// 422 when a requested number cannot be allocated, 500 when none is left.
     pub fn begin_create(&mut self, service: &mut Object) -> Result<Reservation, ApiError> {
         let mut reservation = Reservation::default();
         let name = service.meta.name.clone();
@@ -117,16 +117,16 @@ impl Addresses {
         spec: &mut Spec,
         reservation: &mut Reservation,
     ) -> Result<(), Fault> {
-        let asked = spec
+        let requested = spec
             .list("clusterIPs")
             .first()
             .and_then(Value::as_str)
             .unwrap_or_default()
             .to_owned();
-        if !needs_address(spec) || asked == HEADLESS {
+        if !needs_address(spec) || requested == HEADLESS {
             return Ok(());
         }
-        let ip = if asked.is_empty() {
+        let ip = if requested.is_empty() {
             let full = || {
                 ApiError::Internal(format!(
                     "failed to allocate a serviceIP for Service {name:?}: range is full"
@@ -136,21 +136,21 @@ impl Addresses {
                 .ok_or_else(|| Fault::Other(full()))?
                 .to_string()
         } else {
-            self.take_asked(&asked, spec, reservation)?;
-            asked
+            self.take_requested(&requested, spec, reservation)?;
+            requested
         };
         spec.insert("clusterIP".into(), ip.clone().into());
         spec.insert("clusterIPs".into(), json!([ip]));
         Ok(())
     }
 
-    fn take_asked(
+    fn take_requested(
         &mut self,
-        asked: &str,
+        requested: &str,
         spec: &Spec,
         reservation: &mut Reservation,
     ) -> Result<(), Fault> {
-        let refused = match validation::parse_ip(asked) {
+        let refused = match validation::parse_ip(requested) {
             Some(IpAddr::V4(ip)) if ip.octets()[..2] == [10, 0] => self.take_this_ip(ip, reservation).err().map(|why| match why {
                 Refused::Taken => "provided IP is already allocated".to_owned(),
                 Refused::OutOfRange => {
@@ -164,7 +164,7 @@ impl Addresses {
             Some(why) => Err(FieldError::invalid(
                 "spec.clusterIPs",
                 spec.field("clusterIPs"),
-                &format!("failed to allocate IP {asked}: {why}"),
+                &format!("failed to allocate IP {requested}: {why}"),
             )
             .into()),
         }
@@ -197,19 +197,19 @@ impl Addresses {
             return Ok(());
         }
         let on_its_own = wants_node_ports(spec);
-        let asked: Vec<(i64, i64)> = spec
+        let requested: Vec<(i64, i64)> = spec
             .list("ports")
             .iter()
             .map(|p| (p.number("port"), p.number("nodePort")))
             .collect();
-        // By port: the node port that is asked for first, and the one that was given first.
+        // By port: the first requested node port, and the first allocated one.
         let mut wanted: HashMap<i64, i64> = HashMap::new();
-        for (number, node_port) in asked.iter().filter(|(_, node_port)| *node_port != 0) {
+        for (number, node_port) in requested.iter().filter(|(_, node_port)| *node_port != 0) {
             wanted.entry(*number).or_insert(*node_port);
         }
         let mut given: HashMap<i64, i64> = HashMap::new();
         for (i, port) in spec.maps_mut("ports").enumerate() {
-            let (number, node_port) = asked[i];
+            let (number, node_port) = requested[i];
             if node_port == 0 && !on_its_own {
                 continue;
             }
@@ -295,16 +295,16 @@ impl Addresses {
         if !needs_health_check(spec) {
             return Ok(());
         }
-        let asked = spec.number("healthCheckNodePort");
-        if asked == 0 {
+        let requested = spec.number("healthCheckNodePort");
+        if requested == 0 {
             let port = self.take_port(reservation).ok_or_else(no_port)?;
             spec.insert("healthCheckNodePort".into(), port.into());
             return Ok(());
         }
-        self.take_this_port(asked, reservation).map_err(|why| {
+        self.take_this_port(requested, reservation).map_err(|why| {
             let why = port_refused(why);
             Fault::Other(ApiError::Internal(format!(
-                "failed to allocate requested HealthCheck NodePort {asked}: {why}"
+                "failed to allocate requested HealthCheck NodePort {requested}: {why}"
             )))
         })
     }
@@ -367,7 +367,7 @@ fn carry_over(new: &mut Spec, old: &Value) {
     }
 }
 
-/// Whether node ports once given stay with a service of this type.
+/// Whether a service of this type keeps its node ports.
 fn keeps_node_ports(spec: &impl JsonExt) -> bool {
     let declined = spec.field("allocateLoadBalancerNodePorts") == &Value::Bool(false);
     has_node_ports(spec) && !(spec.text("type") == "LoadBalancer" && declined)
@@ -478,7 +478,7 @@ fn families(spec: &mut Spec, old: Option<&Value>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What contradicts the policy, or the one family there is.
+/// Errors of fields that contradict the policy, or the only address family.
 fn stacks(spec: &Spec) -> Vec<FieldError> {
     let mut errs = Vec::new();
     if spec.text("ipFamilyPolicy") == "SingleStack" {
@@ -526,7 +526,7 @@ mod tests {
     use super::*;
     use crate::kinds::{service::SERVICE, test_support::object};
 
-    fn ask(addresses: &mut Addresses, spec: Value) -> Result<Value, String> {
+    fn allocate(addresses: &mut Addresses, spec: Value) -> Result<Value, String> {
         let mut service = object(json!({"metadata": {"name": "web"}, "spec": spec}));
         (SERVICE.default)(&mut service);
         match addresses.begin_create(&mut service) {
@@ -544,9 +544,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_given_once() {
+    fn requested_numbers_are_allocated_once() {
         let mut addresses = Addresses::new();
-        ask(&mut addresses, json!({"type": "NodePort", "clusterIP": "10.0.0.201", "ports": [{"port": 80, "nodePort": 30041}]}))
+        allocate(&mut addresses, json!({"type": "NodePort", "clusterIP": "10.0.0.201", "ports": [{"port": 80, "nodePort": 30041}]}))
             .expect("all free");
         for (spec, why) in [
             (
@@ -582,7 +582,7 @@ mod tests {
                 "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster",
             ),
         ] {
-            assert_eq!(ask(&mut addresses, spec).expect_err("refused"), why);
+            assert_eq!(allocate(&mut addresses, spec).expect_err("refused"), why);
             assert_eq!(addresses.addresses_taken(), 1, "{why}");
             assert_eq!(addresses.ports_taken(), 1, "{why}");
         }
@@ -590,7 +590,7 @@ mod tests {
 
     #[test]
     fn ports_of_one_number_share_a_node_port() {
-        let spec = ask(
+        let spec = allocate(
             &mut Addresses::new(),
             json!({"type": "NodePort", "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 443}, {"name": "c", "port": 443, "protocol": "UDP"}]}),
         );
@@ -600,14 +600,15 @@ mod tests {
     #[test]
     fn headless_services_get_families_but_no_address() {
         let mut addresses = Addresses::new();
-        let with_selector = ask(
+        let with_selector = allocate(
             &mut addresses,
             json!({"clusterIP": "None", "selector": {"app": "db"}}),
         )
         .expect("nothing needed");
         assert_eq!(with_selector.text("ipFamilyPolicy"), "SingleStack");
         assert_eq!(with_selector.field("ipFamilies"), &json!(["IPv4"]));
-        let without = ask(&mut addresses, json!({"clusterIP": "None"})).expect("nothing needed");
+        let without =
+            allocate(&mut addresses, json!({"clusterIP": "None"})).expect("nothing needed");
         assert_eq!(without.text("ipFamilyPolicy"), "RequireDualStack");
         assert_eq!(without.field("ipFamilies"), &json!(["IPv4", "IPv6"]));
         assert_eq!(addresses.addresses_taken(), 0);
@@ -616,7 +617,7 @@ mod tests {
     #[test]
     fn update_keeps_what_the_client_left_out() {
         let mut addresses = Addresses::new();
-        let old = ask(
+        let old = allocate(
             &mut addresses,
             json!({"type": "NodePort", "ports": [{"port": 80}]}),
         )

@@ -1,8 +1,8 @@
-//! Services: what they are completed to, and what a change of type drops.
+//! Services: defaults, and the fields that a change of type drops.
 //! Guarantees: addresses and node ports come from [`Addresses`] before anything here runs.
 
-mod addresses; // which addresses and node ports are taken
-mod assign; // gives a service its addresses and node ports
+mod addresses; // allocated addresses and node ports
+mod assign; // allocation for a service
 mod validate; // the errors of a service
 
 pub use addresses::{Addresses, Reservation};
@@ -39,7 +39,7 @@ pub const SERVICE: Strategy = Strategy {
     ..Strategy::WITH_STATUS
 };
 
-/// How long a client sticks to one endpoint when nothing else is said: three hours.
+/// The default session affinity timeout: three hours.
 const STICKY_SECONDS: i64 = 10_800;
 const HEADLESS: &str = "None";
 
@@ -109,8 +109,8 @@ fn prepare_update(new: &mut Object, old: &Object) {
     }
 }
 
-/// A name outside the cluster is never shown with a policy, though the field manager that set one
-/// still owns it. A wrong policy stays, to be refused.
+/// Removes `internalTrafficPolicy` of an ExternalName service, though the field manager that set it
+/// still owns it. An invalid policy is kept, to be rejected.
 fn hide_internal_policy(spec: &mut Map<String, Value>) {
     if spec.text("type") == "ExternalName"
         && matches!(spec.text("internalTrafficPolicy"), "Cluster" | "Local")

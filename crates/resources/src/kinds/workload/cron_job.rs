@@ -1,4 +1,4 @@
-//! CronJobs: a Job at every time of a schedule.
+//! CronJobs: Jobs on a schedule.
 //! Mirrors `ValidateCronJobCreate` in `pkg/apis/batch/validation`.
 
 use bellerophon_apimachinery::{

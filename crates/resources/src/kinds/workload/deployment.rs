@@ -1,4 +1,4 @@
-//! Deployments: replicas of a template, rolled out step by step.
+//! Deployments: replicas of a template with rolling updates.
 //! Mirrors `ValidateDeployment` in `pkg/apis/apps/validation`.
 
 use bellerophon_apimachinery::{

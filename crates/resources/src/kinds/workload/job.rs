@@ -155,7 +155,7 @@ fn generate_selector(job: &mut Object) {
         .or_insert_with(|| uid.into());
 }
 
-/// A selector that nobody wrote by hand must be the generated one.
+/// A selector without `manualSelector` must be the generated one.
 fn validate_generated(job: &Object, out: &mut Vec<FieldError>) {
     let spec = job.body.field("spec");
     if spec.is_true("manualSelector") || !spec.has("selector") {
@@ -415,7 +415,7 @@ fn validate_host_name(job: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-/// What is odd about the spec of a job.
+/// The warnings about the spec of a job.
 pub(super) fn warnings_of_spec(spec: &Value, at: &Path<'_>) -> Vec<String> {
     let mut out = Vec::new();
     let many = spec.number("completions") > MANY_COMPLETIONS

@@ -1,5 +1,5 @@
-//! Policies of a job: when a pod's failure counts, when the job is done early, when a pod is
-//! replaced; and lists of indexes.
+//! Policies of a job: pod failure policy, success policy, pod replacement policy; and lists of
+//! indexes.
 //! In: the spec of a job. Out: the errors of its policies.
 //! Mirrors `validatePodFailurePolicy` and `validateSuccessPolicy` in `pkg/apis/batch/validation`.
 
@@ -111,7 +111,7 @@ fn validate_rule(
     }
 }
 
-/// A word that must be given; the refusal names all that could be.
+/// A required enumeration value; the error lists the supported ones.
 fn validate_word(word: &str, supported: &[&str], at: &Path<'_>, out: &mut Vec<FieldError>) {
     if word.is_empty() {
         let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
@@ -264,10 +264,10 @@ fn validate_success_rule(rule: &Value, completions: i64, at: &Path<'_>, out: &mu
     }
 }
 
-/// Reads a list of indexes such as `1,3-5`: growing, and below `completions`.
+/// Parses a list of indexes such as `1,3-5`: increasing, and below `completions`.
 ///
 /// # Errors
-/// The errors of the list, in words.
+/// The errors of the list.
 pub(super) fn intervals(list: &str, completions: i64) -> Result<Vec<(i64, i64)>, String> {
     let mut found: Vec<(i64, i64)> = Vec::new();
     for part in list.split(',').filter(|_| !list.is_empty()) {

@@ -1,4 +1,4 @@
-//! What the controller of a job may say about it.
+//! Validates updates of the status of a job.
 //! In: the new and the old Job of a status write. Out: the errors of the new status.
 //! Mirrors `ValidateJobStatus` and `ValidateJobUpdateStatus` in `pkg/apis/batch/validation`.
 
@@ -25,16 +25,16 @@ pub(super) fn has_condition(status: &Value, kind: &str) -> bool {
         .any(|c| c.text("type") == kind && c.text("status") == "True")
 }
 
-/// What a status says, taken together.
+/// The state that a status reports.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Said {
+struct State {
     complete: bool,
     failed: bool,
     failing: bool,
     succeeding: bool,
 }
 
-impl Said {
+impl State {
     fn by(status: &Value) -> Self {
         let has = |kind| has_condition(status, kind);
         Self {
@@ -60,8 +60,8 @@ pub(super) fn validate(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         validation::not_negative(&at.child(field), status.number(field), out);
     }
     validate_uncounted(status, &at.child("uncountedTerminatedPods"), out);
-    let now = Said::by(status);
-    let was = Said::by(before);
+    let now = State::by(status);
+    let was = State::by(before);
     validate_conditions(now, &at.child("conditions"), out);
     validate_times(spec, status, before, (now, was), &at, out);
     if now.finished() {
@@ -105,7 +105,7 @@ fn validate_uncounted(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) 
 }
 
 /// Conditions that cannot hold together, and those that need another.
-fn validate_conditions(now: Said, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn validate_conditions(now: State, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let rules = [
         (
             now.complete && now.failed,
@@ -144,7 +144,7 @@ fn validate_times(
     spec: &Value,
     status: &Value,
     before: &Value,
-    (now, was): (Said, Said),
+    (now, was): (State, State),
     at: &Path<'_>,
     out: &mut Vec<FieldError>,
 ) {
@@ -275,7 +275,7 @@ fn validate_indexes(
         ));
     }
     if let (Ok(completed), Ok(failures)) = (read(completed), read(failed)) {
-        // Intervals stand in order and apart.
+        // Intervals are in order and disjoint.
         let overlap = |(a, b): &(i64, i64)| {
             let next = failures.partition_point(|(_, d)| d < a);
             failures
@@ -312,8 +312,8 @@ fn validate_steps(
     }
 }
 
-/// What a job has come to is not taken back.
-fn validate_kept(now: Said, was: Said, at: &Path<'_>, out: &mut Vec<FieldError>) {
+/// The final state of a job cannot be reverted.
+fn validate_kept(now: State, was: State, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (name, was, now) in [
         ("Failed", was.failed, now.failed),
         ("Complete", was.complete, now.complete),

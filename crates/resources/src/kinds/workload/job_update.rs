@@ -1,4 +1,4 @@
-//! What may change in a job once it is made.
+//! Validates updates of a job.
 //! In: the new and the old Job. Out: the errors of the change.
 //! Mirrors `ValidateJobUpdate` in `pkg/apis/batch/validation`.
 
@@ -14,8 +14,8 @@ use super::{
     job, job_status,
 };
 
-/// The errors of the change of a job. Kubernetes looks at the spec twice on an update, and so
-/// blames it twice.
+/// The errors of an update of a job. Kubernetes validates the spec twice on an update, and so
+/// reports its errors twice.
 pub(super) fn validate(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let before = old.body.field("spec");
     let at = Path::field("spec");

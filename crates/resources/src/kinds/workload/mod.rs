@@ -1,15 +1,15 @@
-//! Workloads: kinds that make pods from a template.
-//! In: their objects on the way into storage. Out: complete and checked ones, one strategy a kind.
+//! Workloads: kinds with a pod template.
+//! In: their objects that are written. Out: defaulted and validated ones, one strategy per kind.
 
-mod cron_job; // jobs at given times
+mod cron_job; // jobs on a schedule
 mod daemon_set; // a pod on every node
 mod deployment; // replicas, rolled out
-mod job; // work that ends
-mod job_policy; // when pods of a job count as failed, when the job as done
-mod job_status; // what a job's controller may say
-mod job_update; // what may change in a job
+mod job; // pods that run to completion
+mod job_policy; // policies of jobs
+mod job_status; // updates of the status of jobs
+mod job_update; // updates of jobs
 mod replicas; // ReplicaSets and ReplicationControllers
-mod revision; // past templates
+mod revision; // ControllerRevisions
 mod rollout; // counts and percentages, strategies
 mod stateful_set; // replicas with names and claims
 mod template; // pod templates, inside others and alone

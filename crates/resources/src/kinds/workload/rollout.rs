@@ -1,6 +1,5 @@
-//! How replicas are replaced: counts, percentages and strategies that several workloads share; and
-//! counts in a status.
-//! In: parts of a workload's spec or status. Out: their errors.
+//! Update strategies: counts and percentages that several workloads share; and counts in a status.
+//! In: fields of a workload's spec or status. Out: their errors.
 //! Mirrors `ValidateRollingUpdateDeployment` and the status checks of `pkg/apis/apps/validation`.
 
 use bellerophon_apimachinery::{
@@ -25,7 +24,7 @@ pub(super) fn validate_count(value: &Value, at: &Path<'_>, out: &mut Vec<FieldEr
     }
 }
 
-/// A percentage may not exceed the whole.
+/// A percentage may not exceed 100%.
 pub(super) fn validate_partial_count(value: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if percent(value).is_some_and(|p| p > 100) {
         out.push(FieldError::invalid(
@@ -42,7 +41,7 @@ fn percent(value: &Value) -> Option<i64> {
     plain.then(|| digits.parse().unwrap_or(i64::MAX))
 }
 
-/// Whether a count or percentage comes to nothing.
+/// Whether a count or percentage is zero.
 pub(super) fn is_zero(value: &Value) -> bool {
     percent(value)
         .or_else(|| value.as_str().and_then(|s| s.parse().ok()))
@@ -57,8 +56,8 @@ pub(super) struct Counts {
     pub(super) all: &'static [&'static str],
     /// None of these may be more than `replicas`.
     pub(super) parts: &'static [&'static str],
-    /// How the count of ready replicas is called when available ones exceed it; empty where nobody
-    /// looks.
+    /// The name of the count of ready replicas when available ones exceed it; empty where this is
+    /// not validated.
     pub(super) ready: &'static str,
 }
 

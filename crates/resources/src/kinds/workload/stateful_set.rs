@@ -1,4 +1,4 @@
-//! StatefulSets: replicas with names and claims that last.
+//! StatefulSets: replicas with stable names and claims.
 //! Mirrors `ValidateStatefulSet` in `pkg/apis/apps/validation`.
 
 use std::collections::BTreeSet;
@@ -219,8 +219,8 @@ fn validate_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-/// The template as its pods will look: with the volumes of the claims, and without the names that
-/// each pod gets of its own.
+/// The template of the pods: with the volumes of the claims, and without the names that each pod
+/// gets.
 fn with_claims(spec: &Value) -> Value {
     let mut template = spec
         .field("template")
@@ -253,7 +253,7 @@ fn with_claims(spec: &Value) -> Value {
     Value::Object(template)
 }
 
-/// What may change in the spec of a StatefulSet.
+/// The mutable fields of the spec of a StatefulSet.
 const MUTABLE: [&str; 7] = [
     "replicas",
     "template",

@@ -1,5 +1,5 @@
-//! Pod templates: inside workloads, and as objects of their own.
-//! In: a template and the selector that must fit it. Out: its errors.
+//! Pod templates: of workloads, and PodTemplate objects.
+//! In: a template and the selector that must match it. Out: its errors.
 //! Mirrors `ValidatePodTemplateSpec` in `pkg/apis/core/validation`.
 
 use bellerophon_apimachinery::{
@@ -111,7 +111,7 @@ pub(super) fn validate_fits(
     }
 }
 
-/// The selector of a workload: required, sound, not empty.
+/// The selector of a workload: required, valid, not empty.
 pub(super) fn validate_selector(
     spec: &Value,
     kind: &str,
@@ -133,7 +133,7 @@ pub(super) fn validate_selector(
     }
 }
 
-/// The selector of a workload may not change.
+/// The selector of a workload is immutable.
 pub(super) fn validate_same_selector(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let new = new.body.field("spec").field("selector");
     let old = old.body.field("spec").field("selector");

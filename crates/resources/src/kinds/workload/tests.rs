@@ -1,4 +1,4 @@
-//! Promises of the workloads' strategies, with the answers of a real server as data.
+//! Tests of the workload strategies, with recorded responses of kube-apiserver.
 
 use bellerophon_codec::object::Object;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn workload(spec: Value) -> Object {
     object(json!({"metadata": {"name": "web"}, "spec": spec}))
 }
 
-/// A template with these labels and these fields next to one sound container.
+/// A template with these labels and these fields next to one valid container.
 fn template(labels: Value, own: Value) -> Value {
     let mut spec = json!({"containers": [{"name": "a", "image": "a:1"}]});
     merge(&mut spec, own);
@@ -309,7 +309,7 @@ fn numbers_and_strategies_are_refused_as_recorded() {
 }
 
 #[test]
-fn templates_are_checked_where_they_stand() {
+fn templates_are_validated_at_their_path() {
     let ending = |policy: &str| {
         web(
             json!({"template": template(json!({"app": "web"}), json!({ "restartPolicy": policy }))}),
@@ -463,7 +463,7 @@ fn cron_jobs_are_refused_as_recorded() {
     );
 }
 
-/// What an update with this merged into the spec is refused with.
+/// The errors of an update with this merged into the spec.
 fn change(strategy: &Strategy, old: &Object, own: Value) -> Vec<String> {
     update_refusals(strategy, old, |new| {
         merge(new.body.get_mut("spec").expect("a spec"), own)
@@ -471,7 +471,7 @@ fn change(strategy: &Strategy, old: &Object, own: Value) -> Vec<String> {
 }
 
 #[test]
-fn what_workloads_rely_on_cannot_change() {
+fn immutable_fields_of_workloads_cannot_change() {
     let both = json!({"matchLabels": {"app": "web", "tier": "front"}});
     let old = web(json!({"template": template(json!({"app": "web", "tier": "front"}), json!({}))}));
     const FIXED: &str = "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"web\",\"tier\":\"front\"}}: field is immutable";

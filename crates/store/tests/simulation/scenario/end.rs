@@ -25,7 +25,7 @@ impl Scenario {
         loop {
             if self.cluster.now >= next {
                 next = self.cluster.now + 200;
-                // Each time, since a process that was asked to stop may end only now.
+                // Each time, since a process that stops gracefully may end only now.
                 self.restart_all()?;
                 if self.is_healed(&answered.lock().unwrap()) {
                     return Ok(self.cluster.now - start);
@@ -90,7 +90,7 @@ impl Scenario {
         while !self.clients.is_idle() && self.cluster.now < end {
             self.cluster.tick();
         }
-        // Replication to a member that was unreachable goes on after a back-off.
+        // Replication to a member that was unreachable continues after a back-off.
         while !self.is_caught_up() && self.cluster.now < end {
             self.cluster.run(100);
         }

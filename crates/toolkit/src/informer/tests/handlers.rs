@@ -1,4 +1,4 @@
-//! What handlers receive, and when.
+//! Events that handlers receive, and their order.
 
 use tokio::time::sleep;
 

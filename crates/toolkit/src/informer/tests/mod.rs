@@ -1,10 +1,10 @@
 //! The guarantees of a shared informer, on a scripted server in paused time.
 
-mod handlers; // what handlers receive
+mod handlers; // events of handlers
 mod histories; // random histories
 mod namespaces; // several reflectors of one informer
 mod reflecting; // the cache follows the server
-mod stats; // what an informer reports
+mod stats; // statistics and metrics
 
 use std::{
     collections::BTreeMap,

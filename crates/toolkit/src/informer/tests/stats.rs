@@ -1,4 +1,4 @@
-//! What an informer reports, and its metrics.
+//! Statistics of an informer, and its metrics.
 
 use tokio::time::sleep;
 

@@ -33,7 +33,7 @@ impl Context {
     }
 }
 
-/// Runs a controller of the ConfigMap `one` while the test goes on, and returns what it logged.
+/// Runs a controller of the ConfigMap `one` while the test continues, and returns what it logged.
 async fn reconcile<F, T>(
     reconcile: impl Fn(Arc<Context>, Request<ConfigMap>) -> F + Send + Sync + 'static,
     test: impl FnOnce(Client) -> T,

@@ -1,4 +1,4 @@
-//! What follows the result of a reconcile: requeue, back-off, metrics.
+//! Results of a reconcile: requeue, back-off, metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

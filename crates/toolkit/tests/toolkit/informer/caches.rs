@@ -1,4 +1,4 @@
-//! What is cached, and how it is found.
+//! Cached objects, and lookups of them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

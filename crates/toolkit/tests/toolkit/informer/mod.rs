@@ -1,6 +1,6 @@
 //! Shared informers: kinds of every sort, undecodable objects, and random histories of faults.
 
-mod caches; // what is cached, and how it is found
+mod caches; // cached objects and lookups
 mod histories; // random histories
 mod undecodable; // objects that cannot be decoded
 

@@ -139,7 +139,7 @@ async fn dynamic_object_without_an_informer_is_returned_with_its_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_mistakes_are_returned_together() {
+async fn all_setup_errors_are_returned() {
     let messages = mistakes(|mgr| {
         mgr.controller::<ConfigMap>().reconcile(idle);
         mgr.controller::<ConfigMap>().reconcile(idle);

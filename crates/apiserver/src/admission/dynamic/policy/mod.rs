@@ -55,7 +55,7 @@ impl ConfigurationError<'_> {
     }
 }
 
-/// What a request concerns, in the order of policies, bindings and parameters.
+/// The invocations for a request, in the order of policies, bindings and parameters.
 async fn invocations<'a>(
     request: &Request<'_>,
     policies: impl Iterator<Item = &'a BoundPolicy>,

@@ -74,7 +74,7 @@ pub(in crate::admission::dynamic) async fn mutate(
     }
 }
 
-/// What came of a policy.
+/// The outcome of a policy.
 enum Outcome {
     /// It was not run.
     Skipped,
@@ -277,7 +277,7 @@ fn is_reinvocable(invocation: &Invocation<'_>) -> bool {
     )
 }
 
-/// What distinguishes invocations: policy, binding and parameter.
+/// The identity of an invocation: policy, binding and parameter.
 fn key(invocation: &Invocation<'_>) -> String {
     let param = invocation.params.get("metadata");
     let text = |field: &str| {

@@ -24,7 +24,7 @@ const MESSAGE_MAX_BYTES: usize = 5 * 1024;
 /// Longer values of audit annotations are cut.
 const ANNOTATION_MAX_BYTES: usize = 10 * 1024;
 
-/// What a validation decides.
+/// The decision of a validation.
 #[derive(Debug)]
 struct Decision {
     message: String,
@@ -127,7 +127,8 @@ impl<'a> Denied<'a> {
     }
 }
 
-/// Evaluates a policy with one binding and one parameter, and does what the binding says.
+/// Evaluates a policy with one binding and one parameter, and applies the binding's validation
+/// actions.
 fn check<'a>(
     request: &Request<'_>,
     invocation: &Invocation<'a>,
@@ -212,7 +213,7 @@ fn check<'a>(
     denied
 }
 
-/// What came of the expressions of a policy.
+/// The results of the expressions of a policy.
 #[derive(Default)]
 struct Evaluated {
     /// Failed validations by their place. Those that fail open are left out.

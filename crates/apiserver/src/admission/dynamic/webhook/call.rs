@@ -21,14 +21,14 @@ use crate::{
 use bellerophon_apimachinery::error::ApiError;
 use bellerophon_codec::object::Object;
 
-/// The code of failures that are no response with a code of its own.
+/// The code of failures other than a response with a code.
 const UNAVAILABLE: u16 = 503;
 
 /// How a call ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Allowed,
-    /// The webhook wants to change the object.
+    /// The webhook patches the object.
     Patched(Patch),
     /// The webhook denies the request.
     Rejected(ApiError),
@@ -38,7 +38,7 @@ pub(super) enum Outcome {
         why: String,
         code: u16,
     },
-    /// What the webhook asks for cannot be done, whatever its failure policy.
+    /// The response of the webhook cannot be applied, whatever its failure policy.
     Internal(ApiError),
 }
 

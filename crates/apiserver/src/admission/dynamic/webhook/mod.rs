@@ -214,7 +214,7 @@ pub(super) async fn validate(
     first
 }
 
-/// What the outcome of a call means for the request.
+/// Applies the outcome of a call to the request.
 fn settle(
     request: &Request<'_>,
     webhook: &Webhook,

@@ -40,7 +40,7 @@ pub(super) fn create(
     Bytes::from(bytes)
 }
 
-/// What a webhook answers.
+/// The response of a webhook.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Response {
     pub(super) allowed: bool,
@@ -55,7 +55,7 @@ pub(super) struct Response {
 /// The review of a response.
 ///
 /// # Errors
-/// A body that is no AdmissionReview, in the words of the decoder of kube-apiserver.
+/// A body that is no AdmissionReview, with the message of kube-apiserver's decoder.
 pub(super) fn decode(
     response: &HttpResponse<Bytes>,
     version: ReviewVersion,
@@ -91,7 +91,7 @@ pub(super) fn decode(
     Ok(review)
 }
 
-/// Refuses fields of the wrong type.
+/// Rejects fields of another type.
 fn check_types(review: &Value) -> Result<(), String> {
     let wrong = |found: &Value, field: &str, ty: &str| {
         let found = match found {
@@ -134,10 +134,10 @@ fn check_types(review: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What a review says.
+/// Validates the response of a review and returns its decision.
 ///
 /// # Errors
-/// A review that does not answer the one that was sent.
+/// A review without a response, or whose uid, kind, version or patch is not valid.
 pub(super) fn verify(
     review: Value,
     version: ReviewVersion,

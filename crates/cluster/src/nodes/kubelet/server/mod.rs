@@ -11,7 +11,7 @@ mod relay; // streams of clients and processes
 mod response; // text, JSON, logs and errors
 mod route; // paths
 mod stats; // /stats/summary
-mod streams; // what runtimes provide
+mod streams; // streams of container runtimes
 #[cfg(test)]
 mod tests; // clients of an API server that dials kubelets
 mod usage; // CPU and memory of containers

@@ -28,7 +28,7 @@ impl Verb {
             (Self::Exec, Err(error)) => {
                 Outcome::Failed(format!("error executing command in container: {error}"))
             }
-            // The main process has a status of its own, which is that of the container.
+            // The exit status of the main process is that of the container.
             (Self::Attach, Ok(_)) => Outcome::Exited(0),
             (Self::Attach, Err(error)) => {
                 Outcome::Failed(format!("error attaching to container: {error}"))

@@ -18,7 +18,7 @@ pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A response with an error in words.
+/// A response with an error message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,

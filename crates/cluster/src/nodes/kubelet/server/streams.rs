@@ -103,7 +103,7 @@ impl LogOptions {
     }
 }
 
-/// Which streams of a process a client asks for.
+/// The streams of a process that a client requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamOptions {
     pub(crate) stdin: bool,
@@ -134,8 +134,8 @@ pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
-/// A process with the streams that were asked for. Dropping it kills a command of `exec`, and
-/// detaches from the main process of a container.
+/// A process with the requested streams. Dropping it kills a command of `exec`, and detaches from
+/// the main process of a container.
 pub(crate) struct Process {
     pub(crate) stdin: Option<BoxedWriter>,
     /// Ends when the process has closed it.

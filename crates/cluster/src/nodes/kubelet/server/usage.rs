@@ -4,8 +4,8 @@
 //! container, for `/stats/summary` and the metrics server.
 //! Guarantees: the CPU rate of a measured container is that between two samples which are at least
 //! 10 seconds apart, or since its start; it has no sample in the first 10 seconds. A container whose
-//! usage is simulated has one from its start. Samples of containers that are no longer asked for are
-//! dropped after 10 minutes.
+//! usage is simulated has one from its start. Samples of containers that are no longer requested
+//! are dropped after 10 minutes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

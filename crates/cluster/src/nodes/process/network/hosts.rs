@@ -1,4 +1,4 @@
-//! The hosts file of a pod, which stands in for the cluster's DNS.
+//! The hosts file of a pod, in place of the cluster's DNS.
 //!
 //! In: the pod and the table of Services. Out: lines of `/etc/hosts` and `/etc/resolv.conf`.
 //! Guarantees: every name of a Service that DNS would resolve for the pod is in the file, and so are
@@ -115,8 +115,8 @@ impl HostsInputs {
     }
 }
 
-/// The text of `/etc/resolv.conf`; `None` if the pod uses that of the host. There is no DNS
-/// server: an address on which nobody listens makes other names fail immediately.
+/// The text of `/etc/resolv.conf`; `None` if the pod uses that of the host. There is no DNS server:
+/// with an address on which no process listens, other names fail immediately.
 pub(in super::super) fn resolv_conf(namespace: &str, spec: &PodSpec) -> Option<String> {
     let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
     let config = spec.dns_config.as_ref();

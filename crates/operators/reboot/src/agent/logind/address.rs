@@ -44,7 +44,7 @@ impl Address {
     }
 }
 
-/// Replaces `%` and two hexadecimal digits with the byte they stand for.
+/// Replaces `%` and two hexadecimal digits with the byte that they encode.
 fn unescape(value: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
