@@ -46,6 +46,16 @@ pub(super) struct Installed {
     pub(super) webhooks: Option<Vec<Value>>,
 }
 
+/// What was applied of the YAML files of a project.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    /// The number of objects.
+    pub(super) count: usize,
+    /// Webhook configurations that were left out: the pods of their Services are not run here, and
+    /// the server would refuse what they are for.
+    pub(super) left_out: Vec<String>,
+}
+
 /// Applies objects of a project.
 pub(super) struct Installer {
     client: Client,
@@ -100,11 +110,11 @@ impl Installer {
         Ok(installed)
     }
 
-    /// Applies the YAML files of a project, CRDs first. Returns how many objects were applied.
+    /// Applies the YAML files of a project, CRDs first.
     ///
     /// # Errors
     /// A file that is not YAML, or an object that the server refuses.
-    pub(super) async fn files(&self, project: &Project) -> Result<usize, CliError> {
+    pub(super) async fn files(&self, project: &Project) -> Result<Applied, CliError> {
         let mut objects = Vec::new();
         for path in manifest_files(project.root()) {
             let step = format!("cannot read {}", path.display());
@@ -118,10 +128,16 @@ impl Installer {
             objects.extend(documents);
         }
         objects.sort_by_key(|object| object["kind"] != CRD);
+        let mut applied = Applied::default();
         for object in &objects {
-            self.apply(object).await?;
+            if webhooks::calls_a_service(object) {
+                applied.left_out.push(describe(object));
+            } else {
+                self.apply(object).await?;
+                applied.count += 1;
+            }
         }
-        Ok(objects.len())
+        Ok(applied)
     }
 
     /// Whether an operator has registered all its webhooks with an address, and listens on it.

@@ -349,8 +349,16 @@ impl Session {
             }
         };
         match result {
-            Ok(0) => {}
-            Ok(count) => say(&format!("applied {count} objects")),
+            Ok(applied) => {
+                for object in applied.left_out {
+                    say(&format!(
+                        "{object} is not applied: nothing answers for its Service"
+                    ));
+                }
+                if applied.count > 0 {
+                    say(&format!("applied {} objects", applied.count));
+                }
+            }
             // Before the first build, the CRDs of a Rust operator do not exist.
             Err(_) if is_first && self.project.has_manifests() => {}
             Err(error) => report(&error),

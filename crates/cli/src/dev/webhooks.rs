@@ -29,6 +29,14 @@ pub(super) fn is_configuration(object: &Value) -> bool {
     CONFIGURATION_KINDS.contains(&kind)
 }
 
+/// Whether an object is a webhook configuration that names a Service.
+pub(super) fn calls_a_service(object: &Value) -> bool {
+    let webhooks = object["webhooks"].as_array();
+    let mut webhooks = webhooks.into_iter().flatten();
+    is_configuration(object)
+        && webhooks.any(|webhook| webhook["clientConfig"]["service"].is_object())
+}
+
 /// Whether the operator of these manifests serves webhooks: its container has the option.
 pub(super) fn are_served(manifests: &[Value]) -> bool {
     let arguments = manifests.iter().filter_map(|object| {
@@ -44,16 +52,20 @@ pub(super) fn are_served(manifests: &[Value]) -> bool {
 /// # Errors
 /// All ports that are tried are in use.
 pub(super) fn free_address() -> io::Result<SocketAddr> {
-    let addresses = PORTS.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
-    for address in addresses {
-        // All addresses: a server on 0.0.0.0 has the port on the loopback address, too.
-        match TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())) {
-            Ok(_) => return Ok(address),
-            Err(error) => last = error,
+    first_free(PORTS)
+}
+
+fn first_free(ports: impl IntoIterator<Item = u16>) -> io::Result<SocketAddr> {
+    let mut result = Err(io::ErrorKind::AddrInUse.into());
+    for port in ports {
+        // On all addresses: a server that listens on all has the port on the loopback address, too.
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
+        result = listener.map(|_| (Ipv4Addr::LOCALHOST, port).into());
+        if result.is_ok() {
+            break;
         }
     }
-    Err(last)
+    result
 }
 
 /// The permissions to register webhooks. In a cluster, the manifests register them, and the operator
@@ -106,11 +118,27 @@ mod tests {
 
     #[test]
     fn port_in_use_is_not_given_to_an_operator() {
-        let first = free_address().expect("a free port");
-        let _taken = TcpListener::bind(first).expect("it is free");
-        let second = free_address().expect("another free port");
-        assert_ne!(first, second);
-        assert!(second.ip().is_loopback());
+        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = |listener: &TcpListener| listener.local_addr().expect("bound").port();
+        let taken = listen();
+        let free = listen();
+        let ports = [port(&taken), port(&free)];
+        assert!(first_free(ports).is_err());
+        drop(free);
+        let address = first_free(ports).expect("a free port");
+        assert_eq!(address, (Ipv4Addr::LOCALHOST, ports[1]).into());
+    }
+
+    #[test]
+    fn configurations_of_services_are_recognized() {
+        let configuration = |kind: &str, config: Value| json!({"kind": kind, "webhooks": [{"clientConfig": config}]});
+        let service = json!({"service": {"name": "hero", "namespace": "hero-system"}});
+        let url = json!({"url": "https://127.0.0.1:9443/validate"});
+        for kind in CONFIGURATION_KINDS {
+            assert!(calls_a_service(&configuration(kind, service.clone())));
+            assert!(!calls_a_service(&configuration(kind, url.clone())));
+        }
+        assert!(!calls_a_service(&configuration("Hero", service)));
     }
 
     #[test]
