@@ -12,7 +12,10 @@ use std::{env, fs};
 /// The projects: a name, and options of `bellerophon new`.
 const PROJECTS: [(&str, &[&str]); 2] = [
     ("hero", &[]),
-    ("bucket", &["--group", "storage.example.com", "--finalizer"]),
+    (
+        "bucket",
+        &["--group", "storage.example.com", "--finalizer", "--webhook"],
+    ),
 ];
 
 /// Generates the projects, builds them and runs their tests.

@@ -298,11 +298,12 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) page: Option<SocketAddr>,
 
-    /// Serve the webhooks of the operators on port 9443, which the API server calls through this
-    /// Service. Without a value: at the loopback address, and register them
+    /// Serve the webhooks of the operators. With https://HOST:PORT, register them with this URL;
+    /// without a value, with https://127.0.0.1:9443. With NAMESPACE/SERVICE, serve them on port 9443
+    /// for this Service, which `manifests --webhooks` registers
     #[arg(
         long,
-        value_name = "NAMESPACE/SERVICE",
+        value_name = "LOCATION",
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = ""

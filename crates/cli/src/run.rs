@@ -10,8 +10,7 @@ use bellerophon::informer::{Namespaces, SyncError};
 use bellerophon::leader::LeaderElectionOptions;
 use bellerophon::manager::{Manager, ManagerError, ManagerOptions, Runnable, RunnableGroup};
 use bellerophon::trace::Trace;
-use bellerophon::webhook::{Endpoint, Registration, WebhookOptions};
-use bellerophon_operator::{Operator, WEBHOOKS, manager};
+use bellerophon_operator::{Operator, WEBHOOKS, manager, webhook_options};
 use bellerophon_page::{LiveSource, Page, PageOptions, Source};
 use kube::{
     Client, Config,
@@ -54,7 +53,9 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
         Some(_) => Trace::new(trace::RECORDS_MAX),
         None => Trace::off(),
     };
-    let webhooks = webhook_options(arguments.webhooks.as_deref())?;
+    let webhooks_name = format!("{}-webhooks", lease_name(&operators));
+    let location = arguments.webhooks.as_deref().unwrap_or_default();
+    let webhooks = webhook_options(&webhooks_name, location).map_err(CliError::Usage)?;
     let options = ManagerOptions {
         trace,
         webhooks,
@@ -85,24 +86,6 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
     let result = manager.run().await;
     info!("Shutting down workers");
     result.map_err(|error| with_install_hint(error, &names))
-}
-
-/// The settings of webhooks: behind a Service, whose configurations the manifests have, or at the
-/// loopback address.
-fn webhook_options(service: Option<&str>) -> Result<WebhookOptions, CliError> {
-    match service {
-        None | Some("") => Ok(WebhookOptions::default()),
-        Some(service) => {
-            let (namespace, name) = service.split_once('/').ok_or_else(|| {
-                CliError::Usage(format!("--webhooks={service} is not NAMESPACE/SERVICE"))
-            })?;
-            Ok(WebhookOptions {
-                endpoint: Some(Endpoint::service(namespace, name)),
-                registration: Registration::Manifests,
-                ..WebhookOptions::default()
-            })
-        }
-    }
 }
 
 /// Serves the live page with a Manager, and prints its URL.

@@ -12,10 +12,11 @@ mod operator; // the description of an operator
 mod permissions; // RBAC rules without wildcards
 mod program; // a program that is one operator
 pub mod schemas; // schemas of Kubernetes types in custom resources
-mod webhooks; // the objects that install the webhooks of an operator
+mod webhooks; // webhooks of an operator: their objects and settings
 
 pub use deployment::{DeploymentAction, Rollout};
 pub use manifests::{Installation, manifests};
 pub use operator::{Operator, Placement, RoleAggregation, Switches, WEBHOOKS, define, manager};
 pub use permissions::{INFORMER_VERBS, allow, lease_permissions, permissions_of, user_permissions};
 pub use program::main;
+pub use webhooks::{declared_webhooks, webhook_options, webhook_permissions};

@@ -99,7 +99,7 @@ impl Installation {
     /// The declared webhooks of an operator, if they are installed.
     fn webhooks_of(&self, operator: &Operator) -> Vec<Value> {
         match self.webhooks {
-            true => webhooks::declared(operator, self.namespace_of(operator)),
+            true => webhooks::declared_webhooks(operator, self.namespace_of(operator)),
             false => Vec::new(),
         }
     }

@@ -25,7 +25,11 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Installation, Operator, Switches, json::to_json, manifests::manifests, operator::manager,
+    Installation, Operator, Switches, WEBHOOKS,
+    json::to_json,
+    manifests::manifests,
+    operator::manager,
+    webhooks::{webhook_options, webhooks_name},
 };
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -48,6 +52,8 @@ struct RunOptions {
     metrics: Option<SocketAddr>,
     /// Prints reconciles with their causes and writes.
     trace: bool,
+    /// Where the API server finds the webhooks; `None` if they are not served.
+    webhooks: Option<String>,
 }
 
 impl Command {
@@ -65,6 +71,7 @@ impl Command {
             match argument.as_str() {
                 "--leader-elect" => run.leader_elect = true,
                 "--trace" => run.trace = true,
+                "--webhooks" => run.webhooks = Some(String::new()),
                 "--metrics" => {
                     let address = value("--metrics", &mut arguments)?;
                     let parsed = address.parse();
@@ -74,7 +81,10 @@ impl Command {
                 // The program chooses the format of its logs.
                 "--log-format" => drop(value("--log-format", &mut arguments)?),
                 name if name == operator => {}
-                other => return Err(format!("unknown argument {other}")),
+                other => match other.strip_prefix("--webhooks=") {
+                    Some(location) => run.webhooks = Some(location.to_owned()),
+                    None => return Err(format!("unknown argument {other}")),
+                },
             }
         }
         match command.as_deref() {
@@ -126,6 +136,7 @@ async fn execute(operator: Operator, command: Command) -> Result<(), Failure> {
             let installation = Installation {
                 namespace: format!("{}-system", operator.name),
                 image: image.unwrap_or_else(|| format!("{}:latest", operator.name)),
+                webhooks: true,
                 ..default
             };
             print(manifests(&operator, &installation))
@@ -135,8 +146,10 @@ async fn execute(operator: Operator, command: Command) -> Result<(), Failure> {
             let name = operator.name;
             let text = format!(
                 "{name}: {}\n\nUsage:\n  {name} [run] [--leader-elect] [--metrics IP:PORT] \
-                 [--trace]\n  {name} manifests [--image IMAGE]   # | kubectl apply -f -\n  {name} \
-                 crds\n",
+                 [--trace] [--webhooks[=LOCATION]]\n  {name} manifests [--image IMAGE]   # | \
+                 kubectl apply -f -\n  {name} crds\n\nLOCATION of webhooks: https://HOST:PORT, \
+                 which they are registered with, or NAMESPACE/SERVICE of the manifests;\n\
+                 default: https://127.0.0.1:9443\n",
                 operator.summary
             );
             Ok(io::stdout().write_all(text.as_bytes())?)
@@ -152,6 +165,8 @@ fn print(objects: Vec<Value>) -> Result<(), Failure> {
 }
 
 async fn run(operator: Operator, options: RunOptions) -> Result<(), Failure> {
+    let webhooks = options.webhooks.as_deref().unwrap_or_default();
+    let webhooks = webhook_options(&webhooks_name(&operator), webhooks)?;
     let config = Config::infer().await?;
     let leader_election = options.leader_elect.then(|| LeaderElectionOptions {
         lease_namespace: config.default_namespace.clone(),
@@ -166,10 +181,12 @@ async fn run(operator: Operator, options: RunOptions) -> Result<(), Failure> {
         metrics_bind_address: options.metrics,
         health_probe_bind_address: options.metrics,
         leader_election,
+        webhooks,
         ..ManagerOptions::default()
     };
     let client = Client::try_from(config)?;
-    let mut mgr = manager(client, &[operator], &Switches::default(), manager_options);
+    let switches: Switches = options.webhooks.iter().map(|_| WEBHOOKS).collect();
+    let mut mgr = manager(client, &[operator], &switches, manager_options);
     if options.trace {
         add_printer(&mut mgr, trace.subscribe());
     }
@@ -217,8 +234,10 @@ mod tests {
             leader_elect: true,
             metrics: Some(([0, 0, 0, 0], 8080).into()),
             trace: false,
+            webhooks: Some("hero-system/hero-webhooks".to_owned()),
         };
-        let line = "run hero --metrics 0.0.0.0:8080 --log-format json --leader-elect";
+        let line = "run hero --metrics 0.0.0.0:8080 --log-format json \
+                    --webhooks=hero-system/hero-webhooks --leader-elect";
         assert_eq!(parse(line), Ok(Command::Run(options)));
         assert_eq!(parse(""), Ok(Command::Run(RunOptions::default())));
         assert_eq!(parse("crds"), Ok(Command::Crds));

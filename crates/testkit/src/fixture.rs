@@ -2,7 +2,7 @@
 //! permissions, and a Manager that runs it.
 
 use bellerophon::manager::{Manager, ManagerOptions};
-use bellerophon_operator::{Operator, lease_permissions, manager, permissions_of};
+use bellerophon_operator::{Operator, WEBHOOKS, lease_permissions, manager, permissions_of};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
 
@@ -41,7 +41,7 @@ use crate::{account::Account, operator_under_test::OperatorUnderTest, test_clust
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct OperatorFixture {
-    operator: Operator,
+    pub(crate) operator: Operator,
     feature_switches: &'static [&'static str],
 }
 
@@ -86,14 +86,25 @@ impl OperatorFixture {
         self.install_with(cluster, &rules).await
     }
 
-    async fn install_with(&self, cluster: &TestCluster, rules: &[PolicyRule]) -> Account {
+    pub(crate) async fn install_with(
+        &self,
+        cluster: &TestCluster,
+        rules: &[PolicyRule],
+    ) -> Account {
         cluster.install_crds((self.operator.crds)()).await;
         cluster.service_account(self.operator.name, rules).await
     }
 
-    /// A Manager that runs the operator.
+    /// A Manager that runs the operator, without its webhooks.
     pub fn manager(&self, client: Client, options: ManagerOptions) -> Manager {
         let switches = self.feature_switches.iter().copied().collect();
+        manager(client, &[self.operator], &switches, options)
+    }
+
+    /// A Manager that runs the operator and serves its webhooks.
+    pub(crate) fn manager_with_webhooks(&self, client: Client, options: ManagerOptions) -> Manager {
+        let switches = self.feature_switches.iter().copied();
+        let switches = switches.chain([WEBHOOKS]).collect();
         manager(client, &[self.operator], &switches, options)
     }
 

@@ -22,6 +22,7 @@ mod operator_under_test; // start, stop and kill an operator
 mod request_log; // the requests of an account
 mod test_cluster; // API server, controllers and simulated nodes
 mod wait; // wait for a condition by watching
+mod webhooks; // webhooks of an operator, called in process
 
 pub use account::Account;
 pub use convergence::{

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bellerophon::{client::ReconcileClient, clock::Clock};
-use bellerophon_apiserver::{ApiServer, ApiService, InProcessDialer};
+use bellerophon_apiserver::{ApiServer, ApiService, Builder, InProcessDialer};
 use bellerophon_cluster::{Cluster, Identity, Kubelets, Level, rbac_objects};
 use futures_util::future::BoxFuture;
 use http::{Request, Response, StatusCode};
@@ -91,13 +91,18 @@ impl TestCluster {
     /// # Panics
     /// The server does not start.
     pub fn api_server_only() -> BoxFuture<'static, Self> {
+        Self::with_server(ApiServer::builder())
+    }
+
+    /// As [`api_server_only`](Self::api_server_only), with settings of the server.
+    pub(crate) fn with_server(builder: Builder) -> BoxFuture<'static, Self> {
         Box::pin(async move {
             let start = Timestamp::from_second(START_TIME).expect("the start time is in range");
             // Server and controllers share the start time, so that timestamps of both are comparable.
             let clock = Clock::starting_at(start);
             let kubelets = Kubelets::default();
             let dialed = kubelets.clone();
-            let server = ApiServer::builder()
+            let server = builder
                 .seed(SEED)
                 .starting_at(start)
                 .dialer(InProcessDialer::new(move |address| dialed.connect(address)))

@@ -113,7 +113,7 @@ fn request(path: &str, body: &Bytes) -> Request<Full<Bytes>> {
 }
 
 fn main() {
-    println!("| measure | reviews/s | CPU µs a review |\n|---|---|---|");
+    println!("| measure | reviews/s | µs a review |\n|---|---|---|");
     let single = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

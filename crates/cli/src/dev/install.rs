@@ -8,19 +8,20 @@
 
 use std::{
     fs, io,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
     discovery::{self, Scope},
 };
 use serde_json::{Value, json};
-use tokio::process::Command;
+use tokio::{net::TcpStream, process::Command};
 
-use super::{project::Project, watch::is_manifest};
+use super::{project::Project, watch::is_manifest, webhooks};
 use crate::{error::CliError, kubeconfig::Account};
 
 /// The field manager of applied objects.
@@ -41,6 +42,18 @@ pub(super) struct Installed {
     pub(super) account: Option<Account>,
     /// Why stored objects do not fit a new schema.
     pub(super) misfit: Option<CliError>,
+    /// Its webhook configurations, which it applies itself; `None` if it serves no webhooks.
+    pub(super) webhooks: Option<Vec<Value>>,
+}
+
+/// What was applied of the YAML files of a project.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    /// The number of objects.
+    pub(super) count: usize,
+    /// Webhook configurations that were left out: the pods of their Services are not run here, and
+    /// the server would refuse what they are for.
+    pub(super) left_out: Vec<String>,
 }
 
 /// Applies objects of a project.
@@ -66,7 +79,12 @@ impl Installer {
             return Ok(Installed::default());
         }
         let objects = printed_manifests(program).await?;
-        let mut installed = Installed::default();
+        let (configurations, objects): (Vec<Value>, Vec<Value>) =
+            objects.into_iter().partition(webhooks::is_configuration);
+        let mut installed = Installed {
+            webhooks: webhooks::are_served(&objects).then_some(configurations),
+            ..Installed::default()
+        };
         for object in &objects {
             let kind = object["kind"].as_str().unwrap_or_default();
             if WORKLOAD_KINDS.contains(&kind) {
@@ -74,6 +92,11 @@ impl Installer {
             }
             self.apply(object).await?;
             if kind == "ServiceAccount" {
+                if installed.webhooks.is_some() {
+                    for object in webhooks::permissions(object) {
+                        self.apply(&object).await?;
+                    }
+                }
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
                 installed.account = format!("{namespace}/{name}").parse().ok();
@@ -87,11 +110,11 @@ impl Installer {
         Ok(installed)
     }
 
-    /// Applies the YAML files of a project, CRDs first. Returns how many objects were applied.
+    /// Applies the YAML files of a project, CRDs first.
     ///
     /// # Errors
     /// A file that is not YAML, or an object that the server refuses.
-    pub(super) async fn files(&self, project: &Project) -> Result<usize, CliError> {
+    pub(super) async fn files(&self, project: &Project) -> Result<Applied, CliError> {
         let mut objects = Vec::new();
         for path in manifest_files(project.root()) {
             let step = format!("cannot read {}", path.display());
@@ -105,10 +128,52 @@ impl Installer {
             objects.extend(documents);
         }
         objects.sort_by_key(|object| object["kind"] != CRD);
+        let mut applied = Applied::default();
         for object in &objects {
-            self.apply(object).await?;
+            if webhooks::calls_a_service(object) {
+                applied.left_out.push(describe(object));
+            } else {
+                self.apply(object).await?;
+                applied.count += 1;
+            }
         }
-        Ok(objects.len())
+        Ok(applied)
+    }
+
+    /// Whether an operator has registered all its webhooks with an address, and listens on it.
+    pub(super) async fn are_registered(
+        &self,
+        configurations: &[Value],
+        address: SocketAddr,
+    ) -> bool {
+        for configuration in configurations {
+            match self.get(configuration).await {
+                Some(stored) if webhooks::is_registered(&stored, address) => {}
+                _ => return false,
+            }
+        }
+        TcpStream::connect(address).await.is_ok()
+    }
+
+    async fn get(&self, object: &Value) -> Option<Value> {
+        let (api, object) = self.api_of(object).await.ok()?;
+        let stored = api.get(object.metadata.name.as_deref()?).await.ok()?;
+        Some(stored.data)
+    }
+
+    /// Deletes an object that the operator does not declare any more.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub(super) async fn delete(&self, object: &Value) -> Result<(), CliError> {
+        let step = format!("cannot delete {}", describe(object));
+        let (api, object) = self.api_of(object).await?;
+        let name = object.metadata.name.unwrap_or_default();
+        match api.delete(&name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(CliError::context(&step)(message_of(error))),
+            Ok(_) => Ok(()),
+        }
     }
 
     async fn apply(&self, object: &Value) -> Result<(), CliError> {
@@ -120,12 +185,15 @@ impl Installer {
         let patch = Patch::Apply(&object);
         let applied = api.patch(&object_name, &params, &patch);
         applied.await.map(drop).map_err(|error| {
-            let is_crd = name.starts_with(CRD);
-            let hint = match is_crd {
+            let message = message_of(error);
+            let hint = match name.starts_with(CRD) {
                 true => "change it back, or delete the CRD and its objects with kubectl",
+                false if is_unanswered(&message) => {
+                    "the operator serves this webhook: look at its output"
+                }
                 false => "change the file; it is applied again when it is saved",
             };
-            CliError::context(&step)(message_of(error)).with_hint(hint)
+            CliError::context(&step)(message).with_hint(hint)
         })
     }
 
@@ -166,6 +234,8 @@ impl Installer {
             }
             if let Err(kube::Error::Api(status)) = api.create(&params, &copy).await
                 && status.code == 422
+                // A webhook may refuse a copy for another reason than the schema.
+                && !status.message.starts_with("admission webhook")
             {
                 let why = status
                     .message
@@ -229,6 +299,11 @@ fn message_of(error: kube::Error) -> String {
         kube::Error::Api(status) => status.message,
         other => other.to_string(),
     }
+}
+
+/// Whether the server refused an object since no operator answered its webhook.
+pub(super) fn is_unanswered(message: &str) -> bool {
+    message.contains("failed calling webhook") || message.contains("conversion webhook for")
 }
 
 /// The items of the List that `PROGRAM manifests` prints.

@@ -10,22 +10,25 @@ mod install; // CRDs, permissions, samples
 mod process; // process groups
 mod project; // languages, builds
 mod watch; // changes of files
+mod webhooks; // webhooks on the loopback address
 
 use std::{
     fs,
     io::{Write as _, stdout},
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
 use clap::Args;
 use jiff::SignedDuration;
+use serde_json::Value;
 use tokio::{
     task::JoinSet,
-    time::{Duration, Instant},
+    time::{Duration, Instant, sleep, timeout},
 };
 
 use self::{
-    install::Installer,
+    install::{Installed, Installer, is_unanswered},
     process::ProcessGroup,
     project::{Build, Project},
     watch::Watcher,
@@ -40,6 +43,12 @@ use crate::{
 
 /// How long the operator's token is valid: longer than anyone edits without a restart.
 const TOKEN_DURATION: SignedDuration = SignedDuration::from_hours(24 * 30);
+
+/// How long an operator may take to register its webhooks.
+const REGISTRATION_MAX: Duration = Duration::from_secs(10);
+
+/// How often the registration of webhooks is looked at.
+const REGISTRATION_POLL: Duration = Duration::from_millis(50);
 
 /// The kubeconfig of the operator's service account.
 const OPERATOR_KUBECONFIG: &str = ".bellerophon/operator.kubeconfig";
@@ -108,6 +117,7 @@ async fn run(
         project,
         build: None,
         operator: None,
+        webhooks: None,
     });
     session.apply_files().await;
     session.begin_build().await;
@@ -141,6 +151,8 @@ struct Session {
     /// The build under way, and when it began.
     build: Option<(Build, Instant)>,
     operator: Option<ProcessGroup>,
+    /// The webhook configurations of the last operator; `None` if it serves no webhooks.
+    webhooks: Option<Vec<Value>>,
 }
 
 /// What happens in a session by itself.
@@ -225,8 +237,29 @@ impl Session {
         if let Some(misfit) = &installed.misfit {
             report(misfit);
         }
-        // Samples may be of a kind that the operator defines.
-        self.apply_files().await;
+        if installed.webhooks.is_none() {
+            // Samples may be of a kind that the operator defines.
+            self.apply_files().await;
+        }
+        match self.start_operator(&program, installed).await {
+            Ok(address) => {
+                say(&format!("built in {seconds:.1} s; the operator runs"));
+                if let Some(address) = address {
+                    self.await_registration(address).await;
+                    // Not before, so that the webhooks are called for them.
+                    self.apply_files().await;
+                }
+            }
+            Err(error) => report(&error),
+        }
+    }
+
+    /// Runs a new operator instead of the old one. Returns the address of its webhooks.
+    async fn start_operator(
+        &mut self,
+        program: &Path,
+        installed: Installed,
+    ) -> Result<Option<SocketAddr>, CliError> {
         let kubeconfig = match installed.account {
             Some(account) => self.operator_kubeconfig(&account).await,
             None => Ok(self.administrator.clone()),
@@ -234,22 +267,57 @@ impl Session {
         if let Some(old) = self.operator.take() {
             old.stop().await;
         }
-        let started = kubeconfig.and_then(|kubeconfig| self.start_operator(&program, &kubeconfig));
-        match started {
-            Ok(operator) => {
-                self.operator = Some(operator);
-                say(&format!("built in {seconds:.1} s; the operator runs"));
-            }
-            Err(error) => report(&error),
-        }
-    }
-
-    fn start_operator(&self, program: &Path, kubeconfig: &Path) -> Result<ProcessGroup, CliError> {
-        let mut command = self.project.run(program);
-        let kubeconfig = std::path::absolute(kubeconfig).map_err(CliError::new)?;
+        self.remove_undeclared(installed.webhooks.as_deref())
+            .await?;
+        self.webhooks = installed.webhooks;
+        // After the end of the old operator, whose port is free now.
+        let address = match &self.webhooks {
+            Some(_) => Some(webhooks::free_address().map_err(|error| {
+                CliError::context("cannot find a free port for the webhooks")(error)
+            })?),
+            None => None,
+        };
+        let mut command = self.project.run(program, address);
+        let kubeconfig = std::path::absolute(kubeconfig?).map_err(CliError::new)?;
         command.env("KUBECONFIG", kubeconfig);
         let step = format!("cannot run {}", command.as_std().get_program().display());
-        ProcessGroup::start(&mut command).map_err(CliError::context(&step))
+        let operator = ProcessGroup::start(&mut command).map_err(CliError::context(&step))?;
+        self.operator = Some(operator);
+        Ok(address)
+    }
+
+    /// Deletes configurations of the last operator that the new one does not declare: with the
+    /// failure policy `Fail`, they would refuse requests for ever.
+    async fn remove_undeclared(&self, declared: Option<&[Value]>) -> Result<(), CliError> {
+        let id = |object: &Value| (object["kind"].clone(), object["metadata"]["name"].clone());
+        let declared = declared.unwrap_or_default();
+        for old in self.webhooks.iter().flatten() {
+            if !declared.iter().any(|new| id(new) == id(old)) {
+                self.installer.delete(old).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the operator has registered its webhooks, and listens.
+    async fn await_registration(&mut self, address: SocketAddr) {
+        let configurations = self.webhooks.as_deref().unwrap_or_default();
+        let registered = async {
+            while !self.installer.are_registered(configurations, address).await {
+                sleep(REGISTRATION_POLL).await;
+            }
+        };
+        let Some(operator) = &mut self.operator else {
+            return;
+        };
+        tokio::select! {
+            registered = timeout(REGISTRATION_MAX, registered) => match registered {
+                Ok(()) => say(&format!("webhooks are called at https://{address}")),
+                Err(_) => say("webhooks are not registered: look at the operator's output"),
+            },
+            // `next` reports it.
+            _ended = operator.wait() => {}
+        }
     }
 
     /// Writes a kubeconfig with a token of the operator's service account, so that it has the
@@ -266,9 +334,31 @@ impl Session {
     /// Applies the YAML files. Objects of kinds that do not exist yet come after the build.
     async fn apply_files(&self) {
         let is_first = self.operator.is_none() && self.build.is_none();
-        match self.installer.files(&self.project).await {
-            Ok(0) => {}
-            Ok(count) => say(&format!("applied {count} objects")),
+        let until = Instant::now() + REGISTRATION_MAX;
+        let result = loop {
+            match self.installer.files(&self.project).await {
+                // An operator that was replaced listens before it has a certificate.
+                Err(error)
+                    if self.operator.is_some()
+                        && is_unanswered(message_of(&error))
+                        && Instant::now() < until =>
+                {
+                    sleep(REGISTRATION_POLL).await;
+                }
+                result => break result,
+            }
+        };
+        match result {
+            Ok(applied) => {
+                for object in applied.left_out {
+                    say(&format!(
+                        "{object} is not applied: nothing answers for its Service"
+                    ));
+                }
+                if applied.count > 0 {
+                    say(&format!("applied {} objects", applied.count));
+                }
+            }
             // Before the first build, the CRDs of a Rust operator do not exist.
             Err(_) if is_first && self.project.has_manifests() => {}
             Err(error) => report(&error),
@@ -293,8 +383,12 @@ fn say(line: &str) {
 }
 
 fn report(error: &CliError) {
+    say(message_of(error));
+}
+
+fn message_of(error: &CliError) -> &str {
     let (CliError::Usage(message) | CliError::Failed(message)) = error;
-    say(message);
+    message
 }
 
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {

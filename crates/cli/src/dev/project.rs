@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -107,8 +108,8 @@ impl Project {
         Ok(Build(tokio::spawn(finish(process, self.clone()))))
     }
 
-    /// The command that runs the operator.
-    pub(super) fn run(&self, program: &Path) -> Command {
+    /// The command that runs the operator, which serves webhooks at an address if there is one.
+    pub(super) fn run(&self, program: &Path, webhooks: Option<SocketAddr>) -> Command {
         let mut command = match self.language {
             Language::Rust | Language::Go => Command::new(program),
             Language::Python => {
@@ -124,6 +125,7 @@ impl Project {
         };
         if self.language == Language::Rust {
             command.args(["run", "--trace"]);
+            command.args(webhooks.map(|address| format!("--webhooks=https://{address}")));
         }
         command.current_dir(&self.root);
         command

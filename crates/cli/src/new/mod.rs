@@ -18,7 +18,7 @@ use clap::Args;
 
 use self::{
     names::Names,
-    template::{GO, PYTHON, RUST, TemplateFile},
+    template::{GO, PYTHON, Parts, RUST, RUST_WEBHOOK, TemplateFile},
 };
 use crate::error::CliError;
 
@@ -40,17 +40,21 @@ pub(crate) struct NewOptions {
     #[arg(long)]
     finalizer: bool,
 
+    /// Add a mutating and a validating webhook, and their test
+    #[arg(long)]
+    webhook: bool,
+
     /// A checkout of the toolkit; default: the one that this binary was built from, else the
     /// crates of this version
     #[arg(long, value_name = "PATH")]
     toolkit: Option<PathBuf>,
 
     /// Write the operator in Go, with controller-runtime
-    #[arg(long, conflicts_with_all = ["python", "finalizer", "toolkit"])]
+    #[arg(long, conflicts_with_all = ["python", "finalizer", "webhook", "toolkit"])]
     go: bool,
 
     /// Write the operator in Python, with kopf
-    #[arg(long, conflicts_with_all = ["finalizer", "toolkit"])]
+    #[arg(long, conflicts_with_all = ["finalizer", "webhook", "toolkit"])]
     python: bool,
 }
 
@@ -61,17 +65,22 @@ pub(crate) struct NewOptions {
 pub(crate) fn new(options: &NewOptions, out: &mut impl Write) -> Result<(), CliError> {
     let names = Names::new(&options.name, &options.group, options.kind.as_deref())?;
     let (language, files) = match options {
-        NewOptions { go: true, .. } => ("Go", GO),
-        NewOptions { python: true, .. } => ("Python", PYTHON),
-        _ => ("Rust", RUST),
+        NewOptions { go: true, .. } => ("Go", GO.to_vec()),
+        NewOptions { python: true, .. } => ("Python", PYTHON.to_vec()),
+        NewOptions { webhook: true, .. } => ("Rust", [RUST, &[RUST_WEBHOOK]].concat()),
+        _ => ("Rust", RUST.to_vec()),
     };
     let toolkit = match language {
         "Rust" => toolkit(options.toolkit.as_deref())?,
         _ => None,
     };
     let directory = Path::new(&options.name);
-    write_project(directory, files, |file| {
-        template::render(file.text, &names, toolkit.as_deref(), options.finalizer)
+    let parts = Parts {
+        finalizer: options.finalizer,
+        webhook: options.webhook,
+    };
+    write_project(directory, &files, |file| {
+        template::render(file.text, &names, toolkit.as_deref(), parts)
     })?;
     if let Some(toolkit) = &toolkit {
         // The versions that the toolkit is tested with.

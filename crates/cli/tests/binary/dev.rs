@@ -4,6 +4,7 @@
 use std::{
     fs,
     io::Write as _,
+    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -36,6 +37,33 @@ trap 'echo "operator SOURCE stops"; exit 0' TERM
 echo "operator SOURCE runs as $$ with $(basename "$KUBECONFIG")"
 while :; do sleep 0.1; done
 "#;
+
+/// The Icecream operator of this binary, which serves a validating webhook.
+const ICECREAM_OPERATOR: &str = r#"#!/bin/sh
+if [ "$1" = manifests ]; then cat manifests.json; exit; fi
+for argument; do
+  case "$argument" in --webhooks=*) webhooks=$argument ;; esac
+done
+echo "operator SOURCE runs as $$ with $(basename "$KUBECONFIG")"
+exec "$BELLEROPHON" run icecream $webhooks
+"#;
+
+/// A Deployment that no Icecream owns, and an Icecream.
+const ICECREAM_SAMPLES: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: taken}
+spec:
+  selector: {matchLabels: {app: taken}}
+  template:
+    metadata: {labels: {app: taken}}
+    spec: {containers: [{name: main, image: example}]}
+---
+apiVersion: controller.nicoleh.io/v1alpha1
+kind: Icecream
+metadata: {name: sample}
+spec: {deploymentName: free, replicas: 1}
+";
 
 fn crd(spec: Value) -> Value {
     let spec_schema = json!({"type": "object", "properties": {"spec": spec}});
@@ -90,6 +118,11 @@ struct Session {
 
 impl Session {
     fn start(source: &str) -> Self {
+        Self::start_in(Self::project(source))
+    }
+
+    /// A project with an operator of heroes.
+    fn project(source: &str) -> TempDir {
         let project = tempfile::tempdir().expect("a directory");
         let path = |name: &str| project.path().join(name);
         fs::create_dir(path("bin")).expect("created");
@@ -102,9 +135,13 @@ impl Session {
         fs::write(path("manifests.json"), manifests(crd(strength))).expect("written");
         let sample = "apiVersion: example.com/v1\nkind: Hero\nmetadata: {name: sample}\nspec: {strength: 1}\n";
         fs::write(path("sample.yaml"), sample).expect("written");
+        project
+    }
+
+    fn start_in(project: TempDir) -> Self {
         let search = format!(
             "{}:{}",
-            path("bin").display(),
+            project.path().join("bin").display(),
             std::env::var("PATH").expect("a PATH")
         );
         let mut process = Command::new(env!("CARGO_BIN_EXE_bellerophon"))
@@ -112,6 +149,7 @@ impl Session {
             .current_dir(&project)
             .env_remove("RUST_LOG")
             .env("PATH", search)
+            .env("BELLEROPHON", env!("CARGO_BIN_EXE_bellerophon"))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -169,17 +207,26 @@ fn is_running(id: &str) -> bool {
 
 /// The hero `sample`, read by the administrator.
 fn sample(kubeconfig: &Path) -> Value {
+    let path = "/apis/example.com/v1/namespaces/default/heroes/sample";
+    get(kubeconfig, path).expect("the sample exists")
+}
+
+/// An object, read by the administrator; `None` if it does not exist.
+fn get(kubeconfig: &Path, path: &str) -> Option<Value> {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let config = kube::config::Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
         let options = kube::config::KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(config, &options).await;
         let client = kube::Client::try_from(config.expect("valid")).expect("a client");
-        let path = "/apis/example.com/v1/namespaces/default/heroes/sample";
         let request = http::Request::get(path)
             .body(Vec::new())
             .expect("a request");
-        client.request(request).await.expect("the sample exists")
+        match client.request(request).await {
+            Ok(object) => Some(object),
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            Err(error) => panic!("{path}: {error}"),
+        }
     })
 }
 
@@ -278,6 +325,23 @@ fn changed_sample_is_applied() {
 }
 
 #[test]
+fn webhook_configuration_of_a_service_is_not_applied() {
+    let project = Session::project("one");
+    let configuration = "apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: heroes}
+webhooks:
+- name: heroes.example.com
+  clientConfig: {service: {name: hero, namespace: hero-system}}
+";
+    fs::write(project.path().join("webhook.yaml"), configuration).expect("written");
+    let session = Session::start_in(project);
+    session.wait_for("ValidatingWebhookConfiguration heroes is not applied");
+    session.operator("one");
+    session.interrupt();
+}
+
+#[test]
 fn schema_that_stored_objects_do_not_fit_is_explained() {
     let session = Session::start("one");
     session.operator("one");
@@ -306,6 +370,70 @@ fn refused_definition_is_explained_and_the_old_operator_kept() {
     assert!(line.contains("spec.scope"), "{line}");
     session.wait_for("the operator of the last build runs on");
     assert!(is_running(&first));
+    session.interrupt();
+}
+
+/// The manifests of the Icecream operator, as a program prints them.
+fn icecream_manifests(options: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_bellerophon"))
+        .args(["manifests", "icecream"])
+        .args(options)
+        .output()
+        .expect("the binary starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let items: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
+    json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+}
+
+#[test]
+fn webhooks_are_called_on_a_free_port_and_survive_a_restart() {
+    // Taken by this test, or by another program.
+    let _taken = TcpListener::bind(("127.0.0.1", 9443));
+    let project = Session::project("one");
+    let path = |name: &str| project.path().join(name);
+    fs::write(path("operator.sh"), ICECREAM_OPERATOR).expect("written");
+    fs::write(path("manifests.json"), icecream_manifests(&["--webhooks"])).expect("written");
+    fs::write(path("sample.yaml"), ICECREAM_SAMPLES).expect("written");
+    let session = Session::start_in(project);
+    let configuration = || {
+        let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/\
+                    icecream-webhooks";
+        get(&session.kubeconfig(), path)
+    };
+    let save_sample = |name: &str| {
+        let path = session.project.path().join("sample.yaml");
+        let text = format!("deploymentName: {name}");
+        let sample = ICECREAM_SAMPLES.replace("deploymentName: free", &text);
+        fs::write(path, sample).expect("written");
+    };
+    let is_denied = || {
+        save_sample("taken");
+        let line = session.wait_for("cannot apply Icecream sample");
+        assert!(line.contains("denied the request"), "{line}");
+        save_sample("free");
+        session.wait_for("applied 2 objects");
+    };
+    session.operator("one");
+    let line = session.wait_for("webhooks are called at https://127.0.0.1:");
+    assert!(!line.ends_with(":9443"), "{line}");
+    session.wait_for("applied 2 objects");
+    let before = configuration().expect("it is registered");
+    is_denied();
+
+    session.edit("two");
+    session.operator("two");
+    session.wait_for("webhooks are called at https://127.0.0.1:");
+    session.wait_for("applied 2 objects");
+    let after = configuration().expect("it is registered");
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    is_denied();
+
+    // An operator without webhooks leaves none behind.
+    let manifests = session.project.path().join("manifests.json");
+    fs::write(manifests, icecream_manifests(&[])).expect("written");
+    session.edit("three");
+    session.operator("three");
+    await_condition("the configuration is deleted", || configuration().is_none());
     session.interrupt();
 }
 

@@ -30,6 +30,22 @@ fn project_is_written_once_and_never_overwritten() {
 }
 
 #[test]
+fn webhook_is_a_file_of_its_own() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = ["new", "gate", "--webhook", "--finalizer", "--kind", "Door"];
+    let output = command(&directory).args(options).output();
+    let output = output.expect("the binary starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("in 8 files"), "{output:?}");
+    let read = |path: &str| fs::read_to_string(directory.path().join(path)).expect("written");
+    assert!(read("gate/src/webhook.rs").contains("mgr.webhook::<Door>()"));
+    assert!(read("gate/src/main.rs").contains("webhooks: Some(webhook::declare)"));
+    assert!(read("gate/src/main.rs").contains("FinalizerEvent"));
+    assert!(read("gate/tests/faults.rs").contains("start_with_webhooks"));
+    assert!(read("gate/Cargo.toml").contains("features = [\"webhooks\"]"));
+}
+
+#[test]
 fn wrong_names_and_toolkits_are_usage_errors() {
     let directory = tempfile::tempdir().expect("a directory");
     for (arguments, hint) in [
@@ -37,6 +53,8 @@ fn wrong_names_and_toolkits_are_usage_errors() {
         (&["hero", "--kind", "hero"], "upper-case"),
         (&["hero", "--group", "example"], "DNS name"),
         (&["hero", "--toolkit", "."], "checkout"),
+        (&["hero", "--webhook", "--go"], "cannot be used with"),
+        (&["hero", "--webhook", "--python"], "cannot be used with"),
     ] {
         let output = command(&directory).arg("new").args(arguments).output();
         let output = output.expect("the binary starts");

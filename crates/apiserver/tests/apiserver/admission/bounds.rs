@@ -15,7 +15,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{CONFIG_MAPS, VALIDATING, config_map, configuration, create, send};
+use super::{CONFIG_MAPS, VALIDATING, config_map, configuration, create, metrics, send};
 
 const HOST: &str = "https://hook.default.svc:443";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
@@ -241,5 +241,21 @@ async fn policy_is_stopped_at_the_edge_of_its_cost() {
         message.ends_with("operation cancelled: actual cost limit exceeded"),
         "{message}"
     );
+    server.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_policy_checks_are_counted_in_metrics() {
+    let server = ApiServer::builder().start().await.expect("a server");
+    let client = server.client();
+    policy_answer(&client, "denied", "false", 0).await;
+    let text = metrics(&client).await;
+    // As in kube-apiserver, a denial is an `invalid_error`.
+    let labels = "enforcement_action=\"deny\",error_type=\"invalid_error\",policy=\"denied\",\
+                  policy_binding=\"denied\"";
+    for name in ["check_total", "check_duration_seconds_count"] {
+        let line = format!("apiserver_validating_admission_policy_{name}{{{labels}}} 1");
+        assert!(text.contains(&line), "{line}");
+    }
     server.shutdown().await;
 }

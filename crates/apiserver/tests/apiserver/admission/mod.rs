@@ -41,6 +41,13 @@ async fn create(client: &Client, path: &str, object: Value) -> Value {
     created
 }
 
+/// The metrics of the server, as text.
+async fn metrics(client: &Client) -> String {
+    let request = http::Request::get("/metrics").body(Vec::new());
+    let text = client.request_text(request.expect("a request")).await;
+    text.expect("metrics")
+}
+
 fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }

@@ -14,7 +14,7 @@ use http::{Request, Response};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{CONFIG_MAPS, MUTATING, VALIDATING, config_map, configuration, create, send};
+use super::{CONFIG_MAPS, MUTATING, VALIDATING, config_map, configuration, create, metrics, send};
 
 const URL: &str = "https://hook.default.svc:443/check";
 
@@ -136,11 +136,7 @@ async fn calls_are_counted_in_metrics() {
         400
     );
     assert_eq!(calls.load(Ordering::Relaxed), 1);
-    let request = http::Request::get("/metrics").body(kube::client::Body::empty());
-    let text = client
-        .request_text(request.expect("a request").map(|_| Vec::new()))
-        .await;
-    let text = text.expect("metrics");
+    let text = metrics(&client).await;
     for line in [
         "apiserver_admission_webhook_rejection_count{error_type=\"no_error\",name=\"check.example.com\",operation=\"CREATE\",rejection_code=\"400\",type=\"validating\"} 1",
         "apiserver_admission_webhook_request_total{code=\"400\",name=\"check.example.com\",operation=\"CREATE\",rejected=\"true\",type=\"validating\"} 1",

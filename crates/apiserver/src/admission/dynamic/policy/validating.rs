@@ -30,7 +30,26 @@ struct Decision {
     message: String,
     /// Empty for `Invalid`.
     reason: String,
-    error_type: &'static str,
+}
+
+impl Decision {
+    fn failed(message: String) -> Self {
+        Self {
+            message,
+            reason: String::new(),
+        }
+    }
+}
+
+/// The label of a decision in metrics. Mirrors ErrorType: a denial is an `invalid_error`, too.
+fn error_type(message: &str) -> &'static str {
+    if message.starts_with("compilation") {
+        "compile_error"
+    } else if message.starts_with("validation failed due to running out of cost budget") {
+        "out_of_budget"
+    } else {
+        "invalid_error"
+    }
 }
 
 /// Evaluates the validating policies that a request concerns.
@@ -141,26 +160,30 @@ fn check<'a>(
     let started = Instant::now();
     let Evaluated {
         decisions,
+        ignored,
         annotations: found,
     } = evaluate(request, policy, inputs);
     let duration = started.elapsed();
     let output = request.attributes.output;
     let metrics = &request.api.admission_config.metrics;
-    let observe = |action: &'static str, error_type: &'static str| {
+    let observe = |action: &'static str, message: &str| {
         metrics.validated(&PolicyCheck {
             policy: &policy.name,
             binding: &binding.name,
             action,
-            error_type,
+            error_type: error_type(message),
             duration,
         });
     };
+    for error in ignored {
+        observe("allow", &error);
+    }
     let mut denied = None;
     for (index, decision) in decisions {
         for action in &binding.actions {
             match action.as_str() {
                 "Deny" => {
-                    observe("deny", decision.error_type);
+                    observe("deny", &decision.message);
                     denied.get_or_insert_with(|| Denied {
                         policy,
                         binding: Some(binding),
@@ -169,7 +192,7 @@ fn check<'a>(
                     });
                 }
                 "Audit" => {
-                    observe("audit", decision.error_type);
+                    observe("audit", &decision.message);
                     let failures = json!([{"message": decision.message, "policy": policy.name,
                         "binding": binding.name, "expressionIndex": index,
                         "validationActions": binding.actions}]);
@@ -179,7 +202,7 @@ fn check<'a>(
                     );
                 }
                 "Warn" => {
-                    observe("warn", decision.error_type);
+                    observe("warn", &decision.message);
                     output.warn([format!(
                         "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
                         policy.name, binding.name, decision.message
@@ -200,7 +223,7 @@ fn check<'a>(
                 }
             }
             Err(message) => {
-                observe("deny", "invalid_error");
+                observe("deny", &message);
                 denied.get_or_insert_with(|| Denied {
                     policy,
                     binding: Some(binding),
@@ -218,24 +241,21 @@ fn check<'a>(
 struct Evaluated {
     /// Failed validations by their place. Those that fail open are left out.
     decisions: Vec<(usize, Decision)>,
+    /// Errors that the failure policy ignores.
+    ignored: Vec<String>,
     /// Audit annotations to publish, or why one cannot be computed.
     annotations: Vec<Result<(String, String), String>>,
 }
 
 impl Evaluated {
-    fn failed(policy: &Policy, message: String, error_type: &'static str) -> Self {
-        let decision = Decision {
-            message,
-            reason: String::new(),
-            error_type,
-        };
-        Self {
-            decisions: (!policy.fails_open)
-                .then_some((0, decision))
-                .into_iter()
-                .collect(),
-            annotations: Vec::new(),
+    /// The policy as a whole could not be evaluated.
+    fn failed(policy: &Policy, message: String) -> Self {
+        let mut evaluated = Self::default();
+        match policy.fails_open {
+            true => evaluated.ignored.push(message),
+            false => evaluated.decisions.push((0, Decision::failed(message))),
         }
+        evaluated
     }
 }
 
@@ -255,14 +275,14 @@ fn evaluate(request: &Request<'_>, policy: &Policy, inputs: &Inputs) -> Evaluate
             metrics.excluded(&policy.name, "policy", "validate", operation, false);
             return Evaluated::default();
         }
-        Conditions::Failed(why) => return Evaluated::failed(policy, why, "invalid_error"),
+        Conditions::Failed(why) => return Evaluated::failed(policy, why),
     }
     let evaluation = Evaluation::new(inputs, &policy.variables);
     let mut budget = BUDGET;
     let mut results = Vec::new();
     for validation in validations {
         match evaluation.run(&validation.expression, &mut budget) {
-            Err(error) => return Evaluated::failed(policy, error.to_string(), "out_of_budget"),
+            Err(error) => return Evaluated::failed(policy, error.to_string()),
             Ok(result) => results.push(result),
         }
     }
@@ -274,27 +294,21 @@ fn evaluate(request: &Request<'_>, policy: &Policy, inputs: &Inputs) -> Evaluate
                 Ok(message) => Decision {
                     message,
                     reason: validation.reason.clone(),
-                    error_type: "no_error",
                 },
-                Err(error) => Decision {
-                    message: format!("failed messageExpression: {error}"),
-                    reason: String::new(),
-                    error_type: "out_of_budget",
-                },
+                Err(error) => Decision::failed(format!("failed messageExpression: {error}")),
             },
-            Err(_) if policy.fails_open => continue,
-            Err(message) => Decision {
-                message,
-                reason: String::new(),
-                error_type: "invalid_error",
-            },
+            Err(error) if policy.fails_open => {
+                evaluated.ignored.push(error);
+                continue;
+            }
+            Err(error) => Decision::failed(error),
         };
         evaluated.decisions.push((index, decision));
     }
     let mut budget = BUDGET;
     for (key, expression) in audit_annotations {
         match evaluation.run(expression, &mut budget) {
-            Err(error) => return Evaluated::failed(policy, error.to_string(), "out_of_budget"),
+            Err(error) => return Evaluated::failed(policy, error.to_string()),
             Ok(Err(_)) if policy.fails_open => {}
             Ok(Err(why)) => evaluated.annotations.push(Err(why)),
             Ok(Ok(Value::String(text))) => {
