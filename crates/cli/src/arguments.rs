@@ -23,6 +23,7 @@ use crate::{
     new::NewOptions,
     operators,
     page::PageArguments,
+    page_client::PageUrl,
     reboot::RebootArguments,
     shell::{CompletionsArguments, ManArguments},
     store::StoreArguments,
@@ -84,12 +85,18 @@ pub(crate) enum Command {
 
     /// Print the timeline of an object: watch events, enqueued controllers and their writes
     #[command(
-        after_help = "An event without a preceding write is of another client, such as kubectl. \
-                      Resource versions (at 42) link a write to its event."
+        after_help = "Examples:\n  bellerophon trace deployment/web\n  bellerophon trace --follow \
+                      --page 'http://127.0.0.1:8080/#token=…'\n\nAn event without a preceding \
+                      write is of another client, such as kubectl. Resource versions (at 42) link \
+                      a write to its event."
     )]
     Trace(TraceOptions),
 
     /// Show the queues, reconciles and caches of a running cluster in the terminal until Ctrl-C
+    #[command(
+        after_help = "Examples:\n  bellerophon top\n  bellerophon top --once\n  bellerophon top \
+                      --page 'http://127.0.0.1:8080/#token=…'\n\nIn a pipe, a table every second."
+    )]
     Top(TopOptions),
 
     /// Show a recorded trace in a browser until Ctrl-C
@@ -160,9 +167,21 @@ pub(crate) struct TraceOptions {
     #[arg(short, long)]
     pub(crate) follow: bool,
 
+    #[command(flatten)]
+    pub(crate) source: TraceSource,
+}
+
+/// Where trace records come from.
+#[derive(Debug, Args)]
+pub(crate) struct TraceSource {
     /// The kubeconfig that `bellerophon up` wrote
     #[arg(long, value_name = "FILE", default_value = ".bellerophon/kubeconfig")]
     pub(crate) kubeconfig: PathBuf,
+
+    /// The URL that `bellerophon run --page` printed, for operators on any cluster; replaces
+    /// --kubeconfig
+    #[arg(long, value_name = "URL")]
+    pub(crate) page: Option<PageUrl>,
 }
 
 #[derive(Debug, Args)]

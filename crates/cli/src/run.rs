@@ -3,7 +3,7 @@
 //! Guarantee: the command installs nothing; the error of a missing CRD or permission names the
 //! command that installs it.
 
-use std::{io::Write as _, net::SocketAddr, path::Path, process};
+use std::{io::Write as _, net::SocketAddr, path::Path, process, sync::Arc};
 
 use bellerophon::controller::{ControllerError, ControllerOptions};
 use bellerophon::informer::{Namespaces, SyncError};
@@ -12,7 +12,7 @@ use bellerophon::manager::{Manager, ManagerError, ManagerOptions, Runnable, Runn
 use bellerophon::trace::Trace;
 use bellerophon::webhook::{Endpoint, Registration, WebhookOptions};
 use bellerophon_operator::{Operator, WEBHOOKS, manager};
-use bellerophon_page::{LiveSource, Page, PageOptions, Source};
+use bellerophon_page::{LiveSource, Page, PageOptions, Source, TextEndpoint};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -113,10 +113,13 @@ async fn add_page(manager: &mut Manager, address: SocketAddr) -> Result<(), CliE
         // The API server runs elsewhere.
         objects: None,
     };
+    // `up` has this path on its API server.
+    let endpoint: TextEndpoint = Arc::new(trace::endpoint(source.clone()));
     let page = Page::bind(PageOptions {
         address,
         source: Source::Live(source),
         actor: None,
+        endpoint: Some((trace::PATH, endpoint)),
         rng: manager.rng().clone(),
     });
     let page = page.await.map_err(CliError::new)?;
