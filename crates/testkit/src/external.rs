@@ -119,10 +119,8 @@ impl External {
             let options = KubeConfigOptions::default();
             let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
             let config = config.expect("the kubeconfig has a context");
-            let anonymous = Config {
-                auth_info: AuthInfo::default(),
-                ..config.clone()
-            };
+            let mut anonymous = config.clone();
+            anonymous.auth_info = AuthInfo::default();
             let external = Self {
                 client: Client::try_from(config).expect("a client"),
                 anonymous: Client::try_from(anonymous).expect("a client"),

@@ -109,9 +109,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         traced: Some("bellerophon/icarus"),
         checks: &[
             "wait --for=create service/icarus --timeout=120s",
-            "wait --for=jsonpath={.status.members[0].name} bellerophons/icarus --timeout=120s",
+            "wait --for=jsonpath={.status.members[0].name} heroes/icarus --timeout=120s",
         ],
-        checks_after_deletion: &[],
+        checks_after_deletion: &["wait --for=delete heroes/icarus --timeout=120s"],
         summary: "Services, Secrets and the first member are created; members do not run, since \
                   simulated nodes have no processes and the cluster has no storage provisioner",
     },
