@@ -26,6 +26,9 @@ const ADVANCE_MAX: Duration = Duration::from_secs(3);
 /// How long a condition may take.
 const CONDITION_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// How long the write before a crash may take.
+const CRASH_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long objects of an earlier test may take to be deleted.
 const RESET_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -95,6 +98,12 @@ pub(crate) fn advanced_time(time: Duration) -> Duration {
         Some(_) => time.min(ADVANCE_MAX),
         None => time,
     }
+}
+
+/// How long the write before a crash may take; `None` on the embedded server, where every run has
+/// the same writes.
+pub(crate) fn crash_timeout() -> Option<Duration> {
+    selected().map(|_| CRASH_TIMEOUT)
 }
 
 /// How long a condition may take, if it may take `virtual_time` on the embedded server.
@@ -320,5 +329,6 @@ mod tests {
         let hour = Duration::from_secs(3600);
         assert_eq!(advanced_time(hour), hour);
         assert_eq!(condition_timeout(hour), hour);
+        assert_eq!(crash_timeout(), None);
     }
 }
