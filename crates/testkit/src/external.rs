@@ -190,7 +190,7 @@ impl External {
                 continue;
             }
             let path = path_of(collection, object);
-            // Whoever would remove a finalizer does not run any more. That of a namespace is in
+            // The controllers that remove these finalizers have stopped. That of a namespace is in
             // its spec, and its controller runs.
             if object["metadata"]["finalizers"].is_array() {
                 let patch = json!({ "metadata": { "finalizers": null } });
