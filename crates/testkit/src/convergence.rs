@@ -196,7 +196,7 @@ pub async fn converges_after_failover(
 /// run may converge before.
 async fn wait_for_crash(account: &Account, write: usize) {
     match crash_timeout() {
-        Some(time) => drop(timeout(time, account.wait_for_writes(write)).await),
+        Some(time) => _ = timeout(time, account.wait_for_writes(write)).await,
         None => account.wait_for_writes(write).await,
     }
 }

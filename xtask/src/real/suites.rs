@@ -125,7 +125,7 @@ pub(super) fn run(
     );
     let cargo = || {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["test", "--quiet", "--package", suite.package]);
+        cargo.args(["test", "--package", suite.package]);
         cargo.args(["--test", suite.test]).current_dir(root);
         cargo
     };
@@ -136,9 +136,7 @@ pub(super) fn run(
     }
     let begun = now();
     let mut cargo = cargo();
-    cargo
-        .args(["--", "--test-threads=1", "--format=pretty"])
-        .args(suite.only);
+    cargo.args(["--", "--test-threads=1"]).args(suite.only);
     for (skipped, _) in suite.skipped {
         cargo.args(["--skip", skipped]);
     }
