@@ -5,6 +5,7 @@
 
 use std::{io::Write as _, net::SocketAddr, path::Path, process, sync::Arc};
 
+use bellerophon::client::connect;
 use bellerophon::controller::{ControllerError, ControllerOptions};
 use bellerophon::informer::{Namespaces, SyncError};
 use bellerophon::leader::LeaderElectionOptions;
@@ -14,7 +15,7 @@ use bellerophon::webhook::{Endpoint, Registration, WebhookOptions};
 use bellerophon_operator::{Operator, WEBHOOKS, manager};
 use bellerophon_page::{LiveSource, Page, PageOptions, Source, TextEndpoint};
 use kube::{
-    Client, Config,
+    Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tokio_util::sync::CancellationToken;
@@ -72,7 +73,7 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
         leader_election,
         ..ManagerOptions::default()
     };
-    let client = Client::try_from(config).map_err(CliError::new)?;
+    let client = connect(config).map_err(CliError::new)?;
     let webhooks = arguments.webhooks.iter().map(|_| WEBHOOKS.to_owned());
     let switches = arguments.feature_switches.iter().cloned();
     let switches = switches.chain(webhooks).collect();

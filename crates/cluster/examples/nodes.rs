@@ -7,9 +7,10 @@
 
 use std::{env, error::Error};
 
+use bellerophon::client::connect;
 use bellerophon_cluster::{Cluster, Level};
 use kube::{
-    Client, Config,
+    Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
 
@@ -22,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    let mut cluster = Cluster::builder(Client::try_from(config)?)
+    let mut cluster = Cluster::builder(connect(config)?)
         .level(Level::Nodes)
         .nodes(nodes)
         .start();

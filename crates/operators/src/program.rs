@@ -16,11 +16,12 @@ use std::{
 };
 
 use bellerophon::{
+    client::connect,
     leader::LeaderElectionOptions,
     manager::{Manager, ManagerOptions},
     trace::{Trace, TraceEvent, TraceReader},
 };
-use kube::{Client, Config};
+use kube::Config;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -168,7 +169,7 @@ async fn run(operator: Operator, options: RunOptions) -> Result<(), Failure> {
         leader_election,
         ..ManagerOptions::default()
     };
-    let client = Client::try_from(config)?;
+    let client = connect(config)?;
     let mut mgr = manager(client, &[operator], &Switches::default(), manager_options);
     if options.trace {
         add_printer(&mut mgr, trace.subscribe());

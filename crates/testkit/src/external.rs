@@ -8,6 +8,7 @@
 
 use std::{env, path::PathBuf, time::Duration};
 
+use bellerophon::client::connect;
 use futures_util::future::BoxFuture;
 use http::Request;
 use kube::{
@@ -131,8 +132,8 @@ impl External {
             let mut anonymous = config.clone();
             anonymous.auth_info = AuthInfo::default();
             let external = Self {
-                client: Client::try_from(config).expect("a client"),
-                anonymous: Client::try_from(anonymous).expect("a client"),
+                client: connect(config).expect("a client"),
+                anonymous: connect(anonymous).expect("a client"),
             };
             external.reset().await;
             Some(external)

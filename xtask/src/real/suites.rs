@@ -77,7 +77,18 @@ pub(super) const SUITES: &[Suite] = &[
         package: "bellerophon-reboot",
         test: "reboot",
         only: &[],
-        skipped: &[("random_faults", VIRTUAL_TIME)],
+        skipped: &[
+            ("random_faults", VIRTUAL_TIME),
+            ("converges_after_a_crash", "a rollout of minutes per write"),
+            ("agent_started_without_an_api_server", VIRTUAL_TIME),
+            ("lost_node_keeps_its_slot", VIRTUAL_TIME),
+            ("forged_stage_does_not_reboot", "a drain of ten minutes"),
+            (
+                "nodes_reboot_one_at_a_time",
+                "reboots of more than two minutes",
+            ),
+            ("timed_out_drain", "a drain of ten minutes"),
+        ],
     },
     Suite {
         name: "toolkit-tests",
