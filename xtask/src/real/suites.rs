@@ -87,7 +87,6 @@ pub(super) const SUITES: &[Suite] = &[
                 "nodes_reboot_one_at_a_time",
                 "reboots of more than two minutes",
             ),
-            ("timed_out_drain", "a drain of ten minutes"),
         ],
     },
     Suite {
