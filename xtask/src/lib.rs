@@ -4,6 +4,9 @@ pub mod check; // the checks of CI
 pub mod codecs; // no decoders of built-in types in operators
 pub mod dist; // the files of a release
 pub mod first_hour; // the steps of a new author, timed
+mod generated_part; // pages with a generated part
+mod processes; // processes of tasks
+pub mod real; // operators on a control plane of Kubernetes
 pub mod reference; // docs/reference/annotations.md
 pub mod tasks; // the subcommands
 pub mod tidy; // rules that the compiler does not check

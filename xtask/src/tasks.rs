@@ -2,7 +2,9 @@
 
 use std::{path::Path, process::Command};
 
-use crate::{check, codecs, dist, first_hour, reference, root, tidy, types, upstream, user_crate};
+use crate::{
+    check, codecs, dist, first_hour, real, reference, root, tidy, types, upstream, user_crate,
+};
 
 /// Why a task failed.
 #[derive(Debug)]
@@ -80,6 +82,12 @@ const TASKS: &[Task] = &[
         arguments: "",
         purpose: "act as a new author from `new` to manifests, and write docs/first-hour.md",
         run: run_first_hour,
+    },
+    Task {
+        name: "real",
+        arguments: "[--write-docs] [PART…]",
+        purpose: "run operators and their tests on a control plane of Kubernetes; needs Go, kubectl",
+        run: run_real,
     },
     Task {
         name: "reference",
@@ -243,6 +251,11 @@ fn run_first_hour(arguments: &[String]) -> Result<(), TaskError> {
             "first-hour takes no argument, got {argument:?}"
         ))),
     }
+}
+
+fn run_real(arguments: &[String]) -> Result<(), TaskError> {
+    let options = real::Options::parse(arguments).map_err(TaskError::Usage)?;
+    real::run(&root(), &options).map_err(TaskError::Failed)
 }
 
 fn run_reference(arguments: &[String]) -> Result<(), TaskError> {

@@ -23,6 +23,7 @@ use crate::{
     new::NewOptions,
     operators,
     page::PageArguments,
+    page_client::PageUrl,
     reboot::RebootArguments,
     shell::{CompletionsArguments, ManArguments},
     store::StoreArguments,
@@ -49,21 +50,25 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Start a Kubernetes cluster, write its kubeconfig, and run until Ctrl-C
     #[command(
-        after_help = "State is in memory. Ctrl-C stops gracefully, a second Ctrl-C immediately."
+        after_help = "Examples:\n  bellerophon up\n  bellerophon up --nodes 10 --operators \
+                      icecream,secsynch\n  bellerophon up --cluster none --listen \
+                      127.0.0.1:6443\n\nState is in memory. Ctrl-C stops gracefully, a second Ctrl-C immediately."
     )]
     Up(UpOptions),
 
     /// Print a kubeconfig for a service account
     #[command(
-        after_help = "The output contains a token. Create the file readable only by its owner: \
-                      `(umask 077; bellerophon kubeconfig --service-account default/robot > \
-                      robot.yaml)`."
+        after_help = "Example:\n  (umask 077; bellerophon kubeconfig --service-account \
+                      default/robot > robot.yaml)\n\nThe output contains a token. Create the file \
+                      readable only by its owner, as in the example."
     )]
     Kubeconfig(KubeconfigOptions),
 
     /// Run operators on any cluster until Ctrl-C
     #[command(
-        after_help = "The command installs nothing. If CRDs or permissions are missing, the error \
+        after_help = "Examples:\n  bellerophon run icecream --page 127.0.0.1:0\n  bellerophon run \
+                      icecream,secsynch --leader-elect --metrics 0.0.0.0:8080\n\nThe command \
+                      installs nothing. If CRDs or permissions are missing, the error \
                       names the command that installs them."
     )]
     Run(RunArguments),
@@ -77,27 +82,46 @@ pub(crate) enum Command {
     Manifests(ManifestsArguments),
 
     /// Show and control reboots of nodes
+    #[command(
+        after_help = "Examples:\n  bellerophon reboot status\n  bellerophon reboot request node-1 \
+                      --reason kernel"
+    )]
     Reboot(RebootArguments),
 
     /// Run, use and administrate a replicated key-value store
+    #[command(
+        after_help = "Examples:\n  bellerophon store put greeting hello\n  bellerophon store get \
+                      greeting\n\nSee docs/store.md."
+    )]
     Store(StoreArguments),
 
     /// Print the timeline of an object: watch events, enqueued controllers and their writes
     #[command(
-        after_help = "An event without a preceding write is of another client, such as kubectl. \
-                      Resource versions (at 42) link a write to its event."
+        after_help = "Examples:\n  bellerophon trace deployment/web\n  bellerophon trace --follow \
+                      --page 'http://127.0.0.1:8080/#token=…'\n\nAn event without a preceding \
+                      write is of another client, such as kubectl. Resource versions (at 42) link \
+                      a write to its event."
     )]
     Trace(TraceOptions),
 
     /// Show the queues, reconciles and caches of a running cluster in the terminal until Ctrl-C
+    #[command(
+        after_help = "Examples:\n  bellerophon top\n  bellerophon top --once\n  bellerophon top \
+                      --page 'http://127.0.0.1:8080/#token=…'\n\nIn a pipe, a table every second."
+    )]
     Top(TopOptions),
 
     /// Show a recorded trace in a browser until Ctrl-C
+    #[command(
+        after_help = "Example:\n  bellerophon up --record trace.jsonl\n  bellerophon page \
+                      trace.jsonl"
+    )]
     Page(PageArguments),
 
     /// Check what this system offers to a cluster, and print what to change
     #[command(
-        after_help = "Each line is ok, warn or fail. Exit code 1 if a check fails: `bellerophon \
+        after_help = "Examples:\n  bellerophon doctor\n  bellerophon doctor --output \
+                      json\n\nEach line is ok, warn or fail. Exit code 1 if a check fails: `bellerophon \
                       up` would not start."
     )]
     Doctor(DoctorOptions),
@@ -112,7 +136,8 @@ pub(crate) enum Command {
 
     /// Run the operator of this directory in a cluster of its own, and restart it when it changes
     #[command(
-        after_help = "A project in Rust, Go or Python, such as that of `bellerophon new`. CRDs, \
+        after_help = "Example:\n  bellerophon new hero && cd hero && bellerophon dev\n\nA \
+                      project in Rust, Go or Python, such as that of `bellerophon new`. CRDs, \
                       permissions and the YAML files of the project are applied, and applied again \
                       when they change. Objects stay while the operator is built again. The \
                       cluster has a live page; its address is printed. Ctrl-C stops everything."
@@ -139,7 +164,8 @@ pub(crate) enum Command {
 
     /// Serve HTTP: a program for samples and tests, to run in a pod
     #[command(
-        after_help = "Every response names pod (POD_NAME), node (NODE_NAME) and client; POST /echo \
+        after_help = "Example:\n  bellerophon hello --listen 127.0.0.1:8080\n\nEvery response \
+                      names pod (POD_NAME), node (NODE_NAME) and client; POST /echo \
                       responds with the body of the request. The program of samples/web.yaml."
     )]
     Hello(HelloOptions),
@@ -160,9 +186,21 @@ pub(crate) struct TraceOptions {
     #[arg(short, long)]
     pub(crate) follow: bool,
 
+    #[command(flatten)]
+    pub(crate) source: TraceSource,
+}
+
+/// Where trace records come from.
+#[derive(Debug, Args)]
+pub(crate) struct TraceSource {
     /// The kubeconfig that `bellerophon up` wrote
     #[arg(long, value_name = "FILE", default_value = ".bellerophon/kubeconfig")]
     pub(crate) kubeconfig: PathBuf,
+
+    /// The URL that `bellerophon run --page` printed, for operators on any cluster; replaces
+    /// --kubeconfig
+    #[arg(long, value_name = "URL")]
+    pub(crate) page: Option<PageUrl>,
 }
 
 #[derive(Debug, Args)]
@@ -551,6 +589,16 @@ mod tests {
     #[test]
     fn command_line_definition_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn help_of_every_command_has_an_example() {
+        for command in Arguments::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            assert!(help.contains("bellerophon "), "{}", command.get_name());
+            assert!(help.starts_with("Example"), "{}", command.get_name());
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod new; // `bellerophon new`
 mod operators; // the operators of this binary
 mod page; // `bellerophon page`
 mod page_actions; // `bellerophon up --page-may-act`
+mod page_client; // a client of the page of `bellerophon run --page`
 mod plugin; // `kubectl bellerophon`
 mod process_nodes; // nodes that run local processes
 mod ready; // the message of a ready cluster

@@ -63,7 +63,32 @@ fn unknown(name: &str) -> CliError {
 
 #[cfg(test)]
 mod tests {
+    use bellerophon_apiserver::ApiServer;
+    use kube::client::Body;
+
     use super::*;
+
+    /// Those of the Bellerophon operator had formats that only OpenAPI extensions know.
+    #[tokio::test]
+    async fn definitions_are_accepted_without_warnings() {
+        let server = ApiServer::builder().start().await.expect("a server");
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        for operator in all() {
+            for crd in (operator.crds)() {
+                let name = crd.metadata.name.clone().unwrap_or_default();
+                let body = serde_json::to_vec(&crd).expect("JSON");
+                let request = http::Request::post(path)
+                    .header("content-type", "application/json")
+                    .body(Body::from(body))
+                    .expect("a request");
+                let response = server.client().send(request).await.expect("a response");
+                assert_eq!(response.status(), 201, "{name}");
+                let warnings: Vec<_> = response.headers().get_all("warning").iter().collect();
+                assert!(warnings.is_empty(), "{name}: {warnings:?}");
+            }
+        }
+        server.shutdown().await;
+    }
 
     #[test]
     fn lists_are_parsed_without_duplicates() {

@@ -45,6 +45,7 @@ pub(crate) async fn page(arguments: &PageArguments) -> Result<(), CliError> {
         address: arguments.listen,
         source: Source::Replay(Arc::new(replay)),
         actor: None,
+        endpoint: None,
         rng: Rng::from_os(),
     })
     .await

@@ -4,6 +4,7 @@
 
 use std::{io::Write, path::PathBuf};
 
+use bellerophon::client::connect;
 use bellerophon::clock::Clock;
 use bellerophon_reboot::{
     AnnotationPrefix,
@@ -11,7 +12,6 @@ use bellerophon_reboot::{
 };
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use kube::Client;
 use serde::Serialize;
 
 use crate::{arguments::OutputFormat, error::CliError, run};
@@ -88,7 +88,7 @@ pub(crate) async fn reboot(
         arguments.context.as_deref(),
     )
     .await?;
-    let client = Client::try_from(config).map_err(CliError::new)?;
+    let client = connect(config).map_err(CliError::new)?;
     let prefix = arguments
         .prefix
         .clone()

@@ -3,17 +3,18 @@
 //! Guarantee: the command installs nothing; the error of a missing CRD or permission names the
 //! command that installs it.
 
-use std::{io::Write as _, net::SocketAddr, path::Path, process};
+use std::{io::Write as _, net::SocketAddr, path::Path, process, sync::Arc};
 
+use bellerophon::client::connect;
 use bellerophon::controller::{ControllerError, ControllerOptions};
 use bellerophon::informer::{Namespaces, SyncError};
 use bellerophon::leader::LeaderElectionOptions;
 use bellerophon::manager::{Manager, ManagerError, ManagerOptions, Runnable, RunnableGroup};
 use bellerophon::trace::Trace;
 use bellerophon_operator::{Operator, WEBHOOKS, manager, webhook_options};
-use bellerophon_page::{LiveSource, Page, PageOptions, Source};
+use bellerophon_page::{LiveSource, Page, PageOptions, Source, TextEndpoint};
 use kube::{
-    Client, Config,
+    Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tokio_util::sync::CancellationToken;
@@ -73,7 +74,7 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
         leader_election,
         ..ManagerOptions::default()
     };
-    let client = Client::try_from(config).map_err(CliError::new)?;
+    let client = connect(config).map_err(CliError::new)?;
     let webhooks = arguments.webhooks.iter().map(|_| WEBHOOKS.to_owned());
     let switches = arguments.feature_switches.iter().cloned();
     let switches = switches.chain(webhooks).collect();
@@ -96,10 +97,13 @@ async fn add_page(manager: &mut Manager, address: SocketAddr) -> Result<(), CliE
         // The API server runs elsewhere.
         objects: None,
     };
+    // `up` has this path on its API server.
+    let endpoint: TextEndpoint = Arc::new(trace::endpoint(source.clone()));
     let page = Page::bind(PageOptions {
         address,
         source: Source::Live(source),
         actor: None,
+        endpoint: Some((trace::PATH, endpoint)),
         rng: manager.rng().clone(),
     });
     let page = page.await.map_err(CliError::new)?;

@@ -3,12 +3,9 @@
 //! Inputs: a kubeconfig and the name of an object. Output: lines on stdout.
 //!
 //! The API server of `bellerophon up` serves the timeline at a non-resource path, to clients with
-//! permission to get it.
+//! permission to get it; `bellerophon run --page` serves it with its page.
 
-use std::{
-    io::{ErrorKind, Write as _, stdout},
-    path::Path,
-};
+use std::io::{ErrorKind, Write as _, stdout};
 
 use bellerophon::clock::Clock;
 use bellerophon::trace::TraceRecord;
@@ -22,7 +19,7 @@ use kube::{
 };
 
 use crate::{
-    arguments::TraceOptions,
+    arguments::{TraceOptions, TraceSource},
     error::CliError,
     signals::Signals,
     timeline::{ObjectSelector, Timeline, TimelineEntry},
@@ -45,7 +42,7 @@ const GAP: char = '…';
 pub(crate) async fn trace(options: &TraceOptions) -> Result<(), CliError> {
     // Before the first request, so that Ctrl-C during it is a normal end.
     let mut signals = Signals::listen().map_err(CliError::context("cannot listen for signals"))?;
-    let (client, namespace) = connect(&options.kubeconfig, options.namespace.as_deref()).await?;
+    let (client, namespace) = connect(&options.source, options.namespace.as_deref()).await?;
     let query = Query {
         object: options.object.clone().unwrap_or_default(),
         namespace,
@@ -71,7 +68,7 @@ pub(crate) async fn print(
         .body(Vec::new())
         .map_err(CliError::context("cannot build the request"))?;
     let response = client.request_stream(request).await.map_err(|error| {
-        let hint = "only a cluster of `bellerophon up` has timelines";
+        let hint = "only a cluster of `bellerophon up` and `bellerophon run --page` have timelines";
         CliError::context(&format!("cannot trace {object}"))(error).with_hint(hint)
     })?;
     let mut lines = response.lines();
@@ -104,14 +101,19 @@ pub(crate) async fn print(
     Ok(())
 }
 
-/// A client of the cluster of a kubeconfig, and the namespace to use.
+/// A client of a cluster or of a page, and the namespace to use.
 ///
 /// # Errors
 /// The kubeconfig cannot be used.
 pub(crate) async fn connect(
-    kubeconfig: &Path,
+    source: &TraceSource,
     namespace: Option<&str>,
 ) -> Result<(Client, String), CliError> {
+    if let Some(page) = &source.page {
+        let client = Client::try_from(page.config()).map_err(CliError::new)?;
+        return Ok((client, namespace.unwrap_or("default").to_owned()));
+    }
+    let kubeconfig = &source.kubeconfig;
     let failed = |error: kube::config::KubeconfigError| {
         CliError::context(&format!("cannot use kubeconfig {}", kubeconfig.display()))(error)
             .with_hint("set --kubeconfig to another file")

@@ -213,6 +213,8 @@ impl RunningCluster {
             address,
             source: Source::Live(self.live_source()),
             actor,
+            // The API server has it.
+            endpoint: None,
             rng: Rng::from_os(),
         });
         let page = page.await.map_err(CliError::new)?;

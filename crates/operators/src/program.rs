@@ -16,11 +16,12 @@ use std::{
 };
 
 use bellerophon::{
+    client::connect,
     leader::LeaderElectionOptions,
     manager::{Manager, ManagerOptions},
     trace::{Trace, TraceEvent, TraceReader},
 };
-use kube::{Client, Config};
+use kube::Config;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -184,7 +185,7 @@ async fn run(operator: Operator, options: RunOptions) -> Result<(), Failure> {
         webhooks,
         ..ManagerOptions::default()
     };
-    let client = Client::try_from(config)?;
+    let client = connect(config)?;
     let switches: Switches = options.webhooks.iter().map(|_| WEBHOOKS).collect();
     let mut mgr = manager(client, &[operator], &switches, manager_options);
     if options.trace {

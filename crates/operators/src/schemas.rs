@@ -161,3 +161,22 @@ impl JsonSchema for Time {
         json_schema!({"type": "string", "format": "date-time"})
     }
 }
+
+/// The schema of a number from 0. That of `u32` and `u64` has a format which Kubernetes does not
+/// know, and a warning for each client that applies the definition.
+#[derive(Clone, Copy, Debug)]
+pub enum Unsigned {}
+
+impl JsonSchema for Unsigned {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Unsigned".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "integer", "format": "int64", "minimum": 0})
+    }
+}

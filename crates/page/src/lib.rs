@@ -27,7 +27,7 @@ mod source; // the source of lines: a running process, or a file
 
 mod http; // the server of the page
 
-pub use http::{ActError, Action, Actor, Page, PageError, PageOptions};
+pub use http::{ActError, Action, Actor, Page, PageError, PageOptions, TextEndpoint};
 pub use lines::{following_lines, stored_lines};
 pub use object_log::{ObjectLog, ObjectVersion};
 pub use recorder::{RecordError, record};

@@ -173,7 +173,7 @@ impl TestCluster {
         let faults = FaultInjector::default();
         let (writes, write_count) = watch::channel(0);
         let handler = RequestHandler {
-            inner: self.client.clone(),
+            inner: self.client_without_credentials(),
             requests: requests.clone(),
             faults: faults.clone(),
             writes,

@@ -11,11 +11,17 @@
 //! state.
 //! An [`OperatorFixture`] connects an [`Operator`](bellerophon_operator::Operator) to all of these.
 //!
+//! With the path of a kubeconfig in `BELLEROPHON_TEST_KUBECONFIG`, a test cluster is the control plane
+//! of that kubeconfig with simulated nodes, in real time: `cargo xtask real` runs the tests of
+//! operators so, with `--test-threads=1`. Everything but the objects of the control plane is deleted
+//! there before each test.
+//!
 //! Run tests with `#[tokio::test(start_paused = true)]`: an hour of virtual time takes
 //! milliseconds, and nothing sleeps in wall time.
 
 mod account; // a service account, its client and its permissions
 mod convergence; // runs with crashes and faults, compared with an undisturbed run
+mod external; // a control plane of other processes
 mod faults; // faults between a client and the API server
 mod fixture; // the common setup of an operator's tests
 mod operator_under_test; // start, stop and kill an operator

@@ -29,6 +29,8 @@ use kube::{
 use serde_json::Value;
 use tower::{BoxError, service_fn};
 
+use crate::external::{External, advanced_time};
+
 /// The seed of every test cluster.
 const SEED: u64 = 7;
 
@@ -74,15 +76,24 @@ pub struct TestCluster {
     pub client: Client,
     /// The wall clock of the cluster.
     pub clock: Clock,
-    server: ApiServer,
-    /// How the server reaches the kubelets of the nodes.
-    kubelets: Kubelets,
+    server: Server,
     /// Requests of built-in controllers that the server refused for lack of permissions.
     forbidden: Arc<Mutex<Vec<String>>>,
     /// Which controllers run and the number of nodes; `None` for an API server without controllers.
     size: Option<(Level, usize)>,
     /// `None` while no controllers run.
     cluster: Option<Cluster>,
+}
+
+/// Where the API server runs.
+enum Server {
+    Embedded {
+        server: Box<ApiServer>,
+        /// How the server reaches the kubelets of the nodes.
+        kubelets: Kubelets,
+    },
+    /// In another process, with its own controllers and scheduler.
+    External(External),
 }
 
 impl TestCluster {
@@ -97,6 +108,16 @@ impl TestCluster {
     /// As [`api_server_only`](Self::api_server_only), with settings of the server.
     pub(crate) fn with_server(builder: Builder) -> BoxFuture<'static, Self> {
         Box::pin(async move {
+            if let Some(external) = External::connect().await {
+                return Self {
+                    client: external.client.clone(),
+                    clock: Clock::system(),
+                    server: Server::External(external),
+                    forbidden: Arc::default(),
+                    size: None,
+                    cluster: None,
+                };
+            }
             let start = Timestamp::from_second(START_TIME).expect("the start time is in range");
             // Server and controllers share the start time, so that timestamps of both are comparable.
             let clock = Clock::starting_at(start);
@@ -112,8 +133,10 @@ impl TestCluster {
             Self {
                 client: server.client(),
                 clock,
-                server,
-                kubelets,
+                server: Server::Embedded {
+                    server: Box::new(server),
+                    kubelets,
+                },
                 forbidden: Arc::default(),
                 size: None,
                 cluster: None,
@@ -199,20 +222,26 @@ impl TestCluster {
     pub fn start_controllers(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let (level, nodes) = self.size.expect("the test cluster has controllers");
-            for object in rbac_objects() {
-                self.apply(object).await;
-            }
-            let service = self.server.service();
-            let forbidden = self.forbidden.clone();
-            let client_for = move |identity: &Identity| client_of(&service, identity, &forbidden);
             let builder = Cluster::builder(self.client.clone())
-                .client_for(client_for)
-                .level(level)
                 .nodes(nodes)
-                .kubelets(self.kubelets.clone())
                 .root_ca(ROOT_CA)
                 .seed(SEED)
                 .clock(self.clock);
+            let builder = match &self.server {
+                // Its controllers run already.
+                Server::External(_) => builder.level(Level::Nodes),
+                Server::Embedded { server, kubelets } => {
+                    for object in rbac_objects() {
+                        self.apply(object).await;
+                    }
+                    let service = server.service();
+                    let forbidden = self.forbidden.clone();
+                    builder
+                        .client_for(move |identity| client_of(&service, identity, &forbidden))
+                        .level(level)
+                        .kubelets(kubelets.clone())
+                }
+            };
             self.cluster
                 .insert(builder.start())
                 .ready()
@@ -230,7 +259,9 @@ impl TestCluster {
             if let Some(cluster) = self.cluster {
                 cluster.stop().await.expect("the controllers stop");
             }
-            self.server.shutdown().await;
+            if let Server::Embedded { server, .. } = self.server {
+                server.shutdown().await;
+            }
             let forbidden = self
                 .forbidden
                 .lock()
@@ -257,7 +288,21 @@ impl TestCluster {
         let client = ReconcileClient::new(self.client.clone(), "test");
         Box::pin(async move {
             for crd in crds {
-                client.create(&crd).await.expect("the server accepts it");
+                match &self.server {
+                    Server::Embedded { .. } => {
+                        client.create(&crd).await.expect("the server accepts it");
+                    }
+                    // It may have the CRD from an earlier test, and serves a new one later.
+                    Server::External(external) => {
+                        client.apply(&crd).await.expect("the server accepts it");
+                        for version in crd.spec.versions.iter().filter(|version| version.served) {
+                            let group = &crd.spec.group;
+                            let plural = &crd.spec.names.plural;
+                            let path = format!("/apis/{group}/{}/{plural}", version.name);
+                            external.wait_until_served(&path).await;
+                        }
+                    }
+                }
             }
         })
     }
@@ -333,7 +378,16 @@ impl TestCluster {
     pub async fn advance(&self, time: Duration) {
         // With paused time a sleep advances the clock timer by timer, so everything due in between
         // runs in its order. `tokio::time::advance` would jump over them.
-        tokio::time::sleep(time).await;
+        tokio::time::sleep(advanced_time(time)).await;
+    }
+
+    /// A client without credentials: requests have those of their own headers.
+    pub(crate) fn client_without_credentials(&self) -> Client {
+        match &self.server {
+            // It has no certificate of a client to prefer.
+            Server::Embedded { .. } => self.client.clone(),
+            Server::External(external) => external.anonymous.clone(),
+        }
     }
 }
 

@@ -15,6 +15,8 @@ use kube::{
 use serde_json::Value;
 use tokio::time::timeout;
 
+use crate::external::condition_timeout;
+
 /// How much virtual time a condition may take.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
@@ -65,10 +67,10 @@ where
             }
         }
     };
-    let waited = timeout(TIMEOUT, waiting).await;
+    let waited = timeout(condition_timeout(TIMEOUT), waiting).await;
     assert!(
         waited.is_ok(),
-        "condition not met within an hour: {expected}; current objects: {current:#?}"
+        "condition not met in time: {expected}; current objects: {current:#?}"
     );
     current
 }

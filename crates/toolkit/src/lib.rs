@@ -135,8 +135,8 @@ pub mod prelude {
 /// The examples of these pages, compiled as doctests.
 #[cfg(doctest)]
 mod pages {
-    #[doc = include_str!("../../../README.md")]
-    mod readme {}
+    #[doc = include_str!("../../../docs/quick-start.md")]
+    mod quick_start {}
 
     #[doc = include_str!("../../../docs/concepts.md")]
     mod concepts {}

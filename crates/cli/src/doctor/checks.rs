@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::TcpListener,
     path::{self, Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -22,6 +23,9 @@ use crate::{error::CliError, process_nodes};
 /// How long another program or server may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The port of the webhooks of operators.
+const WEBHOOK_PORT: u16 = 9443;
+
 /// The oldest minor version of kubectl that is tested.
 const KUBECTL_MINOR_MIN: u32 = 20;
 
@@ -41,6 +45,7 @@ pub(super) async fn run(kubeconfig: &Path) -> Result<Vec<Check>, CliError> {
     let kubeconfig = path::absolute(kubeconfig).map_err(CliError::new)?;
     let mut checks = process_runtime().await;
     checks.push(limits());
+    checks.push(ports(WEBHOOK_PORT));
     checks.push(kubectl("kubectl").await);
     checks.push(kubeconfig_file(&kubeconfig).await);
     checks.push(open_files());
@@ -101,6 +106,25 @@ fn limits() -> Check {
         Err(reason) => Check::warn(
             NAME,
             format!("limits of containers are not enforced: {reason}"),
+        ),
+    }
+}
+
+/// Whether servers can listen on loopback, and whether the port of webhooks is free.
+fn ports(webhook_port: u16) -> Check {
+    const NAME: &str = "ports";
+    if let Err(error) = TcpListener::bind(("127.0.0.1", 0)) {
+        let message = format!("no port of 127.0.0.1 can be used: {error}; `ip link set lo up`");
+        return Check::fail(NAME, message);
+    }
+    match TcpListener::bind(("127.0.0.1", webhook_port)) {
+        Ok(_) => Check::ok(NAME, "`up` uses free ports of 127.0.0.1"),
+        Err(error) => Check::warn(
+            NAME,
+            format!(
+                "port {webhook_port} of 127.0.0.1, which `run --webhooks` needs, cannot be used: \
+                 {error}; stop the program that listens there"
+            ),
         ),
     }
 }
@@ -320,6 +344,16 @@ mod tests {
             "{check:?}"
         );
         assert_eq!(veth(&report(Tier::A, None, None)).status, CheckStatus::Ok);
+    }
+
+    #[test]
+    fn port_in_use_is_a_warning() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let port = listener.local_addr().expect("an address").port();
+        let check = ports(port);
+        assert_eq!(check.status, CheckStatus::Warn, "{check:?}");
+        assert!(check.message.contains(&port.to_string()), "{check:?}");
+        assert_eq!(ports(0).status, CheckStatus::Ok);
     }
 
     #[test]

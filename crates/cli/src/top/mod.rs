@@ -3,7 +3,7 @@
 //! Inputs: a kubeconfig, keys. Output: a screen, or in a pipe a table every second.
 //!
 //! The API server of `bellerophon up` serves the records at a non-resource path, to clients with
-//! permission to get it. Guarantees: memory is bounded by the number of controllers; the terminal is
+//! permission to get it; `bellerophon run --page` serves them with its page. Guarantees: memory is bounded by the number of controllers; the terminal is
 //! restored at the end, after an error too.
 
 mod numbers; // numbers of controllers and caches
@@ -11,7 +11,6 @@ mod screen; // the interactive screen
 mod table; // the plain table
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _, stdout};
-use std::path::PathBuf;
 
 use clap::Args;
 use crossterm::event::EventStream;
@@ -19,6 +18,7 @@ use futures_util::{AsyncBufReadExt as _, Stream, StreamExt as _, TryStreamExt as
 use kube::Client;
 use ratatui::DefaultTerminal;
 
+use crate::arguments::TraceSource;
 use crate::error::CliError;
 use crate::signals::Signals;
 use crate::trace::{PATH, connect};
@@ -32,9 +32,8 @@ pub(crate) struct TopOptions {
     #[arg(long)]
     once: bool,
 
-    /// The kubeconfig that `bellerophon up` wrote
-    #[arg(long, value_name = "FILE", default_value = ".bellerophon/kubeconfig")]
-    kubeconfig: PathBuf,
+    #[command(flatten)]
+    source: TraceSource,
 }
 
 /// Shows the state of a cluster until a signal or the key q.
@@ -43,7 +42,7 @@ pub(crate) struct TopOptions {
 /// The kubeconfig cannot be read, or the server cannot be reached or has no trace.
 pub(crate) async fn top(options: &TopOptions) -> Result<(), CliError> {
     let mut signals = Signals::listen().map_err(CliError::context("cannot listen for signals"))?;
-    let (client, _) = connect(&options.kubeconfig, None).await?;
+    let (client, _) = connect(&options.source, None).await?;
     let lines = records(&client, true).await?;
     if options.once || !stdout().is_terminal() {
         return print(lines, &mut signals, options.once).await;
@@ -76,7 +75,7 @@ pub(crate) async fn records(
         .body(Vec::new())
         .map_err(CliError::context("cannot build the request"))?;
     let response = client.request_stream(request).await.map_err(|error| {
-        let hint = "only a cluster of `bellerophon up` has a trace";
+        let hint = "only a cluster of `bellerophon up` and `bellerophon run --page` have a trace";
         CliError::context("cannot read the trace")(error).with_hint(hint)
     })?;
     // A stream of lines is not `Unpin` if its reader is not.

@@ -7,10 +7,11 @@ use serde_json::Value;
 use crate::running::{RunningServer, command};
 
 /// The names of all checks, in order. `veth` is checked in tier A only.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "namespaces",
     "veth",
     "limits",
+    "ports",
     "kubectl",
     "kubeconfig",
     "open files",

@@ -116,6 +116,11 @@ impl PageClient {
         )
     }
 
+    /// The status of a request without the token.
+    pub(crate) fn status_without_token(&self, path: &str) -> u16 {
+        self.send("GET", path, &[("host", &self.host)]).status
+    }
+
     pub(crate) fn post(&self, path: &str, body: &str) -> Response {
         let bearer = format!("Bearer {}", self.token);
         let headers = [("host", &*self.host), ("authorization", &bearer)];

@@ -211,7 +211,7 @@ async fn records_are_filtered_by_namespace_and_kind() {
 }
 
 #[tokio::test]
-async fn operators_on_another_cluster_have_a_page() {
+async fn operators_on_another_cluster_have_page_trace_and_top() {
     let server = RunningServer::start(&["--operators", "icecream"]);
     let client = client(&server).await;
     let path = "/apis/controller.nicoleh.io/v1alpha1/namespaces/default/icecreams";
@@ -232,12 +232,26 @@ async fn operators_on_another_cluster_have_a_page() {
         r#""type":"finished","controller":"icecream""#,
     );
     let info: Value = serde_json::from_str(&page.get("/api/info").body).expect("JSON");
+    let printed = |arguments: &[&str]| {
+        let mut command = command(&server.directory);
+        let output = command.args(arguments).args(["--page", url]).output();
+        let output = output.expect("the binary starts");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let timeline = printed(&["trace", "icecream/gelato"]);
+    let table = printed(&["top", "--once"]);
+    let without_token = page.status_without_token("/debug/trace");
     process.kill().expect("the process runs");
     process.wait().expect("the process exits");
     assert!(text.contains(r#""name":"gelato""#), "{text}");
     assert_eq!(info["mode"], "live");
     assert_eq!(info["diffs"], false);
     assert!(info["act"].is_null(), "{info}");
+    assert!(timeline.contains("gelato"), "{timeline}");
+    assert!(table.contains("icecream"), "{table}");
+    assert_eq!(without_token, 401);
 }
 
 #[test]

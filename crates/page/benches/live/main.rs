@@ -291,6 +291,7 @@ impl ServedPage {
                     address: ([127, 0, 0, 1], 0).into(),
                     source: Source::Live(source),
                     actor: None,
+                    endpoint: None,
                     rng: Rng::from_os(),
                 });
                 let page = page.await.expect("a free port");

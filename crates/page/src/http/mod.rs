@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 use bellerophon::clock::Rng;
 use bellerophon::manager::serve_http;
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +46,9 @@ pub enum PageError {
     },
 }
 
+/// Responds to the query of a request with a stream of text.
+pub type TextEndpoint = Arc<dyn Fn(&str) -> BoxStream<'static, Bytes> + Send + Sync>;
+
 /// What a page shows and where.
 pub struct PageOptions {
     /// The address to bind; port 0 selects a free port.
@@ -52,6 +57,8 @@ pub struct PageOptions {
     pub source: Source,
     /// Executes actions; `None` for a page that only reads.
     pub actor: Option<Arc<dyn Actor>>,
+    /// A path outside of `/api/` with data for other clients than the page. It needs the token too.
+    pub endpoint: Option<(&'static str, TextEndpoint)>,
     /// The source of the token.
     pub rng: Rng,
 }
@@ -63,6 +70,7 @@ pub struct Page {
     token: Token,
     source: Source,
     actor: Option<Arc<dyn Actor>>,
+    endpoint: Option<(&'static str, TextEndpoint)>,
 }
 
 impl Page {
@@ -84,6 +92,7 @@ impl Page {
             token: Token::generate(&options.rng),
             source: options.source,
             actor: options.actor,
+            endpoint: options.endpoint,
         })
     }
 
@@ -96,7 +105,12 @@ impl Page {
     /// Serves until `stop`. Open connections are dropped then.
     pub async fn serve(self, stop: CancellationToken) {
         let guard = Guard::new(self.address, self.token);
-        let routes = Arc::new(Routes::new(guard, self.source, self.actor));
+        let routes = Arc::new(Routes {
+            guard,
+            source: self.source,
+            actor: self.actor,
+            endpoint: self.endpoint,
+        });
         let respond = move |request| {
             let routes = routes.clone();
             async move { routes.respond(request).await }

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, stream};
+use futures_util::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
@@ -16,6 +19,7 @@ use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::TextEndpoint;
 use super::act::{ACTION_MAX_BYTES, Action, Actor};
 use super::assets;
 use super::guard::Guard;
@@ -53,20 +57,13 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// What is served.
 pub(super) struct Routes {
-    guard: Guard,
-    source: Source,
-    actor: Option<Arc<dyn Actor>>,
+    pub(super) guard: Guard,
+    pub(super) source: Source,
+    pub(super) actor: Option<Arc<dyn Actor>>,
+    pub(super) endpoint: Option<(&'static str, TextEndpoint)>,
 }
 
 impl Routes {
-    pub(super) fn new(guard: Guard, source: Source, actor: Option<Arc<dyn Actor>>) -> Self {
-        Self {
-            guard,
-            source,
-            actor,
-        }
-    }
-
     /// The response to a request.
     pub(super) async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
         let mut response = match self.route(request).await {
@@ -85,6 +82,13 @@ impl Routes {
         self.guard.check_site(headers)?;
         let path = request.uri().path();
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        if let Some((_, endpoint)) = self.endpoint.as_ref().filter(|(own, _)| *own == path) {
+            self.guard.check_token(headers)?;
+            return match is_read {
+                true => Ok(text(endpoint(request.uri().query().unwrap_or_default()))),
+                false => Err(StatusCode::METHOD_NOT_ALLOWED),
+            };
+        }
         if !path.starts_with("/api/") {
             return match (is_read, assets::find(path)) {
                 (false, _) => Err(StatusCode::METHOD_NOT_ALLOWED),
@@ -243,6 +247,13 @@ impl Routes {
             Err(error) => json!({ "error": error.to_string() }),
         }))
     }
+}
+
+fn text(chunks: BoxStream<'static, Bytes>) -> Response<Body> {
+    let chunks = chunks.map(|chunk| Ok(Frame::data(chunk)));
+    let mut response = Response::new(StreamBody::new(chunks).boxed_unsync());
+    set_type(&mut response, "text/plain; charset=utf-8");
+    response
 }
 
 fn content(media_type: &'static str, bytes: Bytes) -> Response<Body> {

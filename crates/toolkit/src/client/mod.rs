@@ -5,6 +5,7 @@
 //! read-your-writes gate and the trace; what is already as desired is not written; a response is
 //! decoded on demand only.
 
+mod connect; // clients of clusters
 mod difference; // merge patches
 mod error; // failed requests
 mod mapper; // kinds known at run time
@@ -24,6 +25,7 @@ use bellerophon_kinds::{Kind, downcast};
 use kube::api::{ListParams, Patch};
 use serde::Serialize;
 
+pub use connect::connect;
 pub(crate) use difference::difference;
 pub use error::WriteError;
 pub(crate) use error::one_line;

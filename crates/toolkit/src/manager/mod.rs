@@ -39,7 +39,7 @@ pub use runnable::{InGroup, Runnable, RunnableGroup};
 pub use running::RunningManager;
 use signal::Signals;
 
-use crate::client::RestMapper;
+use crate::client::{RestMapper, connect};
 use crate::clock::{Clock, Rng};
 use crate::controller::{Controller, ControllerBuilder};
 use crate::events::{EventRecorder, EventWriter};
@@ -123,7 +123,7 @@ impl Manager {
         Box::pin(async {
             let config = kube::Config::infer().await.map_err(ManagerError::config)?;
             let host = config.cluster_url.authority().map(ToString::to_string);
-            let client = Client::try_from(config).map_err(ManagerError::config)?;
+            let client = connect(config).map_err(ManagerError::config)?;
             Ok(Self::with_host(client, ManagerOptions::default(), host))
         })
     }

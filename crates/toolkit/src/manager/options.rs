@@ -25,15 +25,16 @@ const GRACEFUL_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Informers are shared by controllers, so they use the client of the Manager.
 ///
 /// ```
+/// use bellerophon::client::connect;
 /// use bellerophon::manager::{ControllerClients, ManagerOptions};
-/// use kube::{Client, Config};
+/// use kube::Config;
 ///
 /// fn options(config: Config) -> ManagerOptions {
 ///     let clients = ControllerClients::new(move |controller| {
 ///         let mut config = config.clone();
 ///         let user = format!("system:serviceaccount:heroes:{controller}");
 ///         config.auth_info.impersonate = Some(user);
-///         Client::try_from(config).expect("the configuration is valid")
+///         connect(config).expect("the configuration is valid")
 ///     });
 ///     ManagerOptions {
 ///         controller_clients: Some(clients),

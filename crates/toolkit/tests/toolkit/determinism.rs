@@ -14,19 +14,19 @@ use bellerophon::leader::LeaderElectionOptions;
 use bellerophon::prelude::*;
 use bellerophon::queue::{Backoff, RateLimit};
 use bellerophon::testing;
-use bellerophon_apiserver::ApiServer;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Client, ResourceExt};
 use tokio::time::{Instant, sleep};
 
 use crate::harness::{
-    Fault, Log, create, delete, faulty_client, is_watch, maps, secret, server, set_data, set_query,
+    Fault, Log, TestServer, create, delete, faulty_client, is_watch, maps, secret, server,
+    set_data, set_query,
 };
 
 const MAPS: [&str; 6] = ["ares", "bia", "circe", "dike", "eos", "faun"];
 
 /// A client that logs its requests; every fifth one is disconnected.
-fn logging_client(server: &ApiServer, who: &'static str, start: Instant, log: &Log) -> Client {
+fn logging_client(server: &TestServer, who: &'static str, start: Instant, log: &Log) -> Client {
     let log = log.clone();
     let count = AtomicU32::new(0);
     faulty_client(server, move |request| {

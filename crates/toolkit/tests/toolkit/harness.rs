@@ -18,13 +18,38 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use tower::{ServiceExt, service_fn};
+use tower::service_fn;
+
+use crate::external;
 
 /// Virtual time after which a condition counts as never fulfilled.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-pub(crate) async fn server() -> ApiServer {
-    ApiServer::builder().seed(1).start().await.unwrap()
+/// The API server of a test.
+pub(crate) enum TestServer {
+    Embedded(Box<ApiServer>),
+    /// Another process, in real time; see [`external`](crate::external).
+    External(Client),
+}
+
+impl TestServer {
+    pub(crate) fn client(&self) -> Client {
+        match self {
+            Self::Embedded(server) => server.client(),
+            Self::External(client) => client.clone(),
+        }
+    }
+}
+
+/// An embedded API server, or that of `cargo xtask real`.
+pub(crate) async fn server() -> TestServer {
+    match external::connect().await {
+        Some(client) => TestServer::External(client),
+        None => {
+            let server = ApiServer::builder().seed(1).start().await.unwrap();
+            TestServer::Embedded(Box::new(server))
+        }
+    }
 }
 
 /// A Manager whose run can be repeated.
@@ -33,7 +58,7 @@ pub(crate) fn manager(client: &Client) -> Manager {
 }
 
 /// A server, its client, the log of a reconciler, a Manager, and its informer of ConfigMaps.
-pub(crate) async fn fixture() -> (ApiServer, Client, Log, Manager, SharedInformer<ConfigMap>) {
+pub(crate) async fn fixture() -> (TestServer, Client, Log, Manager, SharedInformer<ConfigMap>) {
     let server = server().await;
     let client = server.client();
     let mut mgr = manager(&client);
@@ -53,13 +78,13 @@ pub(crate) enum Fault {
 
 /// A client into whose requests faults are injected. The function may also change them.
 pub(crate) fn faulty_client(
-    server: &ApiServer,
+    server: &TestServer,
     inject: impl Fn(&mut http::Request<Body>) -> Fault + Send + Sync + 'static,
 ) -> Client {
-    let service = server.service();
+    let client = server.client();
     let inject = Arc::new(inject);
     let service = service_fn(move |mut request: http::Request<Body>| {
-        let service = service.clone();
+        let client = client.clone();
         let fault = inject(&mut request);
         async move {
             match fault {
@@ -69,7 +94,7 @@ pub(crate) fn faulty_client(
                     return Err(Box::<dyn Error + Send + Sync>::from("disconnected"));
                 }
             }
-            service.oneshot(request).await.map_err(Into::into)
+            Ok(client.send(request).await?)
         }
     });
     Client::new(service, "default")

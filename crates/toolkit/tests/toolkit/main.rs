@@ -4,6 +4,7 @@
     reason = "a failed expectation in a test is the failure of the test"
 )]
 
+mod external; // an API server of another process
 mod harness; // servers, faulty clients, Managers, logs
 
 mod client; // reads and writes of a reconcile

@@ -7,22 +7,21 @@ use bellerophon::client::WriteOptions;
 use bellerophon::controller::ControllerHandle;
 use bellerophon::informer::{InformerOptions, KubeListWatch, ListWatchFn};
 use bellerophon::prelude::*;
-use bellerophon_apiserver::ApiServer;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ListParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use tokio::time::{Instant, sleep};
 
 use crate::harness::{
-    Fault, Log, api, create, faulty_client, fixture, is_watch, manager, maps, run, server,
-    set_query, settle,
+    Fault, Log, TestServer, api, create, faulty_client, fixture, is_watch, manager, maps, run,
+    server, set_query, settle,
 };
 
 /// The delay of the lagging cache.
 const LAG: Duration = Duration::from_secs(5);
 
 /// A client whose watches end after a second and are resumed after [`LAG`].
-fn lagging_client(server: &ApiServer) -> Client {
+fn lagging_client(server: &TestServer) -> Client {
     faulty_client(server, |request| {
         if !is_watch(request) {
             return Fault::None;

@@ -71,9 +71,11 @@ pub struct BackupStatus {
     pub checksum: Option<String>,
     /// The revision of the store in the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::Unsigned>")]
     pub revision: Option<u64>,
     /// The size of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::Unsigned>")]
     pub bytes: Option<u64>,
     /// The image of the Pods that write and delete the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]

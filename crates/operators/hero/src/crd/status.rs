@@ -41,9 +41,11 @@ pub struct BellerophonStatus {
     pub version: Option<String>,
     /// The format level of the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::Unsigned>")]
     pub format_level: Option<u32>,
     /// The ids of the voters in the last membership that was seen committed.
     #[serde(default)]
+    #[schemars(with = "Vec<schemas::Unsigned>")]
     pub voters: Vec<u64>,
     /// The members, oldest first.
     #[serde(default)]
@@ -125,6 +127,7 @@ pub struct MemberStatus {
     /// The name of its Pod and of its claim. Random, and never used twice.
     pub name: String,
     /// Its id in the membership. An id is used for one claim only.
+    #[schemars(with = "schemas::Unsigned")]
     pub id: u64,
     /// What it is for.
     #[serde(default)]
@@ -144,6 +147,7 @@ pub struct MemberStatus {
     pub state: Option<String>,
     /// The number of entries that it was behind when the status was written last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::Unsigned>")]
     pub lag: Option<u64>,
     /// The version of its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -175,12 +179,14 @@ pub struct RestoreStatus {
     /// The SHA-256 of the file in hexadecimal.
     pub checksum: String,
     /// The revision of the new store begins beyond this one.
+    #[schemars(with = "schemas::Unsigned")]
     pub min_revision: u64,
     /// The UID of the Pod of the current attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
     /// The number of failed attempts. Each attempt has its own claim.
     #[serde(default)]
+    #[schemars(with = "schemas::Unsigned")]
     pub failures: u32,
 }
 

@@ -4,6 +4,7 @@ mod apply; // server-side apply
 mod create_or_update; // merge patches of what changed
 mod deletion; // delete and finalizers
 mod reads; // get and list
+mod retries; // refusals over the network
 mod subresources; // binding and scale
 
 use std::sync::Arc;

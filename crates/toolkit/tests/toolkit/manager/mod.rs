@@ -13,11 +13,10 @@ use bellerophon::leader::LeaderElectionOptions;
 use bellerophon::manager::ManagerOptions;
 use bellerophon::prelude::*;
 use bellerophon::testing;
-use bellerophon_apiserver::ApiServer;
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::time::sleep;
 
-use crate::harness::{Log, maps};
+use crate::harness::{Log, TestServer, maps};
 
 /// Options with a lease, for a candidate of this name.
 fn candidate(identity: &str) -> ManagerOptions {
@@ -40,7 +39,7 @@ struct Worker {
 
 /// A Manager whose controller logs the start and the end of each reconcile.
 fn logging_manager(
-    server: &ApiServer,
+    server: &TestServer,
     options: ManagerOptions,
     name: &'static str,
     log: &Log,
