@@ -4,6 +4,7 @@
 //!
 //! The control plane runs elsewhere: its scheduler assigns pods to these nodes, and no container of
 //! them runs. For clusters of tests only; the kubeconfig is that of an administrator.
+#![expect(clippy::print_stdout, reason = "the line that scripts wait for")]
 
 use std::{env, error::Error};
 
