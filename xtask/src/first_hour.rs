@@ -178,8 +178,7 @@ fn binary(root: &Path) -> Result<PathBuf, String> {
         .args(["build", "--quiet", "--package", "bellerophon-cli"])
         .current_dir(root);
     succeed(&mut command, "cargo build")?;
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join("debug/bellerophon"))
+    Ok(crate::target_directory(root).join("debug/bellerophon"))
 }
 
 fn cargo(project: &Path) -> Command {

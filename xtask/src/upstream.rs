@@ -261,7 +261,7 @@ impl Server {
         {
             return Err("the server does not build".to_owned());
         }
-        let mut up = Command::new(root.join("target/debug/bellerophon"));
+        let mut up = Command::new(crate::target_directory(root).join("debug/bellerophon"));
         if let Some(images) = images {
             up.args(["up", "--runtime", "process", "--images"])
                 .arg(images);
