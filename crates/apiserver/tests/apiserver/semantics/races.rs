@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use bellerophon_apiserver::ApiServer;
 use futures_util::{StreamExt as _, TryStreamExt as _, future::join_all};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use kube::{
     Api, Client,
-    api::{ObjectMeta, PostParams, WatchEvent, WatchParams},
+    api::{DeleteParams, ObjectMeta, PostParams, WatchEvent, WatchParams},
 };
+use serde_json::json;
 
 const WRITERS: usize = 8;
 
@@ -289,4 +290,67 @@ async fn every_address_of_a_service_is_its_own() {
     assert_eq!(addresses.len(), 64);
     assert_eq!(ports.len(), 64);
     server.shutdown().await;
+}
+
+/// The delete marked the pod, a kubelet removed it, and the client was told that it was not found.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn delete_that_races_with_a_kubelet_succeeds() {
+    const EACH: usize = 25;
+    let (server, client) = started().await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+    let account = ServiceAccount {
+        metadata: ObjectMeta {
+            name: Some("default".to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..ServiceAccount::default()
+    };
+    accounts
+        .create(&PostParams::default(), &account)
+        .await
+        .expect("a free name");
+    let pods: Api<Pod> = Api::namespaced(client, "default");
+    let kubelet = tokio::spawn(remove_terminating(pods.clone()));
+    on_tasks((0..WRITERS).map(|writer| {
+        let pods = pods.clone();
+        async move {
+            for i in 0..EACH {
+                let name = format!("p{writer}-{i}");
+                let pod = json!({
+                    "metadata": {"name": name},
+                    "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+                });
+                let pod = serde_json::from_value(pod).expect("a pod");
+                pods.create(&PostParams::default(), &pod)
+                    .await
+                    .expect("a free name");
+                pods.delete(&name, &DeleteParams::default().grace_period(0))
+                    .await
+                    .expect("it was there");
+            }
+        }
+    }))
+    .await;
+    kubelet.abort();
+    server.shutdown().await;
+}
+
+/// Removes pods that terminate, as a kubelet without containers does.
+async fn remove_terminating(pods: Api<Pod>) {
+    let watch = pods
+        .watch(&WatchParams::default(), "0")
+        .await
+        .expect("a watch");
+    let mut watch = watch.boxed();
+    while let Ok(Some(event)) = watch.try_next().await {
+        let WatchEvent::Modified(pod) = event else {
+            continue;
+        };
+        if pod.metadata.deletion_timestamp.is_some() {
+            let name = pod.metadata.name.expect("a name");
+            let options = DeleteParams::default().grace_period(0);
+            // The client may have been faster.
+            drop(pods.delete(&name, &options).await);
+        }
+    }
 }

@@ -49,7 +49,7 @@ impl Admission {
         pod: &Pod,
         node: &str,
         now: Timestamp,
-    ) -> Result<(), Rejection> {
+    ) -> Result<(), Box<Rejection>> {
         let ports = pod.spec.as_ref().map(host_ports).unwrap_or_default();
         if ports.is_empty() {
             return Ok(());
@@ -68,7 +68,7 @@ impl Admission {
             used.any(|used| used.conflicts(port))
         };
         if !has_started && ports.iter().any(is_taken) {
-            return Err(rejection(pod, now));
+            return Err(Box::new(rejection(pod, now)));
         }
         let pod = AdmittedPod {
             uid,

@@ -308,7 +308,7 @@ impl<R: Runtime> Reconciler<Pod> for Kubelet<R> {
             return self.finish_pod(&req, pod).await;
         }
         if let Err(rejection) = self.admission.admit(req.key(), pod, &node.name, req.now()) {
-            return self.reject_pod(&req, pod, &node, rejection).await;
+            return self.reject_pod(&req, pod, &node, *rejection).await;
         }
         if let Err(error) = self.runtime.select_handler(pod, &node.name).await {
             return self.handler_failed(pod, &node, error);
