@@ -1,15 +1,17 @@
 //! Concurrent writers: no write is lost or applied twice, and all watchers see one order.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use bellerophon_apiserver::ApiServer;
 use futures_util::{StreamExt as _, TryStreamExt as _, future::join_all};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use kube::{
     Api, Client,
-    api::{DeleteParams, ObjectMeta, PostParams, WatchEvent, WatchParams},
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
 use serde_json::json;
+use tokio::sync::mpsc;
 
 const WRITERS: usize = 8;
 
@@ -292,65 +294,55 @@ async fn every_address_of_a_service_is_its_own() {
     server.shutdown().await;
 }
 
-/// The delete marked the pod, a kubelet removed it, and the client was told that it was not found.
+/// The delete marked the pod, the status of a kubelet completed the deletion, and the client was
+/// told that there was no such pod.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn delete_that_races_with_a_kubelet_succeeds() {
-    const EACH: usize = 25;
-    let (server, client) = started().await;
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
-    let account = ServiceAccount {
-        metadata: ObjectMeta {
-            name: Some("default".to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..ServiceAccount::default()
-    };
-    accounts
+async fn delete_that_a_kubelet_completes_succeeds() {
+    let (to_kubelet, mut terminating) = mpsc::unbounded_channel::<String>();
+    let (done, written) = std::sync::mpsc::channel();
+    let written = Mutex::new(written);
+    let server = ApiServer::builder()
+        .observe_writes(move |write| {
+            let pod: Pod = serde_json::from_slice(&write.object).unwrap_or_default();
+            let is_marked = pod.metadata.deletion_timestamp.is_some() && !write.is_deletion;
+            if *write.resource == *"/pods" && is_marked && to_kubelet.send(write.name).is_ok() {
+                // The delete goes on when the kubelet has written.
+                let written = written.lock().expect("no thread panics");
+                written.recv().expect("a kubelet");
+            }
+        })
+        .start()
+        .await
+        .expect("a server without a socket starts");
+    let pods: Api<Pod> = Api::namespaced(server.client(), "default");
+    let statuses = pods.clone();
+    let kubelet = tokio::spawn(async move {
+        let name = terminating.recv().await.expect("a terminating pod");
+        let status = Patch::Merge(json!({"status": {"phase": "Failed"}}));
+        statuses
+            .patch_status(&name, &PatchParams::default(), &status)
+            .await
+            .expect("the pod is there");
+        done.send(()).expect("the delete waits");
+    });
+    let account = json!({"metadata": {"name": "default"}});
+    let account = serde_json::from_value(account).expect("a service account");
+    Api::<ServiceAccount>::namespaced(server.client(), "default")
         .create(&PostParams::default(), &account)
         .await
         .expect("a free name");
-    let pods: Api<Pod> = Api::namespaced(client, "default");
-    let kubelet = tokio::spawn(remove_terminating(pods.clone()));
-    on_tasks((0..WRITERS).map(|writer| {
-        let pods = pods.clone();
-        async move {
-            for i in 0..EACH {
-                let name = format!("p{writer}-{i}");
-                let pod = json!({
-                    "metadata": {"name": name},
-                    "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
-                });
-                let pod = serde_json::from_value(pod).expect("a pod");
-                pods.create(&PostParams::default(), &pod)
-                    .await
-                    .expect("a free name");
-                pods.delete(&name, &DeleteParams::default().grace_period(0))
-                    .await
-                    .expect("it was there");
-            }
-        }
-    }))
-    .await;
-    kubelet.abort();
-    server.shutdown().await;
-}
-
-/// Removes pods that terminate, as a kubelet without containers does.
-async fn remove_terminating(pods: Api<Pod>) {
-    let watch = pods
-        .watch(&WatchParams::default(), "0")
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+    });
+    let pod = serde_json::from_value(pod).expect("a pod");
+    pods.create(&PostParams::default(), &pod)
         .await
-        .expect("a watch");
-    let mut watch = watch.boxed();
-    while let Ok(Some(event)) = watch.try_next().await {
-        let WatchEvent::Modified(pod) = event else {
-            continue;
-        };
-        if pod.metadata.deletion_timestamp.is_some() {
-            let name = pod.metadata.name.expect("a name");
-            let options = DeleteParams::default().grace_period(0);
-            // The client may have been faster.
-            drop(pods.delete(&name, &options).await);
-        }
-    }
+        .expect("a free name");
+    pods.delete("p", &DeleteParams::default().grace_period(0))
+        .await
+        .expect("it was there");
+    kubelet.await.expect("the kubelet does not panic");
+    assert!(pods.get_opt("p").await.expect("an answer").is_none());
+    server.shutdown().await;
 }
