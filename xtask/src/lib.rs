@@ -16,7 +16,10 @@ pub mod upstream_page; // the page with their results
 pub mod upstream_report; // the results of the conformance tests
 pub mod user_crate; // the project of `bellerophon new`
 
-use std::path::{Path, PathBuf};
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
 
 /// The root of the repository.
 pub fn root() -> PathBuf {
@@ -24,4 +27,9 @@ pub fn root() -> PathBuf {
         .parent()
         .expect("xtask is a directory of the repository")
         .to_path_buf()
+}
+
+/// The directory of the programs that cargo builds.
+pub fn target_directory(root: &Path) -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }

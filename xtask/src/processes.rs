@@ -3,7 +3,6 @@
 //! Guarantees: every wait has a timeout, and no process outlives its handle.
 
 use std::{
-    env,
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -34,8 +33,7 @@ pub(crate) fn binary(root: &Path) -> Result<PathBuf, String> {
         .args(["build", "--quiet", "--package", "bellerophon-cli"])
         .current_dir(root);
     succeed(&mut command, "cargo build")?;
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join("debug/bellerophon"))
+    Ok(crate::target_directory(root).join("debug/bellerophon"))
 }
 
 /// What a command prints, or why it fails.

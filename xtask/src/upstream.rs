@@ -36,10 +36,10 @@ pub struct Options {
     images: Option<PathBuf>,
     /// The number of concurrent tests.
     processes: Option<String>,
-    /// Use this report of simulated nodes instead of running the suite.
-    report: Option<PathBuf>,
-    /// Use these reports of local processes instead of running the suite. A test that is in several
+    /// Use these reports of simulated nodes instead of running the suite. A test that is in several
     /// has the result of the last one.
+    reports: Vec<PathBuf>,
+    /// The same for local processes.
     process_reports: Vec<PathBuf>,
     /// Write the page of results, which has both runtimes.
     write_docs: bool,
@@ -66,7 +66,7 @@ impl Options {
                 "--skip" => options.skip = Some(value()?),
                 "--images" => options.images = Some(value()?.into()),
                 "--procs" => options.processes = Some(value()?),
-                "--report" => options.report = Some(value()?.into()),
+                "--report" => options.reports.push(value()?.into()),
                 "--process-report" => options.process_reports.push(value()?.into()),
                 "--write-docs" => options.write_docs = true,
                 other => {
@@ -80,7 +80,7 @@ impl Options {
         if options.images.is_some() && options.kubeconfig.is_some() {
             return Err("--images and --kubeconfig exclude each other".to_owned());
         }
-        let has_reports = options.report.is_some() && !options.process_reports.is_empty();
+        let has_reports = !options.reports.is_empty() && !options.process_reports.is_empty();
         if options.write_docs && !has_reports {
             let needed = "--write-docs needs --report and --process-report: the page has both \
                           runtimes; run the suite first, without and with --images";
@@ -97,11 +97,10 @@ impl Options {
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     let tests = Tests::read(&root.join("crates/conformance/upstream/tests.json"))?;
     let mut reports = Vec::new();
-    if let Some(path) = &options.report {
-        reports.push(Report::read(path)?);
-    }
-    if !options.process_reports.is_empty() {
-        reports.push(Report::read_all(&options.process_reports)?);
+    for paths in [&options.reports, &options.process_reports] {
+        if !paths.is_empty() {
+            reports.push(Report::read_all(paths)?);
+        }
     }
     if reports.is_empty() {
         reports.push(Report::read(&build_and_run(root, options, &tests)?)?);
@@ -261,7 +260,7 @@ impl Server {
         {
             return Err("the server does not build".to_owned());
         }
-        let mut up = Command::new(root.join("target/debug/bellerophon"));
+        let mut up = Command::new(crate::target_directory(root).join("debug/bellerophon"));
         if let Some(images) = images {
             up.args(["up", "--runtime", "process", "--images"])
                 .arg(images);

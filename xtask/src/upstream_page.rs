@@ -13,7 +13,8 @@ The end-to-end conformance tests of Kubernetes 1.36.4, built from their Go modul
 - on simulated nodes, which run no containers: the tests of SIG API Machinery, and those of other SIGs that need only the API and the
   built-in controllers;
 - on nodes that run pods as [local processes](nodes.md#run-pods-as-local-processes) in tier A, with agnhost and the sample API server
-  built from their Go modules, the applets of busybox and Debian's etcd in place of images: the tests of all SIGs.
+  built from their Go modules, the applets of busybox, its web server in place of nginx, and Debian's etcd as programs of the images: the
+  tests of all SIGs.
 
 ```
 cargo xtask upstream                         # on simulated nodes; needs Go and network access for its modules

@@ -5,7 +5,7 @@
 //!
 //! Guarantee: the project refers to the repository by path only, so that all it needs is public.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
@@ -61,7 +61,7 @@ fn test(root: &Path, project: &Path) -> Result<(), String> {
         .args(["test", "--quiet"])
         .current_dir(project)
         // Not the one that projects of a user share.
-        .env("CARGO_BUILD_BUILD_DIR", target(root))
+        .env("CARGO_BUILD_BUILD_DIR", crate::target_directory(root))
         // Cargo sets these for the build of this program; the project is another one.
         .env_remove("CARGO_MANIFEST_DIR");
     let name = project.file_name().unwrap_or_default().display();
@@ -83,8 +83,4 @@ fn succeed(command: &mut Command, what: &str) -> Result<String, String> {
         true => Ok(stderr),
         false => Err(format!("{what} fails:\n{stdout}{stderr}")),
     }
-}
-
-fn target(root: &Path) -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }

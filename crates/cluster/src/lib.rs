@@ -38,6 +38,7 @@ mod identity; // users and permissions of the controllers
 
 mod api_errors; // classification of API errors
 mod evict; // DisruptionTarget condition and delete
+mod host_ports; // host ports of pods and their conflicts
 mod index; // shared informers and indexes
 mod label_selector; // label selectors in text form
 mod node_affinity; // node selector and node affinity

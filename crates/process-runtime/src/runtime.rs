@@ -243,6 +243,11 @@ impl Shared {
         self.capabilities.tier.tier
     }
 
+    /// Whether Services listen in a network of their own (tier A).
+    pub(crate) fn has_veth(&self) -> bool {
+        self.capabilities.tier.veth_error.is_none()
+    }
+
     fn sandboxes(&self) -> MutexGuard<'_, Sandboxes> {
         self.sandboxes
             .lock()

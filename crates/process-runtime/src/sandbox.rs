@@ -2,6 +2,7 @@
 //!
 //! Tier A: one shim, PID 1 of the pod's namespaces. Tier B: one shim per container, and an address.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -16,6 +17,7 @@ use crate::container::Container;
 use crate::error::Error;
 use crate::protocol::{Request, SandboxSetup, Transport};
 use crate::runtime::{CONTAINER_MARKER, NODE_MARKER, POD_MARKER, Shared, sweep};
+use crate::sys::listening_ports;
 use crate::tier::Tier;
 
 /// The `PATH` of containers without one, as of most images.
@@ -102,6 +104,16 @@ impl Sandbox {
     /// The process ID of the shim (tier A).
     pub fn shim_pid(&self) -> Option<i32> {
         self.inner.shim.as_ref().map(|shim| shim.pid())
+    }
+
+    /// The TCP ports of the pod's network on which its programs listen for other pods (tier A).
+    /// Without a veth pair, Services listen in that network, and none is found.
+    pub fn listening_ports(&self) -> io::Result<BTreeSet<u16>> {
+        let has_veth = self.inner.shared.has_veth();
+        match self.network_shim() {
+            Some(shim) if has_veth => listening_ports(shim.pid()),
+            _ => Ok(BTreeSet::new()),
+        }
     }
 
     /// Starts a container (`CreateContainer` and `StartContainer`). It is running when this

@@ -63,3 +63,7 @@ pub(crate) fn with_environment(_: &str, _: &str) -> io::Result<Vec<rustix::proce
 pub(crate) fn wildcard_listeners(_: &str, _: &str) -> io::Result<BTreeSet<u16>> {
     Ok(BTreeSet::new())
 }
+
+pub(crate) fn listening_ports(_: i32) -> io::Result<BTreeSet<u16>> {
+    Ok(BTreeSet::new())
+}

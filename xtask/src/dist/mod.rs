@@ -153,8 +153,7 @@ fn build(root: &Path, target: Option<&str>) -> Result<PathBuf, String> {
     if !status.success() {
         return Err("bellerophon was not built, see above".to_owned());
     }
-    let directory =
-        env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let directory = crate::target_directory(root);
     let directory = target.map_or(directory.clone(), |target| directory.join(target));
     let suffix = env::consts::EXE_SUFFIX;
     Ok(directory.join("dist").join(format!("bellerophon{suffix}")))

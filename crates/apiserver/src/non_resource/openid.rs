@@ -1,7 +1,7 @@
 //! OpenID discovery of the service-account issuer: its configuration and its public keys.
 
 use bellerophon_apimachinery::error::ApiError;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header, uri::Authority};
 use serde_json::Value;
 
 use super::{EndpointRequest, ServerState};
@@ -27,8 +27,21 @@ pub(super) fn configuration(
         &server
             .authenticator
             .tokens()
-            .discovery(server.endpoints.address()),
+            .discovery(requested_address(request).unwrap_or(server.endpoints.address())),
     )
+}
+
+/// The address in the request. A pod reaches the server at its Service only, so the keys must be
+/// there as well.
+fn requested_address<'a>(request: &EndpointRequest<'a>) -> Option<&'a str> {
+    let host = request.head.headers.get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok());
+    let authority = request.head.uri.authority().map(Authority::as_str);
+    let is_address = |address: &&str| {
+        let parsed = address.parse::<Authority>();
+        parsed.is_ok_and(|parsed| !parsed.as_str().contains('@') && !parsed.host().is_empty())
+    };
+    authority.or(host).filter(is_address)
 }
 
 /// The keys.

@@ -142,8 +142,16 @@ async fn delete_admitted(
     attributes: Option<&Attributes<'_>>,
 ) -> Result<Deleted, ApiError> {
     let attributes = attributes.filter(|_| admission::watches_deletions(api));
+    let mut marked = None;
     for attempt in 1..=ATTEMPTS_MAX {
-        let Some(existing) = api.store.get(&resource.collection, key) else {
+        let existing = api.store.get(&resource.collection, key);
+        if let Some(last) = marked.take_if(|last| !is_same(resource, existing.as_ref(), last)) {
+            // Mirrors Store.Delete: a delete that lost a race after it marked the object, such as
+            // with a kubelet, has succeeded.
+            let old = resource.read(&last);
+            return Ok(answer(resource, Written::Stored(last), &old));
+        }
+        let Some(existing) = existing else {
             return Err(ApiError::NotFound {
                 resource: resource.group_resource(),
                 name: key.name().into(),
@@ -170,19 +178,15 @@ async fn delete_admitted(
             }
             Plan::MarkAndRemove(new) if !options.dry_run => {
                 // Watchers see the object terminating first, then gone.
-                if let Some(Deleted::Waiting(Written::Stored(marked))) =
+                if let Some(Deleted::Waiting(Written::Stored(last))) =
                     mark(api, resource, key, &existing, &old, new, options).await?
-                    && let Some(outcome) = remove(
-                        api,
-                        resource,
-                        key,
-                        &marked,
-                        &resource.read(&marked),
-                        options,
-                    )
-                    .await?
                 {
-                    return Ok(outcome);
+                    let terminating = resource.read(&last);
+                    let removed = remove(api, resource, key, &last, &terminating, options).await?;
+                    if let Some(outcome) = removed {
+                        return Ok(outcome);
+                    }
+                    marked = Some(last);
                 }
             }
             Plan::MarkAndRemove(new) => {
@@ -196,6 +200,12 @@ async fn delete_admitted(
         }
     }
     Err(ApiError::modified(resource.group_resource(), key.name()))
+}
+
+/// Whether the stored object is still the one that was marked.
+fn is_same(resource: &Resource, existing: Option<&Arc<Stored>>, marked: &Arc<Stored>) -> bool {
+    let uid = |stored: &Arc<Stored>| resource.read(stored).meta.uid.clone();
+    existing.is_some_and(|existing| uid(existing) == uid(marked))
 }
 
 fn plan(api: &Api, resource: &Resource, old: &Object, options: &DeleteOptions) -> Plan {

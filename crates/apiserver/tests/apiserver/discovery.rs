@@ -233,3 +233,26 @@ async fn stopped_server_is_alive_but_not_ready() -> Outcome {
     assert_eq!(get("/livez").await.1, "ok");
     Ok(())
 }
+
+#[tokio::test]
+async fn token_keys_are_at_the_requested_address() -> Outcome {
+    let server = ApiServer::builder().start().await?;
+    let cases = [
+        ("10.0.0.1:443", "https://10.0.0.1:443/openid/v1/jwks"),
+        (
+            "kubernetes.default.svc",
+            "https://kubernetes.default.svc/openid/v1/jwks",
+        ),
+        (
+            "user@example.com",
+            "https://kubernetes.default.svc/openid/v1/jwks",
+        ),
+    ];
+    for (host, expected) in cases {
+        let request = Request::get("/.well-known/openid-configuration").header("host", host);
+        let (_, body) = send(server.service(), request, &Value::Null).await;
+        let configuration: Value = serde_json::from_str(&body)?;
+        assert_eq!(configuration["jwks_uri"], expected, "{host}");
+    }
+    Ok(())
+}

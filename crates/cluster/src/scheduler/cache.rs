@@ -14,9 +14,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
 
-use super::pod_info::{HostPort, PodInfo, SymmetricEffect, SymmetricTerm, TopologyTerm};
+use super::pod_info::{PodInfo, SymmetricEffect, SymmetricTerm, TopologyTerm};
 use super::resources::{NonZeroRequests, Resources};
 use super::selectors::{Labels, PodSelector};
+use crate::host_ports::HostPort;
 
 /// The maximum number of selectors whose matching pods are counted.
 pub(crate) const MAX_COUNTED_SELECTORS: usize = 512;

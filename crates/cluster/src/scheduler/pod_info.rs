@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::resources::{NonZeroRequests, Resources, non_zero_requests, pod_requests};
 use super::selectors::{Labels, PodAttributes, PodSelector};
+use crate::host_ports::{HostPort, host_ports};
 
 /// The `schedulerName` of the pods that this scheduler handles.
 pub(crate) const SCHEDULER_NAME: &str = "default-scheduler";
@@ -22,25 +23,6 @@ pub(crate) const SCHEDULER_NAME: &str = "default-scheduler";
 /// Weight of a required affinity term of an existing pod when it scores nodes for later pods
 /// (upstream `hardPodAffinityWeight`).
 const HARD_POD_AFFINITY_WEIGHT: i64 = 1;
-
-/// A host port of a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostPort {
-    protocol: String,
-    ip: String,
-    port: i32,
-}
-
-impl HostPort {
-    /// Whether two pods with these ports cannot share a node. Mirrors `HostPortInfo.CheckConflict`.
-    pub(crate) fn conflicts(&self, other: &Self) -> bool {
-        // The wildcard address conflicts with every address of the same port and protocol.
-        let is_wildcard = |ip: &str| matches!(ip, "" | "0.0.0.0" | "::");
-        self.port == other.port
-            && self.protocol == other.protocol
-            && (self.ip == other.ip || is_wildcard(&self.ip) || is_wildcard(&other.ip))
-    }
-}
 
 /// Selected pods, counted by the value of a node label.
 #[derive(Clone, Debug)]
@@ -337,28 +319,6 @@ fn spread_constraints(spec: &PodSpec, info: &PodInfo) -> Vec<SpreadConstraint> {
                 honors_node_affinity: honors(constraint.node_affinity_policy.as_deref(), "Honor"),
                 honors_node_taints: honors(constraint.node_taints_policy.as_deref(), "Ignore"),
             }
-        })
-        .collect()
-}
-
-/// The host ports of containers and sidecars. Ports of other init containers are not reserved.
-fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
-    let containers = spec.containers.iter().chain(
-        spec.init_containers
-            .iter()
-            .flatten()
-            .filter(|container| container.restart_policy.as_deref() == Some("Always")),
-    );
-    let ports = containers.flat_map(|container| container.ports.iter().flatten());
-    ports
-        .filter_map(|port| {
-            let number = port.host_port.filter(|number| *number > 0)?;
-            let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".into());
-            Some(HostPort {
-                protocol,
-                ip: port.host_ip.clone().unwrap_or_default(),
-                port: number,
-            })
         })
         .collect()
 }

@@ -584,3 +584,43 @@ async fn taint_added_in_the_year_9999_takes_effect() {
     wait_until(&pods, "the pod is evicted", |pods| pods.is_empty()).await;
     cluster.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn pod_with_a_taken_host_port_is_rejected() {
+    let cluster = test_cluster(2).await;
+    let with_host_port = |name: &str, node: &str| {
+        let mut pod = pod(name, node, json!({}));
+        pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": 8080}]);
+        pod
+    };
+    cluster.apply(with_host_port("first", "node-1")).await;
+    until_pod(&cluster, "first", "it is ready", is_ready).await;
+    cluster.apply(with_host_port("elsewhere", "node-2")).await;
+    until_pod(&cluster, "elsewhere", "it is ready", is_ready).await;
+    cluster.apply(with_host_port("second", "node-1")).await;
+    let is_failed = |pod: &Pod| {
+        let status = pod.status.as_ref();
+        status.and_then(|status| status.phase.as_deref()) == Some("Failed")
+    };
+    let rejected = until_pod(&cluster, "second", "it is rejected", is_failed).await;
+    let status = rejected.status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("NodePorts"));
+    assert_eq!(
+        status.message.as_deref(),
+        Some(
+            "Pod was rejected: Predicate NodePorts failed: \
+             node(s) didn't have free ports for the requested pod ports"
+        )
+    );
+    assert!(status.container_statuses.is_none());
+
+    let pods: Api<Pod> = cluster.namespaced("default");
+    pods.delete("first", &Default::default()).await.unwrap();
+    wait_until(&pods, "the first pod is deleted", |pods| {
+        pods.iter().all(|pod| pod.name_any() != "first")
+    })
+    .await;
+    cluster.apply(with_host_port("third", "node-1")).await;
+    until_pod(&cluster, "third", "the port is free", is_ready).await;
+    cluster.stop().await;
+}

@@ -143,6 +143,32 @@ async fn pods_reach_each_other_at_their_addresses() {
     cluster.stop().await;
 }
 
+/// A container need not name the port on which its program listens.
+#[tokio::test]
+async fn pods_reach_each_other_at_ports_that_nobody_names() {
+    let tiers = tiers().await;
+    let Some(tier) = tiers.into_iter().find(|tier| *tier == Tier::A) else {
+        return;
+    };
+    let cluster = ProcessCluster::start(tier).await;
+    let container = json!({
+        "name": "web",
+        "image": "helper",
+        "args": ["http", "8765"],
+        "readinessProbe": {"tcpSocket": {"port": 8765}, "periodSeconds": 1},
+    });
+    cluster
+        .create("web", json!({"containers": [container]}))
+        .await;
+    let is_ready = |pods: &[Pod]| pods.iter().any(|pod| has_condition(pod, "Ready"));
+    let pods = wait_until(&cluster.pods(), "the pod is ready", is_ready).await;
+    let status = pods[0].status.as_ref();
+    let ip = status.and_then(|status| status.pod_ip.clone()).unwrap();
+    let answers = request(&cluster, "direct", &format!("{ip}:8765"), 1).await;
+    assert_eq!(answers, ["web"]);
+    cluster.stop().await;
+}
+
 /// A StatefulSet whose pods are never ready, and their headless Service.
 async fn start_stateful(cluster: &ProcessCluster) {
     // No container port: the Service alone makes it reachable.

@@ -22,7 +22,7 @@ mod supervisor;
 mod procfs;
 
 pub(crate) use self::launch::{Launcher, ShimProcess};
-pub(crate) use self::listeners::wildcard_listeners;
+pub(crate) use self::listeners::{listening_ports, wildcard_listeners};
 pub(crate) use self::procfs::{kill_with_environment, with_environment};
 
 use std::ffi::OsString;

@@ -1,14 +1,17 @@
 //! Concurrent writers: no write is lost or applied twice, and all watchers see one order.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use bellerophon_apiserver::ApiServer;
 use futures_util::{StreamExt as _, TryStreamExt as _, future::join_all};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use kube::{
     Api, Client,
-    api::{ObjectMeta, PostParams, WatchEvent, WatchParams},
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
+use serde_json::json;
+use tokio::sync::mpsc;
 
 const WRITERS: usize = 8;
 
@@ -288,5 +291,58 @@ async fn every_address_of_a_service_is_its_own() {
     let ports: BTreeSet<_> = made.iter().map(|(_, port)| port).collect();
     assert_eq!(addresses.len(), 64);
     assert_eq!(ports.len(), 64);
+    server.shutdown().await;
+}
+
+/// The delete marked the pod, the status of a kubelet completed the deletion, and the client was
+/// told that there was no such pod.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn delete_that_a_kubelet_completes_succeeds() {
+    let (to_kubelet, mut terminating) = mpsc::unbounded_channel::<String>();
+    let (done, written) = std::sync::mpsc::channel();
+    let written = Mutex::new(written);
+    let server = ApiServer::builder()
+        .observe_writes(move |write| {
+            let pod: Pod = serde_json::from_slice(&write.object).unwrap_or_default();
+            let is_marked = pod.metadata.deletion_timestamp.is_some() && !write.is_deletion;
+            if *write.resource == *"/pods" && is_marked && to_kubelet.send(write.name).is_ok() {
+                // The delete goes on when the kubelet has written.
+                let written = written.lock().expect("no thread panics");
+                written.recv().expect("a kubelet");
+            }
+        })
+        .start()
+        .await
+        .expect("a server without a socket starts");
+    let pods: Api<Pod> = Api::namespaced(server.client(), "default");
+    let statuses = pods.clone();
+    let kubelet = tokio::spawn(async move {
+        let name = terminating.recv().await.expect("a terminating pod");
+        let status = Patch::Merge(json!({"status": {"phase": "Failed"}}));
+        statuses
+            .patch_status(&name, &PatchParams::default(), &status)
+            .await
+            .expect("the pod is there");
+        done.send(()).expect("the delete waits");
+    });
+    let account = json!({"metadata": {"name": "default"}});
+    let account = serde_json::from_value(account).expect("a service account");
+    Api::<ServiceAccount>::namespaced(server.client(), "default")
+        .create(&PostParams::default(), &account)
+        .await
+        .expect("a free name");
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+    });
+    let pod = serde_json::from_value(pod).expect("a pod");
+    pods.create(&PostParams::default(), &pod)
+        .await
+        .expect("a free name");
+    pods.delete("p", &DeleteParams::default().grace_period(0))
+        .await
+        .expect("it was there");
+    kubelet.await.expect("the kubelet does not panic");
+    assert!(pods.get_opt("p").await.expect("an answer").is_none());
     server.shutdown().await;
 }

@@ -17,6 +17,11 @@ fn event(type_: EventType, reason: &str, action: &str, message: String) -> PodEv
     }
 }
 
+/// A pod that the kubelet does not admit.
+pub(crate) fn rejected(reason: &str, message: &str) -> PodEvent {
+    event(EventType::Warning, reason, "Admitting", message.into())
+}
+
 pub(crate) fn pulled(container: &Container) -> PodEvent {
     let image = container.image.as_deref().unwrap_or_default();
     let message = format!(

@@ -6,6 +6,7 @@
 //! status is written only if it changed; a pod is removed from the API only after all its
 //! containers have ended.
 
+mod admission; // rejection of pods whose host ports are taken
 mod backoff; // restart back-off of containers
 mod conditions; // pod conditions
 mod container; // one container of a pod
@@ -32,6 +33,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::ResourceExt;
 use kube::api::Patch;
 
+use self::admission::{Admission, Rejection};
 pub(super) use self::container::termination_grace_period;
 use self::events::PodEvent;
 use self::pod_worker::PodWorker;
@@ -56,6 +58,7 @@ pub(crate) struct Kubelet<R: Runtime> {
     nodes: Arc<SimulatedNodes>,
     runtime: R,
     recorder: EventRecorder,
+    admission: Admission,
     /// At most one worker per pod in the informer cache.
     workers: Mutex<HashMap<ObjectKey, WorkerEntry<R::Instance>>>,
 }
@@ -92,6 +95,7 @@ impl<R: Runtime> Kubelet<R> {
             nodes,
             runtime,
             recorder,
+            admission: Admission::default(),
             workers: Mutex::default(),
         };
         let pods = index::pods(mgr);
@@ -203,6 +207,20 @@ impl<R: Runtime> Kubelet<R> {
         }
     }
 
+    /// Fails a pod that was not admitted. Mirrors `rejectPod`.
+    async fn reject_pod(
+        &self,
+        req: &Request<Pod>,
+        pod: &Pod,
+        node: &SimulatedNode,
+        rejection: Rejection,
+    ) -> Result<Action, Error> {
+        let recorder = self.recorder.with_instance(node.name.as_str());
+        recorder.event(pod, rejection.event);
+        self.write_status(req, pod, rejection.status).await?;
+        Ok(Action::await_change())
+    }
+
     async fn write_status(
         &self,
         req: &Request<Pod>,
@@ -221,6 +239,8 @@ impl<R: Runtime> Kubelet<R> {
     /// is terminating. Mirrors `SyncTerminatedPod` and the status manager's final delete.
     async fn finish_pod(&self, req: &Request<Pod>, pod: &Pod) -> Result<Action, Error> {
         self.remove_worker(req.key(), pod.metadata.uid.as_deref());
+        self.admission
+            .release(req.key(), pod.metadata.uid.as_deref());
         self.runtime.terminate_pod(req.key());
         if pod.metadata.deletion_timestamp.is_none() {
             return Ok(Action::await_change());
@@ -267,6 +287,7 @@ impl<R: Runtime> Reconciler<Pod> for Kubelet<R> {
     async fn reconcile(&self, req: Request<Pod>) -> Result<Action, Error> {
         let Some(pod) = req.arc() else {
             self.remove_worker(req.key(), None);
+            self.admission.release(req.key(), None);
             self.runtime.remove_pod(req.key());
             return Ok(Action::await_change());
         };
@@ -285,6 +306,9 @@ impl<R: Runtime> Reconciler<Pod> for Kubelet<R> {
         // A terminal phase is final: no container is started again.
         if is_terminal_phase(phase) {
             return self.finish_pod(&req, pod).await;
+        }
+        if let Err(rejection) = self.admission.admit(req.key(), pod, &node.name, req.now()) {
+            return self.reject_pod(&req, pod, &node, *rejection).await;
         }
         if let Err(error) = self.runtime.select_handler(pod, &node.name).await {
             return self.handler_failed(pod, &node, error);

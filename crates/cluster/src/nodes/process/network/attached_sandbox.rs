@@ -13,7 +13,7 @@ use bellerophon_process_runtime::Sandbox;
 use bellerophon_process_runtime::relay::{Relay, RelayGuard};
 use bellerophon_process_runtime::udp_relay::UdpRelay;
 use k8s_openapi::api::core::v1::Pod;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::host_ports::HostPort;
 use super::hosts::HostsInputs;
@@ -24,6 +24,8 @@ pub(super) struct AttachedSandbox {
     pub(super) sandbox: Sandbox,
     /// The ports of its containers.
     pub(super) ports: BTreeSet<u16>,
+    /// The ports on which its programs listen.
+    pub(super) listening_ports: BTreeSet<u16>,
     pub(super) host_ports: Vec<HostPort>,
     pub(super) hosts: HostsInputs,
     pub(super) hosts_path: PathBuf,
@@ -51,6 +53,14 @@ pub(super) struct Names<'a> {
 }
 
 impl AttachedSandbox {
+    pub(super) fn find_listeners(&mut self) {
+        match self.sandbox.listening_ports() {
+            Ok(ports) => self.listening_ports = ports,
+            // The sandbox has ended, and is detached soon.
+            Err(error) => debug!(ip = %self.sandbox.ip(), %error, "the listeners are unknown"),
+        }
+    }
+
     pub(super) async fn sync(&mut self, listening: &Listening<'_>, names: &Names<'_>) {
         let has_host_network = self.sandbox.has_host_network();
         let names = if has_host_network {

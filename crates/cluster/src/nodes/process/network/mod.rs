@@ -2,7 +2,8 @@
 //!
 //! In: Services, EndpointSlices, sandboxes. Out: listeners, relayed connections, hosts files.
 //! Guarantees: a pod of tier A connects to the ClusterIP of every Service, and to every pod at the
-//! ports that a Service or a container names; in tier B each Service has an address of 127.0.0.0/8.
+//! ports that a Service or a container names, and at those on which its programs have listened for
+//! a second; in tier B each Service has an address of 127.0.0.0/8.
 //! A node port or host port is one of 127.0.0.1, and of the nodes' addresses in pods of tier A.
 //! Pods with `hostNetwork` are reached at the ports that their containers name, and connect as pods
 //! of tier B do. Nothing else of the host is reached.
@@ -32,6 +33,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use self::attached_sandbox::{AttachedSandbox, Listening, Names};
@@ -45,6 +47,9 @@ const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// How long changes are collected.
 const SYNC_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How often ports are looked for that no Service and no container names.
+const LISTENERS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The network of all pods.
 pub(super) struct Network {
@@ -116,10 +121,29 @@ impl Network {
     }
 
     async fn follow(&self) {
+        let mut listeners = tokio::time::interval(LISTENERS_INTERVAL);
+        listeners.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            self.changed.notified().await;
-            self.sync().await;
-            tokio::time::sleep(SYNC_INTERVAL).await;
+            tokio::select! {
+                () = self.changed.notified() => {
+                    self.sync().await;
+                    tokio::time::sleep(SYNC_INTERVAL).await;
+                }
+                _ = listeners.tick() => self.sync_listeners().await,
+            }
+        }
+    }
+
+    /// Makes the ports reachable on which programs listen.
+    async fn sync_listeners(&self) {
+        let mut state = self.state.lock().await;
+        let table = self.lock_routes().table.clone();
+        let known = state.ports(&table);
+        for attached in state.sandboxes.values_mut() {
+            attached.find_listeners();
+        }
+        if state.ports(&table) != known {
+            self.sync_sandboxes(&mut state, &table).await;
         }
     }
 
@@ -318,6 +342,7 @@ impl Network {
         let published: Vec<u16> = host_ports.iter().map(|port| port.host_port).collect();
         let attached = AttachedSandbox {
             ports: container_ports(pod),
+            listening_ports: BTreeSet::new(),
             sandbox,
             host_ports,
             hosts,

@@ -81,7 +81,8 @@ impl State {
 
     /// The ports on which pods connect.
     pub(super) fn ports(&self, table: &ServiceTable) -> BTreeSet<u16> {
-        let pods = self.sandboxes.values().flat_map(|sandbox| &sandbox.ports);
+        let pods = self.sandboxes.values();
+        let pods = pods.flat_map(|it| it.ports.iter().chain(&it.listening_ports));
         let mut ports = table.ports();
         ports.extend(pods);
         let host_ports = self.sandboxes.values().flat_map(|it| &it.host_ports);
