@@ -60,7 +60,7 @@ fn check(_: &Review<Pod>, pod: &Pod) -> Result<(), Rejection> {
 
 /// A review of a pod of about 4 KB, as kube-apiserver sends it.
 fn review() -> String {
-    let variables: Vec<Value> = (0..40)
+    let variables: Vec<Value> = (0..48)
         .map(|i| json!({"name": format!("VARIABLE_{i}"), "value": format!("value-{i}-{}", "x".repeat(30))}))
         .collect();
     let pod = json!({
