@@ -298,14 +298,14 @@ async fn every_address_of_a_service_is_its_own() {
 /// told that there was no such pod.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn delete_that_a_kubelet_completes_succeeds() {
-    let (to_kubelet, mut terminating) = mpsc::unbounded_channel::<String>();
-    let (done, written) = std::sync::mpsc::channel();
+    let (to_kubelet, mut terminating) = mpsc::channel::<String>(1);
+    let (done, written) = std::sync::mpsc::sync_channel(1);
     let written = Mutex::new(written);
     let server = ApiServer::builder()
         .observe_writes(move |write| {
             let pod: Pod = serde_json::from_slice(&write.object).unwrap_or_default();
             let is_marked = pod.metadata.deletion_timestamp.is_some() && !write.is_deletion;
-            if *write.resource == *"/pods" && is_marked && to_kubelet.send(write.name).is_ok() {
+            if *write.resource == *"/pods" && is_marked && to_kubelet.try_send(write.name).is_ok() {
                 // The delete goes on when the kubelet has written.
                 let written = written.lock().expect("no thread panics");
                 written.recv().expect("a kubelet");
