@@ -67,10 +67,11 @@ where
             }
         }
     };
-    let waited = timeout(condition_timeout(TIMEOUT), waiting).await;
+    let limit = condition_timeout(TIMEOUT);
+    let waited = timeout(limit, waiting).await;
     assert!(
         waited.is_ok(),
-        "condition not met in time: {expected}; current objects: {current:#?}"
+        "condition not met within {limit:?}: {expected}; current objects: {current:#?}"
     );
     current
 }

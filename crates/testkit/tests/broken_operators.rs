@@ -303,7 +303,7 @@ async fn operator_that_keeps_writing_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-#[should_panic(expected = "condition not met within an hour: the source is done")]
+#[should_panic(expected = "condition not met within 3600s: the source is done")]
 async fn operator_that_never_converges_is_found() {
     converges_under_any_fault(does_nothing, setup, settled).await;
 }
