@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use crate::upstream_report::{Report, SkippedTests, Test, Tests};
+use crate::upstream_report::{Report, SkippedTests, Test, Tests, without_directories};
 
 const HEAD: &str = "# Kubernetes' own conformance tests
 
@@ -89,12 +89,14 @@ fn write_run(
     if !failed.is_empty() {
         writeln!(f, "\n## Failed on {nodes}\n")?;
         for test in failed {
-            writeln!(f, "- {}: {}", test.name, test.failure)?;
+            let name = without_directories(&test.name);
+            writeln!(f, "- {name}: {}", test.failure)?;
         }
     }
     if !report.passed_later.is_empty() {
         writeln!(f, "\n## Passed when run again on {nodes}\n")?;
         for (name, failure) in &report.passed_later {
+            let name = without_directories(name);
             writeln!(f, "- {name}: {failure}")?;
         }
     }

@@ -254,9 +254,9 @@ impl Test {
     }
 }
 
-/// The text without the directories of this machine: `--kubeconfig=/home/me/config` becomes
+/// The text without the directories of this machine: `--kubeconfig=/DIR/config` becomes
 /// `--kubeconfig=config`.
-fn without_directories(text: &str) -> String {
+pub(crate) fn without_directories(text: &str) -> String {
     let shortened = text.split(' ').map(|word| {
         let start = word.find('=').map_or(0, |equals| equals + 1);
         let (option, value) = word.split_at(start);
