@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use crate::upstream_report::{Report, SkippedTests, Test, Tests};
+use crate::upstream_report::{Report, SkippedTests, Test, Tests, without_directories};
 
 const HEAD: &str = "# Kubernetes' own conformance tests
 
@@ -23,6 +23,9 @@ cargo xtask upstream --kubeconfig FILE       # against another server
 cargo xtask upstream --focus 'Watchers'      # selected tests
 cargo xtask upstream --report FILE --process-report FILE --write-docs    # this page, from the reports in target/upstream
 ```
+
+The numbers are of the tests that ran. Skipped ones are in neither number: they fail there, or are expected to, for the reasons given
+[below](#skipped-on-simulated-nodes). Tests that passed only when they were run again are listed with their first failure.
 
 | SIG | simulated nodes | local processes |
 |---|---|---|
@@ -86,7 +89,15 @@ fn write_run(
     if !failed.is_empty() {
         writeln!(f, "\n## Failed on {nodes}\n")?;
         for test in failed {
-            writeln!(f, "- {}: {}", test.name, test.failure)?;
+            let name = without_directories(&test.name);
+            writeln!(f, "- {name}: {}", test.failure)?;
+        }
+    }
+    if !report.passed_later.is_empty() {
+        writeln!(f, "\n## Passed when run again on {nodes}\n")?;
+        for (name, failure) in &report.passed_later {
+            let name = without_directories(name);
+            writeln!(f, "- {name}: {failure}")?;
         }
     }
     writeln!(f, "\n## Skipped on {nodes}\n")?;
@@ -94,7 +105,8 @@ fn write_run(
         writeln!(f, "- {}: {}", group.reason, group.tests.join(", "))?;
     }
     let count = report.skipped.len();
-    writeln!(f, "\n{count} conformance tests did not run there.")
+    let all = count + report.tests.len();
+    writeln!(f, "\n{count} of {all} conformance tests did not run there.")
 }
 
 #[cfg(test)]
@@ -149,8 +161,8 @@ mod tests {
             "| sig-x | 1 of 2 | 3 of 3 |",
             "| **all** | 1 of 2 | 3 of 3 |",
             "## Failed on simulated nodes\n\n- [sig-x] Things break: first line\n",
-            "- they sleep: sleep, doze\n\n1 conformance tests did not run",
-            "- they wait: Serial\n\n0 conformance tests did not run",
+            "- they sleep: sleep, doze\n\n1 of 3 conformance tests did not run",
+            "- they wait: Serial\n\n0 of 3 conformance tests did not run",
         ] {
             assert!(page.contains(part), "{part} is missing in\n{page}");
         }

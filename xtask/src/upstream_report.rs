@@ -92,6 +92,8 @@ pub struct Report {
     pub(crate) tests: Vec<Test>,
     /// The conformance tests that did not run.
     pub(crate) skipped: BTreeSet<String>,
+    /// The first failures of tests that passed when they were run again, by their names.
+    pub(crate) passed_later: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -139,7 +141,11 @@ impl Report {
             .filter(|name| name.contains("[Conformance]"))
             .map(|name| name.replace(CONFORMANCE, ""))
             .collect();
-        Ok(Self { tests, skipped })
+        Ok(Self {
+            tests,
+            skipped,
+            passed_later: BTreeMap::new(),
+        })
     }
 
     /// Reads several reports. A test has the result of the last one in which it ran.
@@ -152,10 +158,16 @@ impl Report {
     }
 
     fn merge(reports: Vec<Self>) -> Self {
-        let mut tests = BTreeMap::new();
+        let mut tests: BTreeMap<String, Test> = BTreeMap::new();
         let mut skipped = BTreeSet::new();
+        let mut passed_later = BTreeMap::new();
         for report in reports {
             skipped.extend(report.skipped);
+            let failed = report.tests.iter().filter(|test| !test.passed);
+            for test in failed {
+                let first = passed_later.entry(test.name.clone());
+                first.or_insert_with(|| test.failure.clone());
+            }
             let named = report
                 .tests
                 .into_iter()
@@ -163,9 +175,11 @@ impl Report {
             tests.extend(named);
         }
         skipped.retain(|name| !tests.contains_key(name));
+        passed_later.retain(|name, _| tests.get(name).is_some_and(|test| test.passed));
         Self {
             tests: tests.into_values().collect(),
             skipped,
+            passed_later,
         }
     }
 
@@ -229,7 +243,7 @@ impl Test {
             .lines()
             .next()
             .unwrap_or_default();
-        let failure: String = failure.chars().take(200).collect();
+        let failure: String = without_directories(failure).chars().take(200).collect();
         let name = name.replace(CONFORMANCE, "");
         Self {
             group,
@@ -238,6 +252,18 @@ impl Test {
             failure,
         }
     }
+}
+
+/// The text without the directories of this machine: `--kubeconfig=/DIR/config` becomes
+/// `--kubeconfig=config`.
+pub(crate) fn without_directories(text: &str) -> String {
+    let shortened = text.split(' ').map(|word| {
+        let start = word.find('=').map_or(0, |equals| equals + 1);
+        let (option, value) = word.split_at(start);
+        let file = value.starts_with('/').then(|| value.rsplit('/').next());
+        format!("{option}{}", file.flatten().unwrap_or(value))
+    });
+    shortened.collect::<Vec<_>>().join(" ")
 }
 
 fn name_of(spec: &Value) -> String {
@@ -272,6 +298,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn failures_have_no_directories_of_this_machine() {
+        let failure = "error running /a/b/kubectl --server=https://h:1 --kubeconfig=/c/d version:";
+        let expected = "error running kubectl --server=https://h:1 --kubeconfig=d version:";
+        assert_eq!(without_directories(failure), expected);
+    }
+
+    #[test]
     fn test_of_several_reports_has_its_last_result() {
         let spec = |name: &str, state: &str| {
             json!({
@@ -295,5 +328,7 @@ mod tests {
         });
         let report = Report::merge(reports.into());
         assert_eq!(report.summary(), "2 of 2 passed; 1 did not run");
+        let passed_later: Vec<&String> = report.passed_later.keys().collect();
+        assert_eq!(passed_later, ["[sig-x] a"]);
     }
 }

@@ -294,8 +294,8 @@ async fn every_address_of_a_service_is_its_own() {
     server.shutdown().await;
 }
 
-/// The delete marked the pod, the status of a kubelet completed the deletion, and the client was
-/// told that there was no such pod.
+/// The delete marked the pod, the status of a kubelet completed the deletion, and the client
+/// received 404.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn delete_that_a_kubelet_completes_succeeds() {
     let (to_kubelet, mut terminating) = mpsc::channel::<String>(1);
