@@ -16,7 +16,7 @@ The end-to-end conformance tests of Kubernetes 1.36.4, built from their Go modul
   built from their Go modules, the applets of busybox, its web server in place of nginx, and Debian's etcd as programs of the images: the
   tests of all SIGs.
 
-```
+```shell
 cargo xtask upstream                         # on simulated nodes; needs Go and network access for its modules
 cargo xtask upstream --images images.yaml    # on nodes with local processes; the table names the programs of the images
 cargo xtask upstream --kubeconfig FILE       # against another server

@@ -306,7 +306,7 @@ async fn delete_that_a_kubelet_completes_succeeds() {
             let pod: Pod = serde_json::from_slice(&write.object).unwrap_or_default();
             let is_marked = pod.metadata.deletion_timestamp.is_some() && !write.is_deletion;
             if *write.resource == *"/pods" && is_marked && to_kubelet.try_send(write.name).is_ok() {
-                // The delete goes on when the kubelet has written.
+                // The delete continues when the kubelet has written.
                 let written = written.lock().expect("no thread panics");
                 written.recv().expect("a kubelet");
             }
