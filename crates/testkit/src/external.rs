@@ -21,6 +21,9 @@ use tokio::time::{Instant, sleep};
 /// The variable of the environment with the path of the kubeconfig.
 pub(crate) const KUBECONFIG: &str = "BELLEROPHON_TEST_KUBECONFIG";
 
+/// The annotation of the namespace `default` by which a cluster permits the deletion of its objects.
+const DISPOSABLE: &str = "testkit.bellerophon.io/disposable";
+
 /// The longest time of [`TestCluster::advance`](crate::TestCluster::advance).
 const ADVANCE_MAX: Duration = Duration::from_secs(3);
 
@@ -120,7 +123,8 @@ impl External {
     /// the embedded API server.
     ///
     /// # Panics
-    /// The kubeconfig cannot be used, or an object cannot be deleted.
+    /// The kubeconfig cannot be used, the cluster does not permit the deletion of its objects, or one
+    /// cannot be deleted.
     pub(crate) fn connect() -> BoxFuture<'static, Option<Self>> {
         Box::pin(async move {
             let file = selected()?;
@@ -135,6 +139,11 @@ impl External {
                 client: connect(config).expect("a client"),
                 anonymous: connect(anonymous).expect("a client"),
             };
+            let default = external.get("/api/v1/namespaces/default").await;
+            let default = default.expect("the namespace default");
+            if let Err(refusal) = check_disposable(&default) {
+                panic!("{refusal}");
+            }
             external.reset().await;
             Some(external)
         })
@@ -239,6 +248,18 @@ impl External {
     }
 }
 
+/// Rejects a cluster whose objects may be in use.
+fn check_disposable(default: &Value) -> Result<(), String> {
+    if default["metadata"]["annotations"][DISPOSABLE] == "true" {
+        return Ok(());
+    }
+    Err(format!(
+        "the cluster of {KUBECONFIG} does not permit tests, which delete the objects of all \
+         namespaces; for a cluster without other users: \
+         kubectl annotate namespace default {DISPOSABLE}=true"
+    ))
+}
+
 fn content_type(request: &http::request::Builder) -> &'static str {
     match request.method_ref() {
         Some(&http::Method::PATCH) => "application/merge-patch+json",
@@ -310,6 +331,22 @@ mod tests {
                 is_kept(collection, &object),
                 expected,
                 "{collection} {name}"
+            );
+        }
+    }
+
+    #[test]
+    fn cluster_without_the_annotation_is_rejected() {
+        let default = |annotations: Value| json!({ "metadata": { "annotations": annotations } });
+        assert_eq!(
+            check_disposable(&default(json!({ DISPOSABLE: "true" }))),
+            Ok(())
+        );
+        for annotations in [json!(null), json!({}), json!({ DISPOSABLE: "false" })] {
+            let refusal = check_disposable(&default(annotations)).expect_err("no permission");
+            assert!(
+                refusal.contains("kubectl annotate namespace default"),
+                "{refusal}"
             );
         }
     }

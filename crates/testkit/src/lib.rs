@@ -14,7 +14,8 @@
 //! With the path of a kubeconfig in `BELLEROPHON_TEST_KUBECONFIG`, a test cluster is the control plane
 //! of that kubeconfig with simulated nodes, in real time: `cargo xtask real` runs the tests of
 //! operators so, with `--test-threads=1`. Everything but the objects of the control plane is deleted
-//! there before each test.
+//! there before each test. A cluster whose namespace `default` does not permit that, by the annotation
+//! `testkit.bellerophon.io/disposable: "true"`, is rejected.
 //!
 //! Run tests with `#[tokio::test(start_paused = true)]`: an hour of virtual time takes
 //! milliseconds, and nothing sleeps in wall time.

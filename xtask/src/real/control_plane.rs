@@ -127,6 +127,9 @@ impl ControlPlane {
         )?;
         let account = "get serviceaccount default --namespace default";
         control_plane.wait_for("kube-controller-manager", account)?;
+        // Tests delete all objects of a cluster that has this annotation, and reject others.
+        control_plane
+            .kubectl("annotate namespace default testkit.bellerophon.io/disposable=true")?;
         Ok(control_plane)
     }
 

@@ -15,6 +15,9 @@ use tokio::time::{Instant, sleep};
 /// The variable of the environment with the path of the kubeconfig.
 const KUBECONFIG: &str = "BELLEROPHON_TEST_KUBECONFIG";
 
+/// The annotation of the namespace `default` by which a cluster permits the deletion of its objects.
+const DISPOSABLE: &str = "testkit.bellerophon.io/disposable";
+
 /// The collections that tests write to, the last one is that of namespaces.
 const COLLECTIONS: [&str; 9] = [
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
@@ -48,6 +51,13 @@ pub(crate) async fn connect() -> Option<Client> {
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let client = Client::try_from(config.unwrap()).unwrap();
+    let request = Request::get("/api/v1/namespaces/default").body(Vec::new());
+    let default: Value = client.request(request.unwrap()).await.unwrap();
+    let is_disposable = default["metadata"]["annotations"][DISPOSABLE] == "true";
+    assert!(
+        is_disposable,
+        "namespace default does not have the annotation {DISPOSABLE}=true"
+    );
     reset(&client).await;
     Some(client)
 }
