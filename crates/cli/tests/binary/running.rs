@@ -20,7 +20,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 const UNREAD_LINES_MAX: usize = 1024;
 
 /// The output of a process, line by line.
-pub(crate) struct Lines(Receiver<String>);
+pub(crate) struct Lines(pub(crate) Receiver<String>);
 
 impl Lines {
     /// Starts to read the output of a process.

@@ -5,7 +5,7 @@
 
 use std::{
     env, fs,
-    io::{BufRead as _, BufReader, Read, Write},
+    io::{self, BufRead as _, BufReader, Read, Write},
     net::TcpStream,
     process::{Child, Command, Output, Stdio},
     thread,
@@ -439,29 +439,33 @@ fn port_forward(command: &mut Command) -> (RunningKubectl, u16) {
 }
 
 /// Sends a request and returns the body of the response, which ends with the connection.
-fn request(port: u16, head: &str, body: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
-    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-    let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+fn request(port: u16, head: &str, body: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
     let len = body.len();
     let head = format!("{head} HTTP/1.1\r\nHost: web\r\nConnection: close\r\n");
     let head = format!("{head}Content-Length: {len}\r\n\r\n");
     thread::scope(|scope| {
-        scope.spawn(move || {
-            stream.write_all(head.as_bytes()).expect("it is read");
-            stream.write_all(body).expect("it is read");
+        let sent = scope.spawn(move || {
+            stream.write_all(head.as_bytes())?;
+            stream.write_all(body)
         });
         let mut line = String::new();
-        reader.read_line(&mut line).expect("a response");
-        assert_eq!(line, "HTTP/1.1 200 OK\r\n");
+        reader.read_line(&mut line)?;
+        if line != "HTTP/1.1 200 OK\r\n" {
+            return Err(io::Error::other(format!("status {line:?}")));
+        }
         while line != "\r\n" {
             line.clear();
-            reader.read_line(&mut line).expect("a header");
-            assert!(!line.is_empty(), "the headers end");
+            if reader.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
         }
         let mut received = Vec::new();
-        reader.read_to_end(&mut received).expect("a body");
-        received
+        reader.read_to_end(&mut received)?;
+        sent.join().expect("no panic")?;
+        Ok(received)
     })
 }
 
@@ -471,20 +475,35 @@ fn port_forward_carries_many_connections(kubectl: &Kubectl) {
     let len = megabytes(10, 100) / CONNECTIONS as usize;
     for protocol in BOTH {
         let mut command = protocol.command(kubectl, "port-forward pod/web :8080");
-        let (_forward, port) = port_forward(&mut command);
-        thread::scope(|scope| {
-            for seed in 0..CONNECTIONS {
-                scope.spawn(move || {
+        let (forward, port) = port_forward(&mut command);
+        let failures: Vec<String> = thread::scope(|scope| {
+            let connection = |seed| {
+                move || {
                     let sent = pattern(len, seed);
-                    let received = request(port, "POST /echo", &sent);
-                    let received_len = received.len();
-                    assert!(
-                        received == sent,
-                        "{protocol:?} {seed}: {received_len} bytes"
-                    );
-                });
-            }
+                    match request(port, "POST /echo", &sent) {
+                        Err(error) => Some(format!("{seed}: {error}")),
+                        Ok(received) if received != sent => {
+                            Some(format!("{seed}: {} bytes differ", received.len()))
+                        }
+                        Ok(_) => None,
+                    }
+                }
+            };
+            let connections: Vec<_> = (0..CONNECTIONS)
+                .map(|seed| scope.spawn(connection(seed)))
+                .collect();
+            let ended = connections.into_iter().map(|connection| connection.join());
+            ended.filter_map(|ended| ended.expect("no panic")).collect()
         });
+        let RunningKubectl {
+            process, stderr, ..
+        } = forward;
+        drop(process);
+        let errors: Vec<String> = stderr.0.iter().collect();
+        assert!(
+            failures.is_empty(),
+            "{protocol:?}: {failures:?}: {errors:?}"
+        );
     }
 }
 
@@ -595,7 +614,7 @@ fn sample_of_the_readme_serves_http(kubectl: &Kubectl) {
     kubectl.run("rollout status deployment web --timeout=60s");
     let mut command = kubectl.command("port-forward service/web :80");
     let (_forward, port) = port_forward(&mut command);
-    let body = text(&request(port, "GET /", b""));
+    let body = text(&request(port, "GET /", b"").expect("a response"));
     let pod = body.lines().find_map(|line| line.strip_prefix("pod: web-"));
     let pod = pod.unwrap_or_else(|| panic!("a pod in {body}"));
     assert!(body.starts_with("Hello from a pod!\n"), "{body}");

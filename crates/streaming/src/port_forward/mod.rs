@@ -33,7 +33,7 @@ use http::Request;
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
-    task::JoinSet,
+    task::{JoinError, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -195,8 +195,10 @@ impl ErrorSink {
 }
 
 impl PortForward {
-    /// The next connection; None once there can be no more. Cancelling it loses nothing but streams
-    /// of which the client has created only one.
+    /// The next connection; None once there can be no more.
+    ///
+    /// Not cancel safe: a stream that is being accepted is reset, and kubectl then closes the local
+    /// connection that it belongs to.
     pub async fn next(&mut self) -> Option<ForwardedConnection> {
         match &mut self.source {
             Source::Spdy(forward) => forward.next().await,
@@ -239,28 +241,22 @@ impl PortForward {
         let has_half_close = self.has_half_close();
         let closed = self.closed();
         let mut relays = JoinSet::new();
-        let mut has_more = true;
-        while has_more || !relays.is_empty() {
-            tokio::select! {
-                connection = self.next(), if has_more => match connection {
-                    Some(connection) => {
-                        let relay = Relay {
-                            target: target.to_owned(),
-                            has_half_close,
-                            closed: closed.clone(),
-                            close_timeout: self.close_timeout,
-                        };
-                        let dialed = dial(connection.port);
-                        relays.spawn(relay.run(connection, dialed));
-                    }
-                    None => has_more = false,
-                },
-                Some(ended) = relays.join_next() => {
-                    if let Err(error) = ended {
-                        debug!(target, %error, "the task of a forwarded connection failed");
-                    }
-                }
+        // The end of a relay must not cancel `next`: that resets a stream that is being accepted.
+        while let Some(connection) = self.next().await {
+            let relay = Relay {
+                target: target.to_owned(),
+                has_half_close,
+                closed: closed.clone(),
+                close_timeout: self.close_timeout,
+            };
+            let dialed = dial(connection.port);
+            relays.spawn(relay.run(connection, dialed));
+            while let Some(ended) = relays.try_join_next() {
+                log_failure(target, ended);
             }
+        }
+        while let Some(ended) = relays.join_next().await {
+            log_failure(target, ended);
         }
         self.close().await;
     }
@@ -269,6 +265,12 @@ impl PortForward {
 impl fmt::Debug for PortForward {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PortForward").finish_non_exhaustive()
+    }
+}
+
+fn log_failure(target: &str, ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        debug!(target, %error, "the task of a forwarded connection failed");
     }
 }
 

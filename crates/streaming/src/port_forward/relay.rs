@@ -4,7 +4,7 @@ use std::{future::Future, io, pin::pin, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, trace};
 
 use super::{ErrorSink, ForwardedConnection};
 use crate::{ByteReader, ByteStream, ByteWriter};
@@ -90,7 +90,13 @@ impl Relay {
                 received?;
                 // Without half-close the client cannot see that the port has closed, and would
                 // never close its own direction.
-                if self.has_half_close { send.await } else { Ok(()) }
+                if self.has_half_close {
+                    // kubectl resets the stream once the port has closed.
+                    if let Err(error) = send.await {
+                        trace!(%error, "not all that the client sent reached the port");
+                    }
+                }
+                Ok(())
             }
         }
     }

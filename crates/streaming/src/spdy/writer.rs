@@ -64,14 +64,17 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             };
             match next {
                 Next::Control(control) => self.write_control(&control).await?,
-                Next::Output(output) => self.write_output(output).await?,
+                Next::Output(output) => {
+                    // A SYN_REPLY is queued before its data is written to the mux. It precedes the
+                    // data only if control frames are taken after the data.
+                    self.write_queued_control().await?;
+                    self.write_output(output).await?;
+                }
                 Next::Finished => break,
             }
             self.activity.touch();
         }
-        while let Ok(control) = self.control.try_recv() {
-            self.write_control(&control).await?;
-        }
+        self.write_queued_control().await?;
         let last_id = self.shared.last_accepted_id();
         let status = self.shared.goaway_status.load(Ordering::Relaxed);
         self.write_control(&Control::GoAway { last_id, status })
@@ -79,12 +82,12 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.io.shutdown().await
     }
 
-    /// What can be written now. Control frames go first: a SYN_REPLY precedes its data.
+    /// What can be written now.
     fn next_now(&mut self) -> Option<Next> {
-        if let Ok(control) = self.control.try_recv() {
-            return Some(Next::Control(control));
+        if let Some(output) = self.mux.output_now() {
+            return Some(Next::Output(output));
         }
-        self.mux.output_now().map(Next::Output)
+        self.control.try_recv().ok().map(Next::Control)
     }
 
     async fn next(&mut self, pings: Option<&mut Interval>) -> Next {
@@ -95,11 +98,17 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             }
         };
         tokio::select! {
-            biased;
             Some(control) = self.control.recv() => Next::Control(control),
             output = self.mux.output() => output.map_or(Next::Finished, Next::Output),
             _ = ping => Next::Control(Control::Ping(self.shared.next_ping())),
         }
+    }
+
+    async fn write_queued_control(&mut self) -> io::Result<()> {
+        while let Ok(control) = self.control.try_recv() {
+            self.write_control(&control).await?;
+        }
+        Ok(())
     }
 
     async fn write_control(&mut self, control: &Control) -> io::Result<()> {

@@ -65,6 +65,27 @@ async fn hundred_connections_over_a_tunnel_keep_their_bytes() {
 }
 
 #[tokio::test]
+async fn streams_are_accepted_while_other_connections_end() {
+    let (server, _events) = server();
+    // Frames wait to be written most of the time.
+    let io = server.connect_with_buffer(64);
+    let connection = spdy(io, "/portforward", "portforward.k8s.io").await;
+    let connection = std::sync::Arc::new(connection);
+    let mut clients = tokio::task::JoinSet::new();
+    for request in 0..800 {
+        let connection = std::sync::Arc::clone(&connection);
+        clients.spawn(async move {
+            // Panics if the server rejects one of the streams.
+            let (_data, errors) = forward(&connection, request, REFUSED).await;
+            assert_ne!(read_all(errors).await, b"");
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn port_answers_after_the_client_ended_its_direction() {
     let (server, _events) = server();
     let connection = connect(&server).await;

@@ -47,7 +47,12 @@ impl Server {
 
     /// Serves one connection in memory.
     pub(crate) fn connect(&self) -> DuplexStream {
-        let (client, server) = duplex(64 << 10);
+        self.connect_with_buffer(64 << 10)
+    }
+
+    /// The same with a buffer of this size in each direction.
+    pub(crate) fn connect_with_buffer(&self, bytes: usize) -> DuplexStream {
+        let (client, server) = duplex(bytes);
         tokio::spawn(self.clone().serve(server));
         client
     }
