@@ -54,18 +54,21 @@ fn merge_object(
     before: &Map<String, Value>,
     after: &Map<String, Value>,
 ) -> Map<String, Value> {
-    let mut merged = raw.clone();
-    for name in before.keys().filter(|name| !after.contains_key(*name)) {
-        merged.remove(name);
-    }
-    for (name, after) in after {
-        let value = match (raw.get(name), before.get(name)) {
-            // A default that decoding added: it stays out of the patch, as long as it is unchanged.
-            (None, Some(before)) if before == after => continue,
-            (Some(raw), Some(before)) => merge(raw, before, after),
-            _ => after.clone(),
+    let mut merged = Map::new();
+    for (name, raw) in raw {
+        let value = match (before.get(name), after.get(name)) {
+            (None, None) => raw.clone(),
+            (Some(_), None) => continue,
+            (Some(before), Some(after)) => merge(raw, before, after),
+            (None, Some(after)) => after.clone(),
         };
         merged.insert(name.clone(), value);
+    }
+    for (name, after) in after {
+        // A default that decoding added stays out of the patch, as long as it is unchanged.
+        if !raw.contains_key(name) && before.get(name) != Some(after) {
+            merged.insert(name.clone(), after.clone());
+        }
     }
     merged
 }
