@@ -152,26 +152,26 @@ impl AdmissionHandler {
             Ok(request) => request,
             Err(error) => return error,
         };
+        let objects = self.objects(&request);
         let exchange = Arc::new(Exchange {
-            uid: request.uid.clone(),
-            kind: request.kind.clone(),
+            uid: request.uid,
+            kind: request.kind,
             operation: request.operation,
-            name: request.name.clone(),
-            namespace: request.namespace.clone(),
-            subresource: request.sub_resource.clone(),
-            user: request.user_info.clone(),
+            name: request.name,
+            namespace: request.namespace,
+            subresource: request.sub_resource,
+            user: request.user_info,
             dry_run: request.dry_run.unwrap_or(false),
-            options: request.options.clone(),
+            options: request.options,
             additions: Mutex::default(),
         });
-        let objects = match self.objects(&request) {
+        let objects = match objects {
             Ok(objects) => objects,
             Err(message) => {
                 return admission_answer(&exchange, Err(Status::undecodable(message)), None);
             }
         };
         let raw = objects.raw;
-        let before = objects.object.clone();
         let call = (self.handler)(exchange.clone(), objects.old, objects.object);
         // Unwind safe: what the handler borrows is not used after a panic.
         let call = AssertUnwindSafe(call).catch_unwind();
@@ -204,7 +204,7 @@ impl AdmissionHandler {
                 }
             }
             Ok(Ok(Ok(None))) => admission_answer(&exchange, Ok(()), None),
-            Ok(Ok(Ok(Some(after)))) => match self.patch(raw, &before, &after) {
+            Ok(Ok(Ok(Some(mutation)))) => match patch(raw, &mutation.before, &mutation.after) {
                 Ok(patch) => admission_answer(&exchange, Ok(()), patch),
                 Err(error) => failed(internal, format!("cannot encode the object: {error}")),
             },
@@ -259,35 +259,12 @@ impl AdmissionHandler {
             (None, None) => Err(format!("the review of this {kind} has no object")),
         }
     }
-
-    /// The JSON patch of a mutation; `None` if nothing changed.
-    fn patch(
-        &self,
-        raw: &str,
-        before: &Object,
-        after: &Object,
-    ) -> Result<Option<String>, serde_json::Error> {
-        let before = self.codec.encode(&**before)?;
-        let after = self.codec.encode(&**after)?;
-        if before == after {
-            return Ok(None);
-        }
-        let parse = |json: &[u8]| serde_json::from_slice::<Value>(json);
-        let raw = serde_json::from_str::<Value>(raw)?;
-        let operations = patch(&raw, &parse(&before)?, &parse(&after)?);
-        if operations.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(
-            BASE64_STANDARD.encode(serde_json::to_vec(&operations)?),
-        ))
-    }
 }
 
 fn admission_answer(
     exchange: &Exchange,
     decision: Result<(), Status>,
-    patch: Option<String>,
+    patch: Option<Vec<u8>>,
 ) -> Answer {
     let additions = std::mem::take(&mut *exchange.additions());
     let allowed = decision.is_ok();
@@ -296,7 +273,7 @@ fn admission_answer(
         allowed,
         status: decision.err().unwrap_or_else(Status::admitted),
         patch_type: patch.is_some().then_some("JSONPatch"),
-        patch,
+        patch: patch.map(|patch| BASE64_STANDARD.encode(patch)),
         audit_annotations: additions.annotations,
         warnings: additions.warnings,
     };

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use bellerophon_kinds::{Kind, Object, downcast};
+use bellerophon_kinds::{Kind, Object, downcast, encode};
 use futures_util::future::BoxFuture;
 
 use super::rejection::Rejection;
@@ -240,14 +240,20 @@ impl<K: Kind, H: Mutator<K>> Mutator<K> for SideEffects<H> {
     }
 }
 
-/// A handler without its types: given the request, the old object and the object, it returns the
-/// object as it is to be stored; `None` if it does not change objects.
+/// The encoding of an object before and after a mutation.
+pub(crate) struct Mutation {
+    pub(crate) before: Vec<u8>,
+    pub(crate) after: Vec<u8>,
+}
+
+/// A handler without its types: given the request, the old object and the object, it returns what
+/// it did to the object; `None` if it does not change objects.
 pub(crate) type AnyHandler = Arc<
     dyn Fn(
             Arc<Exchange>,
             Option<Object>,
             Object,
-        ) -> BoxFuture<'static, Result<Option<Object>, Rejection>>
+        ) -> BoxFuture<'static, Result<Option<Mutation>, Rejection>>
         + Send
         + Sync,
 >;
@@ -271,8 +277,15 @@ pub(crate) fn any_mutator<K: Kind>(mutator: impl Mutator<K>) -> AnyHandler {
         Box::pin(async move {
             let review = Review::<K>::new(exchange, old);
             let mut object = Arc::unwrap_or_clone(downcast::<K>(object));
+            let before = encoded(&object)?;
             mutator.mutate(&review, &mut object).await?;
-            Ok(Some(Arc::new(object) as Object))
+            let after = encoded(&object)?;
+            Ok(Some(Mutation { before, after }))
         })
     })
+}
+
+fn encoded<K: Kind>(object: &K) -> Result<Vec<u8>, Rejection> {
+    let encoded = encode(object);
+    encoded.map_err(|error| Rejection::failed(format!("cannot encode the object: {error}")))
 }

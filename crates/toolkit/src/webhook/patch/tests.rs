@@ -7,9 +7,33 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
-use serde_json::json;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use super::*;
+#[derive(Debug, Deserialize)]
+struct Operation {
+    op: String,
+    path: String,
+    /// A null is a value, and not the absence of one.
+    #[serde(default, deserialize_with = "some")]
+    value: Option<Value>,
+}
+
+fn some<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// The operations that make the change from `before` to `after` in `raw`.
+fn patch(raw: &Value, before: &Value, after: &Value) -> Vec<Operation> {
+    let [raw, before, after] = [raw, before, after].map(Value::to_string);
+    let patch = super::patch(&raw, before.as_bytes(), after.as_bytes()).unwrap();
+    patch.map_or(Vec::new(), |patch| serde_json::from_slice(&patch).unwrap())
+}
+
+/// The name of an item of a list; empty if it has none.
+fn name_of(item: &Value) -> &str {
+    item["name"].as_str().unwrap_or_default()
+}
 
 /// Applies a JSON patch of `add`, `replace` and `remove`.
 fn applied(document: &Value, operations: &[Operation]) -> Value {
@@ -19,7 +43,7 @@ fn applied(document: &Value, operations: &[Operation]) -> Value {
         let last = last.replace("~1", "/").replace("~0", "~");
         let parent = document.pointer_mut(parent).unwrap();
         let value = operation.value.clone();
-        match (parent, operation.op) {
+        match (parent, operation.op.as_str()) {
             (Value::Object(parent), "remove") => assert!(parent.remove(&last).is_some()),
             (Value::Object(parent), "add") => {
                 assert!(parent.insert(last, value.unwrap()).is_none());
