@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use bellerophon_apimachinery::json_ext::JsonExt as _;
+use bellerophon_apimachinery::{json_ext::JsonExt as _, label_selector};
 use bellerophon_resources::kinds::Selector;
 
 /// The attributes of a request that rules match.
@@ -24,10 +24,38 @@ pub(crate) struct RuleTarget<'a> {
     pub(crate) name: &'a str,
 }
 
+/// A set of operations.
+#[derive(Clone, Copy, Debug, Default)]
+struct Operations(u8);
+
+impl Operations {
+    const ALL: Self = Self(0b1111);
+
+    /// The operation of this name, or all of them for `*`; none for an unknown name.
+    fn of(name: &str) -> Self {
+        match name {
+            "CREATE" => Self(0b0001),
+            "UPDATE" => Self(0b0010),
+            "DELETE" => Self(0b0100),
+            "CONNECT" => Self(0b1000),
+            "*" => Self::ALL,
+            _ => Self::default(),
+        }
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
 /// One rule.
 #[derive(Clone, Debug)]
 struct Rule {
-    operations: Vec<String>,
+    operations: Operations,
     groups: Vec<String>,
     versions: Vec<String>,
     /// Resource and subresource; the latter is empty for the object itself.
@@ -52,7 +80,10 @@ impl Rule {
             (resource.to_owned(), subresource.to_owned())
         });
         Self {
-            operations: texts("operations"),
+            operations: rule
+                .texts("operations")
+                .map(Operations::of)
+                .fold(Operations::default(), Operations::or),
             groups: texts("apiGroups"),
             versions: texts("apiVersions"),
             resources: resources.collect(),
@@ -79,7 +110,7 @@ impl Rule {
             Scope::Cluster => is_cluster_scoped,
         };
         in_scope
-            && is_or_all(&self.operations, target.operation)
+            && self.operations.intersects(Operations::of(target.operation))
             && is_or_all(&self.groups, target.group)
             && is_or_all(&self.versions, target.version)
             && self.resources.iter().any(resource)
@@ -93,6 +124,8 @@ pub(crate) struct Criteria {
     rules: Vec<Rule>,
     /// Whether requests match if there are no rules, as those of a binding do.
     matches_without_rules: bool,
+    /// Those of all rules.
+    operations: Operations,
     excluded: Vec<Rule>,
     /// Whether other versions of a resource are matched.
     equivalent: bool,
@@ -103,29 +136,29 @@ pub(crate) struct Criteria {
 impl Criteria {
     /// The criteria of a webhook.
     pub(crate) fn of_webhook(webhook: &Value) -> Self {
-        Self {
-            rules: webhook.list("rules").iter().map(Rule::of).collect(),
-            matches_without_rules: false,
-            excluded: Vec::new(),
-            ..Self::selectors(webhook)
-        }
+        Self::new(webhook, "rules", false)
     }
 
     /// The criteria of a policy or a binding.
     pub(crate) fn of_policy(matched: &Value) -> Self {
-        let rules = |list: &str| matched.list(list).iter().map(Rule::of).collect();
-        Self {
-            rules: rules("resourceRules"),
-            excluded: rules("excludeResourceRules"),
-            ..Self::selectors(matched)
-        }
+        Self::new(matched, "resourceRules", true)
     }
 
-    fn selectors(matched: &Value) -> Self {
+    fn new(matched: &Value, rules: &str, matches_without_rules: bool) -> Self {
+        let read = |list: &str| -> Vec<Rule> { matched.list(list).iter().map(Rule::of).collect() };
+        let rules = read(rules);
+        let operations = match rules.is_empty() && matches_without_rules {
+            true => Operations::ALL,
+            false => rules
+                .iter()
+                .map(|rule| rule.operations)
+                .fold(Operations::default(), Operations::or),
+        };
         Self {
-            rules: Vec::new(),
-            matches_without_rules: true,
-            excluded: Vec::new(),
+            rules,
+            matches_without_rules,
+            operations,
+            excluded: read("excludeResourceRules"),
             equivalent: matched.text("matchPolicy") != "Exact",
             namespace_selector: LabelSelector::of(matched.field("namespaceSelector")),
             object_selector: LabelSelector::of(matched.field("objectSelector")),
@@ -140,6 +173,16 @@ impl Criteria {
         let named = self.rules.iter().flat_map(|rule| &rule.resources);
         let named: Vec<&str> = named.map(|(resource, _)| resource.as_str()).collect();
         (!named.contains(&"*")).then_some(named)
+    }
+
+    /// Whether a request with this operation, and objects with these labels, may match. Cheaper
+    /// than [`Self::matched`].
+    pub(crate) fn may_match<'a>(
+        &self,
+        operation: &str,
+        labels: impl Iterator<Item = &'a BTreeMap<String, String>>,
+    ) -> bool {
+        self.operations.intersects(Operations::of(operation)) && self.selects_object(labels)
     }
 
     /// The one of the targets that the rules match: the first is that of the request, the others
@@ -180,7 +223,7 @@ impl Criteria {
     }
 
     /// Whether one of the objects of a request is selected.
-    pub(crate) fn selects_object<'a>(
+    fn selects_object<'a>(
         &self,
         mut labels: impl Iterator<Item = &'a BTreeMap<String, String>>,
     ) -> bool {
@@ -188,30 +231,29 @@ impl Criteria {
     }
 }
 
-/// A label selector of a configuration.
+/// A label selector of a configuration; `None` if it is invalid and selects nothing.
 #[derive(Clone, Debug)]
-pub(crate) struct LabelSelector(Value);
+pub(crate) struct LabelSelector(Option<label_selector::LabelSelector>);
 
 impl LabelSelector {
     /// Reads a selector; one that is not there selects everything.
     pub(crate) fn of(selector: &Value) -> Self {
-        Self(selector.clone())
+        if selector.is_null() {
+            return Self(Some(label_selector::LabelSelector::default()));
+        }
+        let read = Selector::read(Some(selector));
+        Self(read.and_then(|read| label_selector::LabelSelector::parse(&read.to_string()).ok()))
     }
 
     fn is_empty(&self) -> bool {
-        self.0.is_empty_at("matchLabels") && self.0.is_empty_at("matchExpressions")
+        let selector = self.0.as_ref();
+        selector.is_some_and(label_selector::LabelSelector::is_everything)
     }
 
     /// Whether an object with these labels is selected.
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        if self.is_empty() {
-            return true;
-        }
-        let labels: Map<String, Value> = labels
-            .iter()
-            .map(|(key, value)| (key.clone(), Value::String(value.clone())))
-            .collect();
-        Selector::read(Some(&self.0)).is_some_and(|selector| selector.matches(Some(&labels)))
+        let selector = self.0.as_ref();
+        selector.is_some_and(|selector| selector.matches(labels))
     }
 }
 
@@ -327,5 +369,38 @@ mod tests {
                 .matched(&[target("CREATE", "v1", "x")])
                 .is_none()
         );
+    }
+
+    #[test]
+    fn selectors_select_labels() {
+        let labels = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let pairs = pairs.iter();
+            pairs
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect()
+        };
+        let web = labels(&[("app", "web"), ("empty", "")]);
+        let expression = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        for (selector, expected) in [
+            (json!(null), true),
+            (json!({}), true),
+            (json!({"matchLabels": {"app": "web"}}), true),
+            (json!({"matchLabels": {"app": "other"}}), false),
+            (json!({"matchLabels": {"empty": ""}}), true),
+            (json!({"matchLabels": {"absent": ""}}), false),
+            (expression("app", "In", json!(["db", "web"])), true),
+            (expression("app", "NotIn", json!(["db", "web"])), false),
+            (expression("absent", "NotIn", json!(["db"])), true),
+            (expression("empty", "In", json!([""])), true),
+            (expression("empty", "NotIn", json!([""])), false),
+            (expression("app", "Exists", json!([])), true),
+            (expression("app", "DoesNotExist", json!([])), false),
+            (expression("absent", "DoesNotExist", json!([])), true),
+            (expression("app", "Unknown", json!([])), false),
+            (expression("not a key", "NotIn", json!(["x"])), false),
+        ] {
+            let found = LabelSelector::of(&selector).matches(&web);
+            assert_eq!(found, expected, "{selector}");
+        }
     }
 }

@@ -4,33 +4,34 @@ use super::{
     evaluation::{Evaluation, Inputs},
     request::{Operation, Request},
 };
-use crate::{admission_config::Criteria, admission_config::MatchConditions};
+use crate::admission_config::{Criteria, MatchConditions, RuleTarget};
 use bellerophon_apimachinery::error::ApiError;
 use bellerophon_codec::object::Object;
 
-/// The version of the resource that criteria match a request in; `None` if they do not. Mirrors
-/// `ShouldCallHook` and `Matches` up to match conditions.
+/// The version of the resource that criteria match a request in; `None` if they do not. `targets`
+/// are those of the request. Mirrors `ShouldCallHook` and `Matches` up to match conditions.
 ///
 /// # Errors
 /// 404 for a namespace that does not exist and whose labels a selector needs.
 pub(super) fn matched(
     request: &Request<'_>,
     criteria: &Criteria,
+    targets: &[RuleTarget<'_>],
     object: Option<&Object>,
     old: Option<&Object>,
 ) -> Result<Option<usize>, ApiError> {
-    let Some(at) = criteria.matched(&request.rule_targets(object.or(old))) else {
-        return Ok(None);
-    };
     // Options of connections have no metadata, and are selected by no selector.
     let labelled = object.filter(|_| request.operation() != Operation::Connect);
     let labels = labelled
         .into_iter()
         .chain(old)
         .map(|object| &object.meta.labels);
-    if !criteria.selects_object(labels) {
+    if !criteria.may_match(request.operation().name(), labels) {
         return Ok(None);
     }
+    let Some(at) = criteria.matched(targets) else {
+        return Ok(None);
+    };
     if !criteria.selects_namespaces() || request.is_cluster_scoped() {
         return Ok(Some(at));
     }

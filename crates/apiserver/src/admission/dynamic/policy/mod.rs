@@ -63,6 +63,7 @@ async fn invocations<'a>(
     old: Option<&Object>,
 ) -> Vec<Result<Invocation<'a>, ConfigurationError<'a>>> {
     let mut found = Vec::new();
+    let targets = request.rule_targets(object.or(old));
     for bound in policies {
         let policy = &*bound.policy;
         let failed = |binding: Option<&'a Binding>, why: String| {
@@ -72,7 +73,7 @@ async fn invocations<'a>(
                 why,
             })
         };
-        let version = match matched(request, &policy.criteria, object, old) {
+        let version = match matched(request, &policy.criteria, &targets, object, old) {
             Ok(None) => continue,
             Ok(Some(version)) => version,
             Err(error) => {
@@ -84,7 +85,7 @@ async fn invocations<'a>(
             let binding = &**binding;
             let is_matched = match &binding.criteria {
                 None => Ok(Some(0)),
-                Some(criteria) => matched(request, criteria, object, old),
+                Some(criteria) => matched(request, criteria, &targets, object, old),
             };
             match is_matched {
                 Ok(None) => continue,

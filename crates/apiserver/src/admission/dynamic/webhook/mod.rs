@@ -51,7 +51,8 @@ async fn invocation<'a>(
     old: Option<&Object>,
     kind: &'static str,
 ) -> Result<Option<Invocation<'a>>, ApiError> {
-    let Some(version) = matched(request, &webhook.criteria, object, old)? else {
+    let targets = request.rule_targets(object.or(old));
+    let Some(version) = matched(request, &webhook.criteria, &targets, object, old)? else {
         return Ok(None);
     };
     let converted = request.prepare([object, old], version).await;
