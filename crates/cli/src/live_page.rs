@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bellerophon::ObjectKey;
 use bellerophon::trace::{AcceptedWrite, Trace, TraceEvent};
 use bellerophon_apiserver::ObservedWrite;
-use bellerophon_page::{LiveSource, ObjectLog, ObjectVersion, Page};
+use bellerophon_page::{LiveSource, ObjectLog, Page};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
@@ -50,23 +50,17 @@ pub(crate) fn observer(
                 (None, false, false) => "create",
             },
             subresource: request.map_or_else(|| own.clone(), |request| request.subresource.clone()),
-            kind: kind.clone(),
-            key: key.clone(),
+            kind,
+            key,
             previous_version: write.previous_version,
             resource_version: write.resource_version,
             is_deletion: write.is_deletion,
             is_in_process: request.is_none_or(|request| request.is_in_process),
         };
         // Before the record: a reader of the record looks the version up.
-        objects.add(ObjectVersion {
-            kind,
-            key,
-            previous_version: write.previous_version,
-            version: write.resource_version,
-            object: write.object,
-            is_deletion: write.is_deletion,
-        });
-        trace.record(|| TraceEvent::Accepted(Box::new(accepted)));
+        let accepted = Arc::new(accepted);
+        objects.add(accepted.clone(), write.object);
+        trace.record(|| TraceEvent::Accepted(accepted));
     }
 }
 

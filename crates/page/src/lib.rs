@@ -29,7 +29,7 @@ mod http; // the server of the page
 
 pub use http::{ActError, Action, Actor, Page, PageError, PageOptions, TextEndpoint};
 pub use lines::{following_lines, stored_lines};
-pub use object_log::{ObjectLog, ObjectVersion};
+pub use object_log::ObjectLog;
 pub use recorder::{RecordError, record};
 pub use replay::{Replay, ReplayError};
 pub use source::{LiveSource, Source};

@@ -207,7 +207,7 @@ impl<'a> From<&'a LoggedVersion> for Existing<'a> {
         Self {
             kind: &logged.write.kind,
             object: (&logged.write.key).into(),
-            version: logged.write.version,
+            version: logged.write.resource_version,
             digest: &logged.summary().digest,
         }
     }
@@ -437,7 +437,7 @@ mod tests {
                 "object": name, "subresource": "binding to node-1" }),
         );
         check(
-            TraceEvent::Accepted(Box::new(AcceptedWrite {
+            TraceEvent::Accepted(Arc::new(AcceptedWrite {
                 user: "admin".into(),
                 manager: "kubectl".into(),
                 verb: "patch",

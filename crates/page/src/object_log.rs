@@ -4,12 +4,16 @@
 //! Guarantees: recording copies no object, it shares the bytes of the storage; at most
 //! [`VERSIONS_MAX`] writes and [`BYTES_MAX`] bytes are kept, the oldest are forgotten first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bellerophon::ObjectKey;
+use bellerophon::trace::AcceptedWrite;
 use bytes::Bytes;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use serde_json::Value;
 
 use crate::diff::{self, Change};
@@ -25,29 +29,15 @@ const BYTES_MAX: usize = 64 << 20;
 /// The number of changes that come with the record of a write. All are in the diff of the write.
 pub(crate) const SUMMARY_MAX: usize = 16;
 
-/// One accepted write.
-pub struct ObjectVersion {
-    /// The kind: `Pod`, `Deployment.apps`.
-    pub kind: Arc<str>,
-    /// The object.
-    pub key: ObjectKey,
-    /// The version that it replaced; `None` for a new object.
-    pub previous_version: Option<u64>,
-    /// Its version.
-    pub version: u64,
-    /// The object as JSON; for a deletion its last state.
-    pub object: Bytes,
-    /// The object was removed.
-    pub is_deletion: bool,
-}
-
-/// A write with what is derived from it.
+/// An accepted write with the states of its object.
 pub(crate) struct LoggedVersion {
-    pub(crate) write: ObjectVersion,
+    pub(crate) write: Arc<AcceptedWrite>,
+    /// The object as JSON; for a deletion its last state.
+    object: Bytes,
     /// The object before; `None` for a new object, and if it was forgotten.
     before: Option<Bytes>,
     /// Computed for the first reader and shared by all.
-    summary: OnceLock<Summary>,
+    summary: OnceLock<Box<Summary>>,
 }
 
 /// What the record of a write shows.
@@ -65,7 +55,7 @@ impl LoggedVersion {
     pub(crate) fn summary(&self) -> &Summary {
         self.summary.get_or_init(|| {
             let write = &self.write;
-            let summarized = secret::summarized(&write.kind, self.before.as_deref(), &write.object);
+            let summarized = secret::summarized(&write.kind, self.before.as_deref(), &self.object);
             let digest = Digest::of(&write.kind, &summarized.after);
             let (before, after) = summarized.into_changed();
             let mut changes = match &before {
@@ -77,17 +67,17 @@ impl LoggedVersion {
             let more = changes.len().saturating_sub(SUMMARY_MAX);
             changes.truncate(SUMMARY_MAX);
             changes.iter_mut().for_each(Change::shorten);
-            Summary {
+            Box::new(Summary {
                 changes,
                 more,
                 digest,
-            }
+            })
         })
     }
 
     /// The object before and after the write, without values of Secrets.
     pub(crate) fn states(&self) -> (Option<Visible>, Visible) {
-        secret::visible_pair(&self.write.kind, self.before.as_deref(), &self.write.object)
+        secret::visible_pair(&self.write.kind, self.before.as_deref(), &self.object)
     }
 
     /// Whether the state before the write is known, or there was none.
@@ -96,7 +86,7 @@ impl LoggedVersion {
     }
 
     fn bytes(&self) -> usize {
-        self.write.object.len() + self.before.as_ref().map_or(0, Bytes::len)
+        self.object.len() + self.before.as_ref().map_or(0, Bytes::len)
     }
 }
 
@@ -106,33 +96,21 @@ pub struct ObjectLog(Arc<Mutex<Log>>);
 
 #[derive(Default)]
 struct Log {
-    /// By version, which is unique in a cluster.
-    versions: BTreeMap<u64, Arc<LoggedVersion>>,
+    /// In the order of their versions, which are unique in a cluster.
+    versions: VecDeque<Arc<LoggedVersion>>,
     /// The bytes of `versions`.
     bytes: usize,
-    /// The newest write of each object that exists.
-    newest: HashMap<(Arc<str>, ObjectKey), Arc<LoggedVersion>>,
+    /// The newest write of each object that exists, by kind and key.
+    newest: HashTable<Arc<LoggedVersion>>,
+    hasher: RandomState,
     /// The kind of each resource, by group and plural name.
     kinds: HashMap<Arc<str>, Arc<str>>,
 }
 
 impl ObjectLog {
-    /// Adds a write.
-    pub fn add(&self, write: ObjectVersion) {
-        let mut log = self.lock();
-        let object = (write.kind.clone(), write.key.clone());
-        let before = write.previous_version.and_then(|previous| {
-            let newest = log.newest.get(&object);
-            let found = newest.filter(|newest| newest.write.version == previous);
-            let found = found.or_else(|| log.versions.get(&previous));
-            found.map(|found| found.write.object.clone())
-        });
-        let logged = Arc::new(LoggedVersion {
-            write,
-            before,
-            summary: OnceLock::new(),
-        });
-        log.add(object, logged);
+    /// Adds a write. The object is JSON; for a deletion it is its last state.
+    pub fn add(&self, write: Arc<AcceptedWrite>, object: Bytes) {
+        self.lock().add(write, object);
     }
 
     /// The kind of a resource, such as `Deployment.apps` of `apps/deployments`. The first object of
@@ -154,25 +132,27 @@ impl ObjectLog {
 
     /// A write by its version; `None` if it is unknown or forgotten.
     pub(crate) fn get(&self, version: u64) -> Option<Arc<LoggedVersion>> {
-        self.lock().versions.get(&version).cloned()
+        self.lock().get(version).cloned()
     }
 
     /// The oldest version that is kept.
     pub(crate) fn oldest(&self) -> Option<u64> {
-        self.lock().versions.keys().next().copied()
+        let log = self.lock();
+        log.versions
+            .front()
+            .map(|oldest| oldest.write.resource_version)
     }
 
     /// The newest write of every object that exists, in the order of their versions.
     pub(crate) fn existing(&self) -> Vec<Arc<LoggedVersion>> {
-        let mut existing: Vec<_> = self.lock().newest.values().cloned().collect();
-        existing.sort_by_key(|logged| logged.write.version);
+        let mut existing: Vec<_> = self.lock().newest.iter().cloned().collect();
+        existing.sort_by_key(|logged| logged.write.resource_version);
         existing
     }
 
     /// The newest write of an object that exists.
     pub(crate) fn newest(&self, kind: &str, key: &ObjectKey) -> Option<Arc<LoggedVersion>> {
-        let object = (Arc::from(kind), key.clone());
-        self.lock().newest.get(&object).cloned()
+        self.lock().newest(kind, key).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
@@ -181,27 +161,77 @@ impl ObjectLog {
 }
 
 impl Log {
-    fn add(&mut self, object: (Arc<str>, ObjectKey), logged: Arc<LoggedVersion>) {
-        let version = logged.write.version;
+    fn add(&mut self, write: Arc<AcceptedWrite>, object: Bytes) {
+        let version = write.resource_version;
+        let newest = self.newest(&write.kind, &write.key);
         // Writes of two threads may arrive in another order than that of their versions.
-        let is_newest = self
-            .newest
-            .get(&object)
-            .is_none_or(|newest| newest.write.version < version);
-        if is_newest && logged.write.is_deletion {
-            self.newest.remove(&object);
-        } else if is_newest {
-            self.newest.insert(object, logged.clone());
+        let is_newest = newest.is_none_or(|newest| newest.write.resource_version < version);
+        let before = write.previous_version.and_then(|previous| {
+            let found = newest.filter(|newest| newest.write.resource_version == previous);
+            let found = found.or_else(|| self.get(previous));
+            found.map(|found| found.object.clone())
+        });
+        let logged = Arc::new(LoggedVersion {
+            write,
+            object,
+            before,
+            summary: OnceLock::new(),
+        });
+        if is_newest {
+            self.set_newest(&logged);
         }
         self.bytes += logged.bytes();
-        self.versions.insert(version, logged);
+        let is_last = |last: &Arc<LoggedVersion>| last.write.resource_version < version;
+        let at = match self.versions.back().is_none_or(is_last) {
+            true => self.versions.len(),
+            false => self.position(version).unwrap_or_else(|at| at),
+        };
+        self.versions.insert(at, logged);
         while self.versions.len() > VERSIONS_MAX || self.bytes > BYTES_MAX {
-            let Some((_, oldest)) = self.versions.pop_first() else {
+            let Some(oldest) = self.versions.pop_front() else {
                 return;
             };
             self.bytes -= oldest.bytes();
         }
     }
+
+    fn position(&self, version: u64) -> Result<usize, usize> {
+        let versions = &self.versions;
+        versions.binary_search_by_key(&version, |logged| logged.write.resource_version)
+    }
+
+    fn get(&self, version: u64) -> Option<&Arc<LoggedVersion>> {
+        let at = self.position(version).ok()?;
+        self.versions.get(at)
+    }
+
+    fn newest(&self, kind: &str, key: &ObjectKey) -> Option<&Arc<LoggedVersion>> {
+        let hash = self.hasher.hash_one((kind, key));
+        self.newest.find(hash, |logged| is_of(logged, kind, key))
+    }
+
+    /// Makes a write the newest of its object, or forgets the object that it deleted.
+    fn set_newest(&mut self, logged: &Arc<LoggedVersion>) {
+        let AcceptedWrite { kind, key, .. } = &*logged.write;
+        let hasher = &self.hasher;
+        let hash_of = |kind: &str, key: &ObjectKey| hasher.hash_one((kind, key));
+        let entry = self.newest.entry(
+            hash_of(kind, key),
+            |other| is_of(other, kind, key),
+            |other| hash_of(&other.write.kind, &other.write.key),
+        );
+        match entry {
+            Entry::Occupied(entry) if logged.write.is_deletion => drop(entry.remove()),
+            Entry::Occupied(mut entry) => *entry.get_mut() = logged.clone(),
+            Entry::Vacant(_) if logged.write.is_deletion => {}
+            Entry::Vacant(entry) => drop(entry.insert(logged.clone())),
+        }
+    }
+}
+
+/// Whether a write is one of this object.
+fn is_of(logged: &LoggedVersion, kind: &str, key: &ObjectKey) -> bool {
+    *logged.write.kind == *kind && logged.write.key == *key
 }
 
 impl fmt::Debug for ObjectLog {
@@ -214,38 +244,40 @@ impl fmt::Debug for ObjectLog {
     }
 }
 
-impl fmt::Debug for ObjectVersion {
-    /// Without the object, which may be a Secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} at {}", self.kind, self.key, self.version)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn version(name: &str, versions: (Option<u64>, u64), replicas: u32) -> ObjectVersion {
+    fn write(name: &str, versions: (Option<u64>, u64), replicas: u32) -> (AcceptedWrite, Bytes) {
         let object = json!({ "kind": "Deployment", "apiVersion": "apps/v1",
             "metadata": { "name": name, "resourceVersion": versions.1.to_string() },
             "spec": { "replicas": replicas } });
-        ObjectVersion {
+        let write = AcceptedWrite {
+            user: "admin".into(),
+            manager: "kubectl".into(),
+            verb: "update",
+            subresource: "".into(),
             kind: "Deployment.apps".into(),
             key: ObjectKey::namespaced("default", name),
             previous_version: versions.0,
-            version: versions.1,
-            object: object.to_string().into(),
+            resource_version: versions.1,
             is_deletion: false,
-        }
+            is_in_process: false,
+        };
+        (write, object.to_string().into())
+    }
+
+    fn add(log: &ObjectLog, (write, object): (AcceptedWrite, Bytes)) {
+        log.add(Arc::new(write), object);
     }
 
     #[test]
     fn summary_has_changes_without_bookkeeping() {
         let log = ObjectLog::default();
-        log.add(version("web", (None, 1), 2));
-        log.add(version("web", (Some(1), 2), 4));
+        add(&log, write("web", (None, 1), 2));
+        add(&log, write("web", (Some(1), 2), 4));
         let first = log.get(1).unwrap();
         assert!(first.summary().changes.is_empty(), "all of it is new");
         let second = log.get(2).unwrap();
@@ -258,14 +290,13 @@ mod tests {
     #[test]
     fn write_that_arrives_late_does_not_become_the_newest() {
         let log = ObjectLog::default();
-        log.add(version("web", (Some(2), 3), 3));
-        log.add(version("web", (Some(1), 2), 2));
-        assert_eq!(log.existing()[0].write.version, 3);
+        add(&log, write("web", (Some(2), 3), 3));
+        add(&log, write("web", (Some(1), 2), 2));
+        assert_eq!(log.existing()[0].write.resource_version, 3);
         assert!(!log.get(3).unwrap().has_before());
-        log.add(ObjectVersion {
-            is_deletion: true,
-            ..version("web", (Some(3), 4), 3)
-        });
+        let (mut deletion, object) = write("web", (Some(3), 4), 3);
+        deletion.is_deletion = true;
+        add(&log, (deletion, object));
         assert!(log.existing().is_empty());
         assert_eq!(log.oldest(), Some(2));
     }
@@ -273,7 +304,7 @@ mod tests {
     #[test]
     fn kind_of_a_resource_has_its_group() {
         let log = ObjectLog::default();
-        let object = version("web", (None, 1), 1).object;
+        let (_, object) = write("web", (None, 1), 1);
         assert_eq!(
             &*log.kind_of(&"apps/deployments".into(), &object),
             "Deployment.apps"

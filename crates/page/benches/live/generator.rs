@@ -5,6 +5,7 @@
 //! the controller of that patches the status of a Pod; a third controller has nothing to write. The
 //! objects have the size and the managed fields of real ones.
 
+use std::sync::Arc;
 use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -13,7 +14,7 @@ use std::{
 use bellerophon::ObjectKey;
 use bellerophon::queue::{Cause, CauseEvent, Causes};
 use bellerophon::trace::{AcceptedWrite, Trace, TraceEvent};
-use bellerophon_page::{ObjectLog, ObjectVersion};
+use bellerophon_page::ObjectLog;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -101,17 +102,8 @@ impl Generator {
         for number in 0..RECORDINGS {
             let previous_version = Some(self.version);
             self.version += 1;
-            self.record(
-                &WRITERS[0],
-                ObjectVersion {
-                    kind: WRITERS[0].kind.into(),
-                    key: ObjectKey::namespaced("team-a", format!("web-{}", number % OBJECTS)),
-                    previous_version,
-                    version: self.version,
-                    object: object.clone(),
-                    is_deletion: false,
-                },
-            );
+            let key = ObjectKey::namespaced("team-a", format!("web-{}", number % OBJECTS));
+            self.record(&WRITERS[0], key, previous_version, object.clone());
         }
         started.elapsed() / RECORDINGS as u32
     }
@@ -168,38 +160,38 @@ impl Generator {
         let body = body(writer, key, version, number / OBJECTS);
         self.record(
             writer,
-            ObjectVersion {
-                kind: writer.kind.into(),
-                key: key.clone(),
-                previous_version,
-                version,
-                object: body.to_string().into(),
-                is_deletion: false,
-            },
+            key.clone(),
+            previous_version,
+            body.to_string().into(),
         );
         version
     }
 
-    /// Records a write as the observer of `bellerophon up` does.
-    fn record(&self, writer: &Writer, version: ObjectVersion) {
-        let accepted = AcceptedWrite {
+    /// Records a write of the newest version as the observer of `bellerophon up` does.
+    fn record(
+        &self,
+        writer: &Writer,
+        key: ObjectKey,
+        previous_version: Option<u64>,
+        object: Bytes,
+    ) {
+        let accepted = Arc::new(AcceptedWrite {
             user: writer.user.into(),
             manager: writer.manager.into(),
-            verb: match version.previous_version {
+            verb: match previous_version {
                 Some(_) => "patch",
                 None => "create",
             },
             subresource: writer.subresource.into(),
-            kind: version.kind.clone(),
-            key: version.key.clone(),
-            previous_version: version.previous_version,
-            resource_version: version.version,
+            kind: writer.kind.into(),
+            key,
+            previous_version,
+            resource_version: self.version,
             is_deletion: false,
             is_in_process: writer.user != "admin",
-        };
-        self.objects.add(version);
-        self.trace
-            .record(|| TraceEvent::Accepted(Box::new(accepted)));
+        });
+        self.objects.add(accepted.clone(), object);
+        self.trace.record(|| TraceEvent::Accepted(accepted));
     }
 
     fn start_reconcile(

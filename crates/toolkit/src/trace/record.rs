@@ -33,8 +33,8 @@ use crate::queue::{CauseEvent, Causes};
 #[derive(Clone, Debug)]
 pub enum TraceEvent {
     /// The API server accepted a write of any client. Only an API server in this process records
-    /// it.
-    Accepted(Box<AcceptedWrite>),
+    /// it, and may share it with a log of its own.
+    Accepted(Arc<AcceptedWrite>),
     /// An informer received its initial list. The objects are not recorded one by one.
     Listed {
         /// Their kind.
