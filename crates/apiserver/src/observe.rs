@@ -4,7 +4,7 @@
 //! Guarantees: a write is reported after it is stored and before its request is answered; without an
 //! observer nothing is done per write.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{cell::RefCell, fmt, future::Future, pin::Pin, sync::Arc, thread::LocalKey};
 
 use bellerophon_storage::{
     CollectionName, Committing, Compacted, Expect, Listing, ObjectKey, Range, Revision, Scope,
@@ -89,17 +89,34 @@ impl ObservedRequest {
         };
         let manager = call.query.get("fieldManager").unwrap_or_default();
         Some(Arc::new(Self {
-            user: call.user.name.as_str().into(),
-            manager: managed_fields::manager_name(manager, &call.user_agent).into(),
+            user: shared(&USER, &call.user.name),
+            manager: shared(
+                &MANAGER,
+                &managed_fields::manager_name(manager, &call.user_agent),
+            ),
             verb,
-            subresource: call
-                .subresource
-                .as_ref()
-                .map_or("", |subresource| subresource.name)
-                .into(),
+            subresource: shared(&SUBRESOURCE, call.subresource_name()),
             is_in_process,
         }))
     }
+}
+
+thread_local! {
+    // The values of the last request of this thread.
+    static USER: RefCell<Arc<str>> = RefCell::new("".into());
+    static MANAGER: RefCell<Arc<str>> = RefCell::new("".into());
+    static SUBRESOURCE: RefCell<Arc<str>> = RefCell::new("".into());
+}
+
+/// A text that shares its memory with the last one of this thread if they are equal: most requests
+/// are of few clients.
+fn shared(last: &'static LocalKey<RefCell<Arc<str>>>, text: &str) -> Arc<str> {
+    last.with_borrow_mut(|last| {
+        if **last != *text {
+            *last = text.into();
+        }
+        last.clone()
+    })
 }
 
 /// A store that reports its commits.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::links::Links;
@@ -72,8 +72,8 @@ pub struct Trace(Option<Arc<Ring>>);
 struct Ring {
     capacity: usize,
     records: Mutex<Records>,
-    /// The sequence number of the newest record.
-    newest: watch::Sender<u64>,
+    /// Notified of every record.
+    recorded: Notify,
     /// The queues and caches of everything that records here.
     probes: Probes,
     /// The links between records; read on demand.
@@ -97,7 +97,7 @@ impl Trace {
         let ring = Ring {
             capacity: capacity.max(1),
             records: Mutex::default(),
-            newest: watch::Sender::new(0),
+            recorded: Notify::new(),
             probes: Probes::default(),
             links: Mutex::default(),
         };
@@ -110,22 +110,22 @@ impl Trace {
         // Built before the lock is taken: it formats causes and clones keys.
         let event = event();
         let at = Instant::now();
-        let sequence = {
+        let overwritten = {
             let mut records = ring.lock();
             records.sequence += 1;
             let sequence = records.sequence;
-            if records.ring.len() == ring.capacity {
-                records.ring.pop_front();
-            }
+            let is_full = records.ring.len() == ring.capacity;
+            let overwritten = is_full.then(|| records.ring.pop_front());
             records.ring.push_back(Arc::new(TraceRecord {
                 sequence,
                 at,
                 event,
             }));
-            sequence
+            overwritten
         };
-        ring.newest
-            .send_if_modified(|newest| sequence > std::mem::replace(newest, sequence.max(*newest)));
+        // Freed after the lock is released.
+        drop(overwritten);
+        ring.recorded.notify_waiters();
     }
 
     /// All records in the buffer, in order.
@@ -175,7 +175,7 @@ impl Trace {
 
     /// The sequence number of the newest record; 0 if there is none.
     pub fn newest_sequence(&self) -> u64 {
-        self.0.as_ref().map_or(0, |ring| *ring.newest.borrow())
+        self.0.as_ref().map_or(0, |ring| ring.lock().sequence)
     }
 
     /// Waits until there are records after that sequence number; forever if the trace is off.
@@ -183,9 +183,14 @@ impl Trace {
         let Some(ring) = &self.0 else {
             return std::future::pending().await;
         };
-        let mut newest = ring.newest.subscribe();
-        // The sender lives as long as the ring, which this borrows.
-        let _ = newest.wait_for(|newest| *newest > sequence).await;
+        loop {
+            // Created before the check: it is notified of every record from now on.
+            let recorded = ring.recorded.notified();
+            if ring.lock().sequence > sequence {
+                return;
+            }
+            recorded.await;
+        }
     }
 
     /// The reconciles of a key that are still in the buffer, and those whose writes led to them.
