@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use bellerophon_apimachinery::{json_ext::JsonExt as _, label_selector};
+use bellerophon_apimachinery::json_ext::JsonExt as _;
 use bellerophon_resources::kinds::Selector;
 
 /// The attributes of a request that rules match.
@@ -233,27 +233,26 @@ impl Criteria {
 
 /// A label selector of a configuration; `None` if it is invalid and selects nothing.
 #[derive(Clone, Debug)]
-pub(crate) struct LabelSelector(Option<label_selector::LabelSelector>);
+pub(crate) struct LabelSelector(Option<Selector<'static>>);
 
 impl LabelSelector {
     /// Reads a selector; one that is not there selects everything.
     pub(crate) fn of(selector: &Value) -> Self {
         if selector.is_null() {
-            return Self(Some(label_selector::LabelSelector::default()));
+            return Self(Some(Selector::of_labels(None)));
         }
-        let read = Selector::read(Some(selector));
-        Self(read.and_then(|read| label_selector::LabelSelector::parse(&read.to_string()).ok()))
+        Self(Selector::read(Some(selector)).map(Selector::into_owned))
     }
 
     fn is_empty(&self) -> bool {
-        let selector = self.0.as_ref();
-        selector.is_some_and(label_selector::LabelSelector::is_everything)
+        self.0.as_ref().is_some_and(Selector::is_empty)
     }
 
     /// Whether an object with these labels is selected.
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let label = |key: &str| labels.get(key).map(String::as_str);
         let selector = self.0.as_ref();
-        selector.is_some_and(|selector| selector.matches(labels))
+        selector.is_some_and(|selector| selector.matches_label(label))
     }
 }
 

@@ -49,6 +49,10 @@ pub(crate) fn tests() -> Vec<ClientTest> {
             "go::envtest_runs_the_test_binaries_unchanged",
             envtest_runs_the_test_binaries_unchanged,
         ),
+        client("controller-runtime", ENVTEST).test(
+            "go::webhooks_of_controller_runtime_are_called",
+            webhooks_of_controller_runtime_are_called,
+        ),
     ]
 }
 
@@ -69,17 +73,40 @@ fn envtest_runs_the_test_binaries_unchanged() {
             .expect("the binary starts");
         String::from_utf8(output.stdout).expect("UTF-8")
     };
+    go_test(
+        "Test",
+        &[
+            ("KUBEBUILDER_ASSETS", &assets("none")),
+            ("BELLEROPHON_CORE_ASSETS", &assets("core")),
+        ],
+    );
+}
+
+/// The same webhooks, with `bellerophon up` as an existing cluster.
+fn webhooks_of_controller_runtime_are_called() {
+    let server = RunningServer::start(&[]);
+    go_test(
+        "TestWebhooksOfAManagerAreCalled",
+        &[
+            ("USE_EXISTING_CLUSTER", "true"),
+            ("KUBECONFIG", server.kubeconfig()),
+        ],
+    );
+}
+
+/// Runs the tests of the package whose names begin so; at least one has to run.
+fn go_test(names: &str, env: &[(&str, &str)]) {
     let output = Command::new("go")
         .current_dir(ENVTEST)
-        .args(["test", "-count=1", "-vet=off", "./..."])
-        .env("KUBEBUILDER_ASSETS", assets("none"))
-        .env("BELLEROPHON_CORE_ASSETS", assets("core"))
+        .args(["test", "-count=1", "-vet=off", "-v", "-run"])
+        .args([&format!("^{names}"), "./..."])
+        .envs(env.iter().copied())
         .output()
         .expect("go starts");
+    let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
+        output.status.success() && stdout.contains(&format!("--- PASS: {names}")),
+        "{stdout}{}",
         String::from_utf8_lossy(&output.stderr)
     );
 }

@@ -2,6 +2,7 @@
 //! In: the selector's JSON. Out: whether labels match, and its text form.
 //! Guarantees: an absent selector matches nothing; an empty one matches everything.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use bellerophon_apimachinery::{
@@ -23,15 +24,15 @@ pub enum Selector<'a> {
 /// One demand on a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term<'a> {
-    key: &'a str,
+    key: Cow<'a, str>,
     test: Test<'a>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Test<'a> {
-    Equals(&'a str),
-    In(Vec<&'a str>),
-    NotIn(Vec<&'a str>),
+    Equals(Cow<'a, str>),
+    In(Vec<Cow<'a, str>>),
+    NotIn(Vec<Cow<'a, str>>),
     Exists,
     Absent,
 }
@@ -45,12 +46,13 @@ impl<'a> Selector<'a> {
         let mut terms = Vec::new();
         for (key, wanted) in value.entries("matchLabels") {
             terms.push(Term {
-                key,
-                test: Test::Equals(wanted.as_str().unwrap_or_default()),
+                key: key.into(),
+                test: Test::Equals(wanted.as_str().unwrap_or_default().into()),
             });
         }
         for expression in value.list("matchExpressions") {
-            let mut values: Vec<&str> = expression.texts("values").collect();
+            let mut values: Vec<Cow<'a, str>> =
+                expression.texts("values").map(Cow::Borrowed).collect();
             values.sort_unstable();
             let test = match (expression.text("operator"), values.is_empty()) {
                 ("In", false) => Test::In(values),
@@ -60,11 +62,11 @@ impl<'a> Selector<'a> {
                 _ => return None,
             };
             terms.push(Term {
-                key: expression.text("key"),
+                key: expression.text("key").into(),
                 test,
             });
         }
-        terms.sort_by_key(|t| t.key);
+        terms.sort_by(|a, b| a.key.cmp(&b.key));
         terms
             .iter()
             .all(Term::is_sound)
@@ -74,44 +76,72 @@ impl<'a> Selector<'a> {
     /// The selector of a map of labels, as a ReplicationController has it.
     pub fn of_labels(labels: Option<&'a Map<String, Value>>) -> Self {
         let term = |(key, value): (&'a String, &'a Value)| Term {
-            key,
-            test: Test::Equals(value.as_str().unwrap_or_default()),
+            key: key.into(),
+            test: Test::Equals(value.as_str().unwrap_or_default().into()),
         };
         Self::Terms(labels.into_iter().flatten().map(term).collect())
     }
 
+    /// The same selector, without what it was read from.
+    pub fn into_owned(self) -> Selector<'static> {
+        match self {
+            Self::Nothing => Selector::Nothing,
+            Self::Terms(terms) => {
+                Selector::Terms(terms.into_iter().map(Term::into_owned).collect())
+            }
+        }
+    }
+
     /// Whether it lets everything through.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         matches!(self, Self::Terms(terms) if terms.is_empty())
     }
 
     /// Whether an object with these labels is selected.
     pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
+        self.matches_label(|key| labels?.get(key)?.as_str())
+    }
+
+    /// Whether an object is selected whose labels have these values.
+    pub fn matches_label<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         match self {
             Self::Nothing => false,
-            Self::Terms(terms) => terms
-                .iter()
-                .all(|t| t.matches(labels.and_then(|l| l.get(t.key)).and_then(Value::as_str))),
+            Self::Terms(terms) => terms.iter().all(|term| term.matches(label(&term.key))),
         }
     }
 }
 
 impl Term<'_> {
+    fn into_owned(self) -> Term<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        let all = |values: Vec<Cow<'_, str>>| values.into_iter().map(owned).collect();
+        Term {
+            key: owned(self.key),
+            test: match self.test {
+                Test::Equals(value) => Test::Equals(owned(value)),
+                Test::In(values) => Test::In(all(values)),
+                Test::NotIn(values) => Test::NotIn(all(values)),
+                Test::Exists => Test::Exists,
+                Test::Absent => Test::Absent,
+            },
+        }
+    }
+
     fn is_sound(&self) -> bool {
-        let values: &[&str] = match &self.test {
-            Test::Equals(value) => &[*value],
+        let values = match &self.test {
+            Test::Equals(value) => std::slice::from_ref(value),
             Test::In(values) | Test::NotIn(values) => values,
             Test::Exists | Test::Absent => &[],
         };
-        names::qualified_name(self.key).is_empty()
+        names::qualified_name(&self.key).is_empty()
             && values.iter().all(|v| names::label_value(v).is_empty())
     }
 
     fn matches(&self, label: Option<&str>) -> bool {
         match (&self.test, label) {
             (Test::Equals(wanted), Some(label)) => *wanted == label,
-            (Test::In(values), Some(label)) => values.contains(&label),
-            (Test::NotIn(values), Some(label)) => !values.contains(&label),
+            (Test::In(values), Some(label)) => values.iter().any(|value| value == label),
+            (Test::NotIn(values), Some(label)) => values.iter().all(|value| value != label),
             (Test::NotIn(_) | Test::Absent, None) | (Test::Exists, Some(_)) => true,
             (Test::Equals(_) | Test::In(_) | Test::Exists, None) | (Test::Absent, Some(_)) => false,
         }
@@ -128,7 +158,7 @@ impl fmt::Display for Selector<'_> {
             if i > 0 {
                 f.write_str(",")?;
             }
-            let key = term.key;
+            let key = &term.key;
             match &term.test {
                 Test::Equals(value) => write!(f, "{key}={value}")?,
                 Test::In(values) => write!(f, "{key} in ({})", values.join(","))?,
