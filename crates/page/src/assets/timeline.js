@@ -64,8 +64,12 @@ function lanes(app, plan) {
   const bottom = view.top + 2 * view.height;
   const isNear = (y, end) => end >= top && y <= bottom;
   const { chain } = app;
+  const rows = plan.rows.filter((row) => isNear(row.y, row.y + ROW));
+  const blocks = plan.blocks.filter((block) => isNear(block.y, block.bottom));
+  // The region itself is in the tab order while the record that is the tab stop is not drawn.
+  const hasTabStop = rows.some((row) => row.write && app.tabStop(row.write.id)) || blocks.some((block) => app.tabStop(block.node.id));
   return h('div', {
-    class: 'scroll lanes-scroll', id: 'lanes', tabindex: -1,
+    class: 'scroll lanes-scroll', id: 'lanes', tabindex: hasTabStop ? -1 : 0,
     onscroll: (event) => onScroll(app, event.currentTarget),
     onwheel: onInput, ontouchmove: onInput, onpointerdown: onInput, onkeydown: onInput,
     // The target of this drawing: one that is set later belongs to the next, with other positions.
@@ -78,8 +82,8 @@ function lanes(app, plan) {
       plan.edges.filter((edge) => isNear(edge.top, edge.bottom)).map((edge) => drawEdge(edge, chain))),
     plan.folds.filter((fold) => isNear(fold.y, fold.y + 24)).map((fold) => drawFold(fold, columns)),
     gaps(app, plan, isNear),
-    plan.rows.filter((row) => isNear(row.y, row.y + ROW)).map((row) => drawRow(app, row, columns)),
-    plan.blocks.filter((block) => isNear(block.y, block.bottom)).map((block) => drawBlock(app, block)),
+    rows.map((row) => drawRow(app, row, columns)),
+    blocks.map((block) => drawBlock(app, block)),
     plan.edges.filter((edge) => edge.type === 'timer' && edge.bottom - edge.top > 30 && isNear(edge.top, edge.bottom)).map((edge) => h('span', {
       key: `t${edge.id}`, class: 'timer', css: { left: `${Math.min(edge.x, columns.width - 44)}px`, top: `${Math.max(edge.top + 2, (edge.top + edge.bottom) / 2 - 9)}px` },
     }, `requeue ${duration(Math.max(0, edge.delay))}`))));
