@@ -164,6 +164,8 @@ fn axe_finds_nothing_serious_in_both_themes() {
         );
         let check = |place: &str, found: &mut Vec<String>| {
             browser.wait_for("bellerophon.app.timer === 0");
+            // Colors between those of two themes or states have no contrast.
+            browser.wait_for("document.getAnimations().length === 0");
             let violations = browser.eval_async(VIOLATIONS);
             let violations = violations.as_array().expect("a list").iter();
             found.extend(violations.map(|one| format!("{theme}, {place}: {one}")));
