@@ -45,18 +45,33 @@ pub struct ObservedWrite {
     pub request: Option<Arc<ObservedRequest>>,
     /// The group and plural name of the resource: `apps/deployments`, `/pods`.
     pub resource: Arc<str>,
-    /// The namespace; empty for cluster-scoped resources.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
     /// The version that was replaced; `None` for a new object.
     pub previous_version: Option<u64>,
-    /// The version of the write.
-    pub resource_version: u64,
-    /// The object as JSON; for a deletion its last state.
-    pub object: Bytes,
     /// The object was removed.
     pub is_deletion: bool,
+    stored: Arc<Stored>,
+}
+
+impl ObservedWrite {
+    /// The namespace; empty for cluster-scoped resources.
+    pub fn namespace(&self) -> &str {
+        self.stored.key.namespace()
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        self.stored.key.name()
+    }
+
+    /// The version of the write.
+    pub fn resource_version(&self) -> u64 {
+        self.stored.revision
+    }
+
+    /// The object as JSON; for a deletion its last state. It shares the memory of the storage.
+    pub fn object(&self) -> &Bytes {
+        self.stored.encoded.bytes()
+    }
 }
 
 /// Receives accepted writes. It must not block.
@@ -130,19 +145,22 @@ impl ObservedStore {
         Self { store, observer }
     }
 
-    fn report(&self, resource: CollectionName, expect: Expect, is_deletion: bool, stored: &Stored) {
+    fn report(
+        &self,
+        resource: CollectionName,
+        expect: Expect,
+        is_deletion: bool,
+        stored: Arc<Stored>,
+    ) {
         (self.observer)(ObservedWrite {
             request: REQUEST.try_with(Clone::clone).ok().flatten(),
             resource,
-            namespace: stored.key.namespace().to_owned(),
-            name: stored.key.name().to_owned(),
             previous_version: match expect {
                 Expect::Absent => None,
                 Expect::Version(version) => Some(version),
             },
-            resource_version: stored.revision,
-            object: stored.encoded.bytes().clone(),
             is_deletion,
+            stored,
         });
     }
 }
@@ -172,7 +190,7 @@ impl Store for ObservedStore {
         let committing = self.store.commit(write);
         Box::pin(async move {
             let stored = committing.await?;
-            self.report(resource, expect, is_deletion, &stored);
+            self.report(resource, expect, is_deletion, stored.clone());
             Ok(stored)
         })
     }
@@ -273,11 +291,7 @@ mod tests {
                 let request = write.request.as_ref().expect("a request");
                 assert_eq!(&*request.user, "jane");
                 assert!(request.is_in_process);
-                let names = (
-                    &*write.resource,
-                    write.namespace.as_str(),
-                    write.name.as_str(),
-                );
+                let names = (&*write.resource, write.namespace(), write.name());
                 assert_eq!(names, ("/configmaps", "default", "a"));
                 (request.verb, request.manager.to_string(), write.is_deletion)
             })
@@ -292,7 +306,7 @@ mod tests {
         );
         let versions: Vec<_> = writes[started..]
             .iter()
-            .map(|write| (write.previous_version, write.resource_version))
+            .map(|write| (write.previous_version, write.resource_version()))
             .collect();
         assert_eq!(versions[0].0, None);
         assert_eq!(versions[1].0, Some(versions[0].1), "it replaces the first");

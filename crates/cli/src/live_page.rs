@@ -33,12 +33,12 @@ pub(crate) fn observer(
     let own: Arc<str> = "".into();
     move |write: ObservedWrite| {
         let is_update = write.previous_version.is_some() && !write.is_deletion;
-        if is_update && write.namespace == NODE_LEASES && &*write.resource == LEASES {
+        if is_update && write.namespace() == NODE_LEASES && &*write.resource == LEASES {
             return;
         }
-        let kind = objects.kind_of(&write.resource, &write.object);
-        let namespace = Some(write.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-        let key = ObjectKey::new(namespace, &write.name);
+        let kind = objects.kind_of(&write.resource, write.object());
+        let namespace = Some(write.namespace()).filter(|namespace| !namespace.is_empty());
+        let key = ObjectKey::new(namespace, write.name());
         let request = write.request.as_deref();
         let accepted = AcceptedWrite {
             user: request.map_or_else(|| own.clone(), |request| request.user.clone()),
@@ -53,13 +53,13 @@ pub(crate) fn observer(
             kind,
             key,
             previous_version: write.previous_version,
-            resource_version: write.resource_version,
+            resource_version: write.resource_version(),
             is_deletion: write.is_deletion,
             is_in_process: request.is_none_or(|request| request.is_in_process),
         };
         // Before the record: a reader of the record looks the version up.
         let accepted = Arc::new(accepted);
-        objects.add(accepted.clone(), write.object);
+        objects.add(accepted.clone(), write.object().clone());
         trace.record(|| TraceEvent::Accepted(accepted));
     }
 }

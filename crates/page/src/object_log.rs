@@ -101,10 +101,17 @@ struct Log {
     /// The bytes of `versions`.
     bytes: usize,
     /// The newest write of each object that exists, by kind and key.
-    newest: HashTable<Arc<LoggedVersion>>,
+    newest: HashTable<Newest>,
     hasher: RandomState,
     /// The kind of each resource, by group and plural name.
     kinds: HashMap<Arc<str>, Arc<str>>,
+}
+
+/// An entry of [`Log::newest`].
+struct Newest {
+    /// The hash of kind and key, so that growth of the table reads no object.
+    hash: u64,
+    logged: Arc<LoggedVersion>,
 }
 
 impl ObjectLog {
@@ -145,14 +152,22 @@ impl ObjectLog {
 
     /// The newest write of every object that exists, in the order of their versions.
     pub(crate) fn existing(&self) -> Vec<Arc<LoggedVersion>> {
-        let mut existing: Vec<_> = self.lock().newest.iter().cloned().collect();
+        let mut existing: Vec<_> = {
+            let log = self.lock();
+            log.newest
+                .iter()
+                .map(|entry| entry.logged.clone())
+                .collect()
+        };
         existing.sort_by_key(|logged| logged.write.resource_version);
         existing
     }
 
     /// The newest write of an object that exists.
     pub(crate) fn newest(&self, kind: &str, key: &ObjectKey) -> Option<Arc<LoggedVersion>> {
-        self.lock().newest(kind, key).cloned()
+        let log = self.lock();
+        let hash = log.hash_of(kind, key);
+        log.newest(hash, kind, key).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
@@ -163,7 +178,8 @@ impl ObjectLog {
 impl Log {
     fn add(&mut self, write: Arc<AcceptedWrite>, object: Bytes) {
         let version = write.resource_version;
-        let newest = self.newest(&write.kind, &write.key);
+        let hash = self.hash_of(&write.kind, &write.key);
+        let newest = self.newest(hash, &write.kind, &write.key);
         // Writes of two threads may arrive in another order than that of their versions.
         let is_newest = newest.is_none_or(|newest| newest.write.resource_version < version);
         let before = write.previous_version.and_then(|previous| {
@@ -178,7 +194,7 @@ impl Log {
             summary: OnceLock::new(),
         });
         if is_newest {
-            self.set_newest(&logged);
+            self.set_newest(hash, &logged);
         }
         self.bytes += logged.bytes();
         let is_last = |last: &Arc<LoggedVersion>| last.write.resource_version < version;
@@ -205,33 +221,37 @@ impl Log {
         self.versions.get(at)
     }
 
-    fn newest(&self, kind: &str, key: &ObjectKey) -> Option<&Arc<LoggedVersion>> {
-        let hash = self.hasher.hash_one((kind, key));
-        self.newest.find(hash, |logged| is_of(logged, kind, key))
+    fn hash_of(&self, kind: &str, key: &ObjectKey) -> u64 {
+        self.hasher.hash_one((kind, key))
+    }
+
+    fn newest(&self, hash: u64, kind: &str, key: &ObjectKey) -> Option<&Arc<LoggedVersion>> {
+        let found = self.newest.find(hash, |entry| entry.is_of(hash, kind, key));
+        found.map(|entry| &entry.logged)
     }
 
     /// Makes a write the newest of its object, or forgets the object that it deleted.
-    fn set_newest(&mut self, logged: &Arc<LoggedVersion>) {
+    fn set_newest(&mut self, hash: u64, logged: &Arc<LoggedVersion>) {
         let AcceptedWrite { kind, key, .. } = &*logged.write;
-        let hasher = &self.hasher;
-        let hash_of = |kind: &str, key: &ObjectKey| hasher.hash_one((kind, key));
-        let entry = self.newest.entry(
-            hash_of(kind, key),
-            |other| is_of(other, kind, key),
-            |other| hash_of(&other.write.kind, &other.write.key),
-        );
-        match entry {
+        let is_of = |entry: &Newest| entry.is_of(hash, kind, key);
+        match self.newest.entry(hash, is_of, |entry| entry.hash) {
             Entry::Occupied(entry) if logged.write.is_deletion => drop(entry.remove()),
-            Entry::Occupied(mut entry) => *entry.get_mut() = logged.clone(),
+            Entry::Occupied(mut entry) => entry.get_mut().logged = logged.clone(),
             Entry::Vacant(_) if logged.write.is_deletion => {}
-            Entry::Vacant(entry) => drop(entry.insert(logged.clone())),
+            Entry::Vacant(entry) => {
+                let logged = logged.clone();
+                entry.insert(Newest { hash, logged });
+            }
         }
     }
 }
 
-/// Whether a write is one of this object.
-fn is_of(logged: &LoggedVersion, kind: &str, key: &ObjectKey) -> bool {
-    *logged.write.kind == *kind && logged.write.key == *key
+impl Newest {
+    /// Whether this is the newest write of that object.
+    fn is_of(&self, hash: u64, kind: &str, key: &ObjectKey) -> bool {
+        let write = &self.logged.write;
+        self.hash == hash && *write.kind == *kind && write.key == *key
+    }
 }
 
 impl fmt::Debug for ObjectLog {

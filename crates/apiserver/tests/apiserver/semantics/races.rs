@@ -303,9 +303,12 @@ async fn delete_that_a_kubelet_completes_succeeds() {
     let written = Mutex::new(written);
     let server = ApiServer::builder()
         .observe_writes(move |write| {
-            let pod: Pod = serde_json::from_slice(&write.object).unwrap_or_default();
+            let pod: Pod = serde_json::from_slice(write.object()).unwrap_or_default();
             let is_marked = pod.metadata.deletion_timestamp.is_some() && !write.is_deletion;
-            if *write.resource == *"/pods" && is_marked && to_kubelet.try_send(write.name).is_ok() {
+            if *write.resource == *"/pods"
+                && is_marked
+                && to_kubelet.try_send(write.name().to_owned()).is_ok()
+            {
                 // The delete continues when the kubelet has written.
                 let written = written.lock().expect("no thread panics");
                 written.recv().expect("a kubelet");
