@@ -131,8 +131,26 @@ impl ShimClient {
         self.calls.try_send(outgoing).is_ok()
     }
 
+    /// Starts a process; returns its ID, the descriptors of the reply, and its wait status. If the
+    /// future is dropped, the process is killed: its start may already be requested.
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        request: impl FnOnce(u64) -> Request,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(u64, Vec<OwnedFd>, oneshot::Receiver<WaitStatus>), Error> {
+        let (process, exit) = self.register();
+        let mut starting = Starting {
+            shim: self,
+            process: Some(process),
+        };
+        let started = self.call(request(process), fds).await;
+        starting.process = None;
+        let fds = started.inspect_err(|_| self.unregister(process))?;
+        Ok((process, fds, exit))
+    }
+
     /// Registers a process; the receiver gets its wait status, or an error if the shim has ended.
-    pub(crate) fn register(&self) -> (u64, oneshot::Receiver<WaitStatus>) {
+    fn register(&self) -> (u64, oneshot::Receiver<WaitStatus>) {
         let process = self.processes.fetch_add(1, Ordering::Relaxed);
         let (sender, exit) = oneshot::channel();
         lock(&self.exits).insert(process, sender);
@@ -143,7 +161,7 @@ impl ShimClient {
     }
 
     /// Removes a process that could not be started.
-    pub(crate) fn unregister(&self, process: u64) {
+    fn unregister(&self, process: u64) {
         lock(&self.exits).remove(&process);
     }
 
@@ -163,6 +181,26 @@ impl ShimClient {
     /// Kills the shim.
     pub(crate) fn kill(&self) {
         self.process.kill();
+    }
+}
+
+/// A process whose start is requested. Dropping it kills the process.
+struct Starting<'a> {
+    shim: &'a ShimClient,
+    /// `None` once the reply is received.
+    process: Option<u64>,
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        let Some(container) = self.process else {
+            return;
+        };
+        self.shim.unregister(container);
+        // Requests are handled in order. If the queue is full, the process ends with its sandbox.
+        if !self.shim.try_send(Request::Kill { container }) {
+            tracing::warn!("a process was not killed whose start was cancelled");
+        }
     }
 }
 

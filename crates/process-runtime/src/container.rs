@@ -122,14 +122,12 @@ impl Container {
             cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
         };
         let (mut node, fds) = create_pipes(config.streams)?;
-        let (process, exit) = shim.register();
-        let request = Request::Start {
+        let request = |process| Request::Start {
             process,
             spec: spec.clone(),
             target: config.target.map(|target| target.0),
         };
-        let started = shim.call(request, fds).await;
-        let fds = started.inspect_err(|_| shim.unregister(process))?;
+        let (process, fds, exit) = shim.start(request, fds).await?;
         node.set_terminal(fds, config.streams)?;
         let streams = ContainerStreams::new(&mut node, config.streams, log.clone());
         let streams = Arc::new(streams);

@@ -46,14 +46,12 @@ impl ExecProcess {
         streams: Streams,
     ) -> Result<Self, Error> {
         let (mut node, fds) = create_pipes(streams)?;
-        let (process, exit) = shim.register();
-        let request = Request::Exec {
+        let request = |process| Request::Exec {
             process,
             container,
             spec,
         };
-        let started = shim.call(request, fds).await;
-        let fds = started.inspect_err(|_| shim.unregister(process))?;
+        let (process, fds, exit) = shim.start(request, fds).await?;
         node.set_terminal(fds, streams)?;
         Ok(Self {
             stdin: node.stdin,

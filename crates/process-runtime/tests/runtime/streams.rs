@@ -1,5 +1,8 @@
 //! exec, attach, stdin and terminals.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use bellerophon_process_runtime::logs::Stream;
 use bellerophon_process_runtime::{Error, ExecConfig, Streams};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -214,5 +217,35 @@ async fn signals_are_not_ignored_or_blocked() {
             let mask = u64::from_str_radix(mask, 16).unwrap();
             assert_eq!(mask & (SIGPIPE | SIGCHLD), 0, "{tier:?} {line}");
         }
+    }
+}
+
+/// A command whose start was cancelled, such as that of a probe with a timeout, ran on.
+#[tokio::test]
+async fn command_is_killed_if_its_start_is_cancelled() {
+    for tier in tiers().await {
+        let mut node = Node::start(tier).await;
+        let pod = node.pod().await;
+        let container = pod.start(&["sleep 1000; true"]).await;
+        let idle = || marked_processes(node.dir.path());
+        let (code, _) = exec(&container, &["true"]).await;
+        assert_eq!(code, 0, "{tier:?}");
+        let before = idle();
+        for _ in 0..10 {
+            let config = exec_config(&["sleep", "1000"], Streams::default());
+            let mut start = Box::pin(container.exec(config));
+            // The first poll sends the request.
+            let first = poll_fn(|context| Poll::Ready(start.as_mut().poll(context)));
+            assert!(first.await.is_pending(), "{tier:?}");
+        }
+        // Requests are handled in order, so that all commands have been started before this one.
+        let (code, _) = exec(&container, &["true"]).await;
+        assert_eq!(code, 0, "{tier:?}");
+        within(async {
+            while idle() > before {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 }
