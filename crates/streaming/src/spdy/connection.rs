@@ -281,7 +281,7 @@ pub(super) struct Streams {
 }
 
 impl Shared {
-    fn new(role: Role) -> Self {
+    pub(super) fn new(role: Role) -> Self {
         let first_id = match role {
             Role::Client => 1,
             Role::Server => 2,

@@ -62,16 +62,10 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
                     self.next(pings.as_mut()).await
                 }
             };
-            match next {
-                Next::Control(control) => self.write_control(&control).await?,
-                Next::Output(output) => {
-                    // A SYN_REPLY is queued before its data is written to the mux. It precedes the
-                    // data only if control frames are taken after the data.
-                    self.write_queued_control().await?;
-                    self.write_output(output).await?;
-                }
-                Next::Finished => break,
+            if matches!(next, Next::Finished) {
+                break;
             }
+            self.write(next).await?;
             self.activity.touch();
         }
         self.write_queued_control().await?;
@@ -104,6 +98,19 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         }
     }
 
+    async fn write(&mut self, next: Next) -> io::Result<()> {
+        match next {
+            Next::Control(control) => self.write_control(&control).await,
+            Next::Output(output) => {
+                // A SYN_REPLY is queued before its data is written to the mux. It precedes the data
+                // only if control frames are taken after the data.
+                self.write_queued_control().await?;
+                self.write_output(output).await
+            }
+            Next::Finished => Ok(()),
+        }
+    }
+
     async fn write_queued_control(&mut self) -> io::Result<()> {
         while let Ok(control) = self.control.try_recv() {
             self.write_control(&control).await?;
@@ -130,5 +137,48 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
                 self.write_control(&Control::RstStream { id, status }).await
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spdy::connection::Role;
+    use crate::spdy::headers::Headers;
+
+    /// Data was taken from the mux after the queue of control frames was seen to be empty. If the
+    /// stream was accepted in between, its data overtook the SYN_REPLY.
+    #[tokio::test]
+    async fn syn_reply_precedes_the_data_of_its_stream() {
+        let mux = Mux::new(crate::mux::Limits::default());
+        let (control, queued) = mpsc::channel(1);
+        let mut writer = Writer {
+            io: Writer::buffered(Vec::new()),
+            encoder: Encoder::new(),
+            mux: mux.clone(),
+            activity: Arc::new(Activity::new()),
+            shared: Arc::new(Shared::new(Role::Server)),
+            control: queued,
+            ping_interval: None,
+        };
+        assert!(writer.next_now().is_none());
+        let mut stream = mux.open(1).expect("a stream");
+        let reply = Control::SynReply {
+            id: 1,
+            headers: Headers::default(),
+            fin: false,
+        };
+        control.try_send(reply).expect("the queue is empty");
+        stream.write_all(b"data").await.expect("it is written");
+        let output = mux.output_now().expect("the data");
+        writer
+            .write(Next::Output(output))
+            .await
+            .expect("it is written");
+        writer.io.flush().await.expect("it is written");
+        let written = writer.io.get_ref();
+        // Control frames begin with a bit that is 1, data frames with one that is 0.
+        assert_eq!(written[0] & 0x80, 0x80, "the first frame is the SYN_REPLY");
+        assert!(written.ends_with(b"data"));
     }
 }
