@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tower::service_fn;
 
 use crate::{
+    external::is_selected,
     faults::{Fault, FaultInjector},
     request_log::{RecordedRequest, RequestLog},
     test_cluster::TestCluster,
@@ -68,7 +69,22 @@ pub struct Account {
     pub(crate) clock: Clock,
     /// The number of successful writes. See [`RequestLog::writes`] for what counts.
     pub(crate) write_count: watch::Receiver<usize>,
+    writes: WriteCounter,
     faults: FaultInjector,
+}
+
+/// Counts the writes of an account. Clones share the count.
+#[derive(Clone, Debug)]
+pub struct WriteCounter(watch::Sender<usize>);
+
+impl WriteCounter {
+    /// Counts a write, and lets a test that waits for it continue first.
+    ///
+    /// An operator that is killed after this write is killed before it receives the response.
+    pub async fn count(&self) {
+        self.0.send_modify(|count| *count += 1);
+        tokio::task::yield_now().await;
+    }
 }
 
 impl Account {
@@ -80,6 +96,12 @@ impl Account {
     /// Closes the account's watches, and refuses its connections for a time.
     pub fn disconnect(&self, time: Duration) {
         self.faults.disconnect(time);
+    }
+
+    /// The counter of writes. A model of an external system counts the writes of the operator to
+    /// that system, so that crashes follow these, too.
+    pub fn write_counter(&self) -> WriteCounter {
+        self.writes.clone()
     }
 
     /// Waits until the account has made `count` successful writes. See [`RequestLog::writes`] for
@@ -176,14 +198,14 @@ impl TestCluster {
             inner: self.client_without_credentials(),
             requests: requests.clone(),
             faults: faults.clone(),
-            writes,
+            writes: writes.clone(),
         };
         // A service around the client of the cluster instead of a separate connection: requests
         // stay in the process and in virtual time.
         let service = service_fn(move |mut request: Request<Body>| {
             let headers = request.headers_mut();
             headers.insert(header::AUTHORIZATION, bearer.clone());
-            handler.clone().send(request)
+            handler.clone().send_to_the_end(request)
         });
         Account {
             client: Client::new(service, "default"),
@@ -191,6 +213,7 @@ impl TestCluster {
             name: name.to_owned(),
             clock: self.clock,
             write_count,
+            writes: WriteCounter(writes),
             faults,
         }
     }
@@ -206,6 +229,18 @@ struct RequestHandler {
 }
 
 impl RequestHandler {
+    /// As [`send`](Self::send). Another process completes and counts a request whose client is
+    /// killed: without a task of its own, the request would not be recorded.
+    async fn send_to_the_end(
+        self,
+        request: Request<Body>,
+    ) -> Result<crate::faults::FaultyResponse, tower::BoxError> {
+        match is_selected() {
+            true => tokio::spawn(self.send(request)).await?,
+            false => self.send(request).await,
+        }
+    }
+
     /// Injects faults, sends the request, and records it with its response.
     async fn send(
         self,

@@ -6,7 +6,7 @@
 //! Guarantees: every run has its own cluster; after convergence, nothing may be written for ten
 //! minutes of virtual time.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, pin::pin, time::Duration};
 
 use bellerophon::{
     ObjectKey,
@@ -123,6 +123,49 @@ pub async fn converges_after_any_crash(
     writes
 }
 
+/// Checks that an operator converges although it crashes all the time.
+///
+/// As [`converges_after_any_crash`], in one run: the operator is killed after one write and after
+/// two writes, in turn, and started again. It takes as long as two runs, and reaches states that
+/// follow several crashes. Returns the number of crashes.
+///
+/// # Panics
+/// The run ends in another state, makes a forbidden request, or keeps writing; or the operator
+/// makes no progress.
+pub async fn converges_while_crashing(
+    operator: impl Fn(Client, ManagerOptions) -> Manager,
+    setup: impl AsyncFn() -> (TestCluster, Account),
+    settled: impl AsyncFn(&TestCluster) -> String,
+) -> usize {
+    let start = |account: &Account| OperatorUnderTest::start(&operator, account);
+    let (expected, _) = undisturbed(start, &setup, &settled).await;
+    let (cluster, account) = setup().await;
+    let mut crashes = 0;
+    let mut running = start(&account);
+    // After each single write, an operator could never record a response that it has to record.
+    let mut counts = [1, 2].into_iter().cycle();
+    let description = {
+        let mut description = pin!(settled(&cluster));
+        loop {
+            let seen = *account.write_count.borrow();
+            let count = counts.next().expect("a cycle has no end");
+            tokio::select! {
+                description = &mut description => break description,
+                () = account.wait_for_writes(seen + count) => {}
+            }
+            running.kill().await;
+            crashes += 1;
+            running = start(&account);
+        }
+    };
+    let actual = stable_state(cluster, account, vec![running], description).await;
+    assert_eq!(
+        actual, expected,
+        "another final state after {crashes} crashes"
+    );
+    crashes
+}
+
 /// Checks that an operator converges to the same state under every [`Fault`].
 ///
 /// As [`converges_after_any_crash`], with one fault injected from start to end instead of a crash.
@@ -237,6 +280,16 @@ async fn final_state(
     settled: &impl AsyncFn(&TestCluster) -> String,
 ) -> FinalState {
     let description = settled(&cluster).await;
+    stable_state(cluster, account, operators, description).await
+}
+
+/// Checks that the state is stable, and stops operators and cluster.
+async fn stable_state(
+    cluster: TestCluster,
+    account: Account,
+    operators: Vec<OperatorUnderTest>,
+    description: String,
+) -> FinalState {
     // Before the operators are stopped: an operator that keeps writing would otherwise pass.
     check_quiet(&cluster, &account).await;
     let forbidden = account.requests.forbidden();

@@ -27,8 +27,8 @@ const DISPOSABLE: &str = "testkit.bellerophon.io/disposable";
 /// The longest time of [`TestCluster::advance`](crate::TestCluster::advance).
 const ADVANCE_MAX: Duration = Duration::from_secs(3);
 
-/// How long a condition may take.
-const CONDITION_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a condition may take: longer than a rollout of four nodes or a drain of five minutes.
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long the write before a crash may take.
 const CRASH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -94,6 +94,11 @@ pub(crate) struct External {
 /// The kubeconfig of the environment; `None` selects the embedded API server.
 fn selected() -> Option<PathBuf> {
     env::var_os(KUBECONFIG).map(PathBuf::from)
+}
+
+/// Whether requests go to another process instead of the embedded API server.
+pub(crate) fn is_selected() -> bool {
+    selected().is_some()
 }
 
 /// How long [`TestCluster::advance`](crate::TestCluster::advance) waits.

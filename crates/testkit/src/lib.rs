@@ -31,9 +31,10 @@ mod test_cluster; // API server, controllers and simulated nodes
 mod wait; // wait for a condition by watching
 mod webhooks; // webhooks of an operator, called in process
 
-pub use account::Account;
+pub use account::{Account, WriteCounter};
 pub use convergence::{
     converges_after_any_crash, converges_after_failover, converges_under_any_fault,
+    converges_while_crashing,
 };
 pub use faults::Fault;
 pub use fixture::OperatorFixture;

@@ -1,7 +1,9 @@
 //! Every scenario with crashes of the operator after each write, and under every fault.
 //!
-//! `cargo test -p bellerophon-hero --test hero convergence -- --ignored` crashes the operator after
-//! every write of every scenario; the default runs every scenario under faults.
+//! A write is one to the API server, or a request that changes the store. By default, every
+//! scenario runs under faults, and once with a crash after one or two writes.
+//! `cargo test -p bellerophon-hero --test hero convergence -- --ignored` runs it once for each
+//! write, with one crash after it.
 
 use std::{cell::RefCell, fmt::Debug};
 
@@ -11,7 +13,7 @@ use bellerophon_hero::{
 };
 use bellerophon_testkit::{
     Account, TestCluster, converges_after_any_crash, converges_after_failover,
-    converges_under_any_fault, wait_until,
+    converges_under_any_fault, converges_while_crashing, wait_until,
 };
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -28,7 +30,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::fixture::{check_model, cluster, hero, operator, wait_for, wait_until_running};
+use crate::fixture::{
+    check_model, cluster, hero, is_running, named, operator, wait_for, wait_for_named,
+    wait_until_running,
+};
 
 thread_local! {
     /// What the user of the current cluster does. A test has one thread.
@@ -116,7 +121,11 @@ async fn describe(cluster: &TestCluster) -> String {
             .iter()
             .map(|member| (member.role, member.phase, member.version.clone()))
             .collect();
+        let restore = status
+            .restore
+            .map(|restore| (restore.phase, restore.failures));
         text += &format!("; {:?} {members:?} {:?}", status.phase, status.image);
+        text += &format!(" {restore:?}");
     }
     text
 }
@@ -175,7 +184,7 @@ async fn lost_disk(client: Client) {
         status.phase == Phase::Running
             && status.voters.len() == 3
             && status.members.len() == 3
-            && status.member(&lost.name).is_none()
+            && status.members.iter().all(|member| member.id != lost.id)
     })
     .await;
 }
@@ -242,6 +251,23 @@ async fn backed_up(client: Client) {
     wait_until(&pods, "its Pod is deleted", |pods| pods.len() == 1).await;
 }
 
+async fn restored(client: Client) {
+    backed_up(client.clone()).await;
+    let spec = json!({"replicas": 3, "bootstrap": {"restore": {"backup": "before"}}});
+    let hero = serde_json::from_value(named("daedalus", spec)).expect("a Bellerophon");
+    let heroes = Api::<Bellerophon>::namespaced(client.clone(), "default");
+    heroes
+        .create(&PostParams::default(), &hero)
+        .await
+        .expect("it is accepted");
+    wait_for_named(&client, "daedalus", "the store is restored", |status| {
+        is_running(status, 3)
+    })
+    .await;
+    let pods = Api::<Pod>::namespaced(client.clone(), "default");
+    wait_until(&pods, "only members have Pods", |pods| pods.len() == 4).await;
+}
+
 async fn deleted(client: Client) {
     wait_until_running(&client, 3).await;
     delete::<Bellerophon>(&client, "icarus").await;
@@ -277,6 +303,13 @@ macro_rules! scenario {
             }
 
             #[tokio::test(start_paused = true)]
+            async fn converges_while_the_operator_crashes() {
+                let setup = async || with_user($replicas, $user).await;
+                let crashes = converges_while_crashing(operator, setup, settled).await;
+                assert!(crashes >= 10, "{crashes} crashes");
+            }
+
+            #[tokio::test(start_paused = true)]
             #[ignore = "takes minutes; run it with --ignored"]
             async fn converges_after_a_crash_at_any_write() {
                 let setup = async || with_user($replicas, $user).await;
@@ -294,4 +327,5 @@ scenario!(disk_lost, 3, lost_disk);
 scenario!(pod_ended, 3, succeeded_pod);
 scenario!(quorum_loss, 3, quorum_lost);
 scenario!(backup, 1, backed_up);
+scenario!(restore, 1, restored);
 scenario!(deletion, 3, deleted);

@@ -25,7 +25,7 @@ use bellerophon_hero::{
     names,
 };
 use bellerophon_store_client::api::Status;
-use bellerophon_testkit::{Account, OperatorFixture, TestCluster, wait_until};
+use bellerophon_testkit::{Account, OperatorFixture, TestCluster, WriteCounter, wait_until};
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{
@@ -60,6 +60,8 @@ struct Current {
 pub(crate) struct ModelMembers {
     client: ReconcileClient,
     model: Mutex<StoreModel>,
+    /// Requests that change the store are writes of the operator.
+    writes: WriteCounter,
     /// The processes at an instant: the statuses of one observation share them.
     latest: Mutex<Option<(Instant, BTreeMap<String, Process>)>>,
     /// Whether Pods of backups and restores run without an end.
@@ -165,11 +167,15 @@ impl MemberApi for ModelMembers {
             let processes = self.processes(&target.namespace).await;
             let process = processes.get(&target.pod);
             let process = process.ok_or_else(|| MemberError::new(target, "it does not run"))?;
-            self.with_model(|model| {
+            let response = self.with_model(|model| {
                 model
                     .send(process, &request, &processes)
                     .map_err(|error| MemberError::new(target, error))
-            })
+            });
+            if response.is_ok() {
+                self.writes.count().await;
+            }
+            response
         })
     }
 }
@@ -219,6 +225,7 @@ pub(crate) async fn cluster_on(cluster: TestCluster) -> (TestCluster, Account) {
     let members = Arc::new(ModelMembers {
         client: ReconcileClient::new(cluster.client.clone(), "test"),
         model: Mutex::new(StoreModel::new()),
+        writes: account.write_counter(),
         latest: Mutex::default(),
         are_tasks_held: AtomicBool::new(false),
     });
@@ -359,28 +366,43 @@ pub(crate) async fn wait_for(
     what: &str,
     condition: impl Fn(&BellerophonStatus) -> bool,
 ) -> BellerophonStatus {
+    wait_for_named(client, "icarus", what, condition).await
+}
+
+/// Waits until the status of a store meets a condition.
+pub(crate) async fn wait_for_named(
+    client: &Client,
+    name: &str,
+    what: &str,
+    condition: impl Fn(&BellerophonStatus) -> bool,
+) -> BellerophonStatus {
     let heroes = Api::<Bellerophon>::namespaced(client.clone(), "default");
     let found = wait_until(&heroes, what, |heroes| {
         heroes.iter().any(|hero| {
             let status = hero.status.as_ref();
             let is_observed =
                 status.is_some_and(|status| status.observed_generation == hero.metadata.generation);
-            hero.name_any() == "icarus" && is_observed && status.is_some_and(&condition)
+            hero.name_any() == name && is_observed && status.is_some_and(&condition)
         })
     })
     .await;
-    let hero = found.into_iter().find(|hero| hero.name_any() == "icarus");
+    let hero = found.into_iter().find(|hero| hero.name_any() == name);
     hero.and_then(|hero| hero.status).expect("a status")
 }
 
 /// Waits until `icarus` runs with this many voters.
 pub(crate) async fn wait_until_running(client: &Client, voters: usize) -> BellerophonStatus {
     wait_for(client, &format!("{voters} voters run"), |status| {
-        status.phase == Phase::Running
-            && status.members.len() == voters
-            && status.voters.len() == voters
+        is_running(status, voters)
     })
     .await
+}
+
+/// Whether a store runs with this many voters, and nothing else.
+pub(crate) fn is_running(status: &BellerophonStatus, voters: usize) -> bool {
+    status.phase == Phase::Running
+        && status.members.len() == voters
+        && status.voters.len() == voters
 }
 
 /// Panics if the model has recorded a violation.
