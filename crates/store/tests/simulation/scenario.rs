@@ -48,6 +48,8 @@ pub(crate) struct Scenario {
     pub(crate) operator: Operator,
     pub(crate) rng: StdRng,
     retired: BTreeSet<Slot>,
+    /// Where a graceful stop was requested and the process has not ended.
+    stopping: BTreeSet<Slot>,
     faults: Vec<&'static str>,
 }
 
@@ -76,6 +78,7 @@ impl Scenario {
             operator: Operator::new(),
             rng: StdRng::seed_from_u64(seed),
             retired: BTreeSet::new(),
+            stopping: BTreeSet::new(),
             faults: Vec::new(),
         }
     }
@@ -100,6 +103,7 @@ impl Scenario {
     }
 
     fn lose(&mut self, slot: Slot) {
+        self.stopping.remove(&slot);
         self.clients.lose(slot, self.cluster.now);
         self.operator.lose(slot);
     }
@@ -250,6 +254,7 @@ impl Scenario {
     /// Requests a graceful stop of a process, and ends it some time later.
     fn stop(&mut self, slot: Slot) {
         if self.cluster.is_running(slot) {
+            self.stopping.insert(slot);
             self.cluster.spawn(slot, |member| async move {
                 member.shut_down().await;
             });

@@ -47,9 +47,11 @@ impl Scenario {
         }
     }
 
+    /// A member that hands leadership over answers until its process ends, so that stops must be
+    /// complete, too.
     fn is_healed(&self, answered: &BTreeSet<Slot>) -> bool {
         let members = self.members();
-        !members.is_empty() && members.is_subset(answered)
+        self.stopping.is_empty() && !members.is_empty() && members.is_subset(answered)
     }
 
     /// The machines of the membership of the newest leader.
