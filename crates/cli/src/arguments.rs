@@ -235,6 +235,11 @@ pub(crate) struct UpOptions {
     #[arg(long = "images", value_name = "FILE")]
     pub(crate) images_file: Option<PathBuf>,
 
+    /// Serve the HTTPS API of the kubelets on 127.0.0.1, the first node at this port, the next one
+    /// at the next port; 0 chooses free ports. Clients need credentials and permissions
+    #[arg(long, value_name = "PORT")]
+    kubelet_port: Option<u16>,
+
     /// The operators to run: all, none, or a comma-separated list; default: all with --cluster
     /// full, otherwise none
     #[arg(long, value_name = "LIST")]
@@ -428,6 +433,7 @@ impl UpOptions {
             runtime: NodeRuntime::Simulated,
             images: Vec::new(),
             images_file: None,
+            kubelet_port: None,
             operators: Some("none".to_owned()),
             demo: false,
             record: None,
@@ -463,6 +469,20 @@ impl UpOptions {
                     .with_hint("see `bellerophon up --help`"))
             }
         }
+    }
+
+    /// The port of the first kubelet; `None` if kubelets have no sockets.
+    ///
+    /// # Errors
+    /// A cluster without nodes.
+    pub(crate) fn kubelet_port(&self) -> Result<Option<u16>, CliError> {
+        if self.kubelet_port.is_some() && self.cluster != ClusterMode::Full {
+            return Err(
+                CliError::Usage("--kubelet-port needs --cluster full".to_owned())
+                    .with_hint("see `bellerophon up --help`"),
+            );
+        }
+        Ok(self.kubelet_port)
     }
 
     /// Whether nodes run local processes.

@@ -17,7 +17,7 @@ use bellerophon::manager::{Manager, ManagerOptions, RunningManager};
 use bellerophon::trace::Trace;
 use bellerophon_apiserver::{ApiServer, AuditOptions, AuditRotation, Component};
 use bellerophon_cluster::{
-    Builder as ClusterBuilder, Cluster, Identity, Kubelets, Level, rbac_objects,
+    Builder as ClusterBuilder, Cluster, Identity, KubeletSockets, Kubelets, Level, rbac_objects,
 };
 use bellerophon_operator::{Operator, Switches, define, manager, user_permissions};
 use bellerophon_page::{Actor, LiveSource, ObjectLog, Page, PageOptions, Source};
@@ -82,6 +82,22 @@ fn components(level: Option<Level>) -> Vec<Component> {
     }
 }
 
+/// The sockets of kubelets, if they have some.
+async fn kubelet_sockets(
+    options: &UpOptions,
+    nodes: usize,
+) -> Result<Option<KubeletSockets>, CliError> {
+    let Some(port) = options.kubelet_port()? else {
+        return Ok(None);
+    };
+    let sockets = KubeletSockets::bind(port, nodes).await;
+    let sockets = sockets.map_err(|error| {
+        let failed = CliError::context("cannot listen for kubelets")(error);
+        failed.with_hint("choose another port with --kubelet-port")
+    })?;
+    Ok(Some(sockets))
+}
+
 /// Where the audit log goes, and its policy.
 fn audit(options: &UpOptions) -> Result<Option<AuditOptions>, CliError> {
     let (Some(log_path), Some(policy)) = (&options.audit_log_path, &options.audit_policy_file)
@@ -127,6 +143,8 @@ impl RunningCluster {
     pub(crate) async fn start(options: &UpOptions) -> Result<Self, CliError> {
         let size = options.cluster()?;
         let is_observed = options.page_address()?.is_some() || options.record.is_some();
+        let nodes = size.map_or(0, |(_, nodes)| nodes);
+        let kubelet_sockets = kubelet_sockets(options, nodes).await?;
         let process_nodes = process_nodes::start(options).await?;
         let trace = Trace::new(trace::RECORDS_MAX);
         let clock = Clock::system();
@@ -170,6 +188,10 @@ impl RunningCluster {
                 .kubelets(kubelets)
                 .clock(clock)
                 .trace(trace.clone());
+            if let Some(sockets) = kubelet_sockets {
+                let client_ca = server.root_ca().unwrap_or_default();
+                builder = builder.kubelet_sockets(sockets.client_ca(client_ca));
+            }
             if let Some(nodes) = process_nodes {
                 builder = builder.process_nodes(nodes);
             }

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::component::Component;
 use crate::identity::Identity;
-use crate::nodes::{self, Kubelets, Nodes, ProcessNodes};
+use crate::nodes::{self, KubeletSockets, Kubelets, Nodes, ProcessNodes};
 use crate::{core, metrics_server, scheduler, workloads};
 
 /// How much of a cluster runs.
@@ -60,6 +60,7 @@ pub struct Builder {
     process_nodes: Option<ProcessNodes>,
     /// `None` if the API server does not reach them.
     kubelets: Option<Kubelets>,
+    kubelet_sockets: Option<KubeletSockets>,
     root_ca: String,
     clock: Clock,
     rng: Rng,
@@ -102,6 +103,14 @@ impl Builder {
     pub fn kubelets(self, kubelets: Kubelets) -> Self {
         Self {
             kubelets: Some(kubelets),
+            ..self
+        }
+    }
+
+    /// Where kubelets serve HTTPS, for clients that connect to them directly. Default: nowhere.
+    pub fn kubelet_sockets(self, sockets: KubeletSockets) -> Self {
+        Self {
+            kubelet_sockets: Some(sockets),
             ..self
         }
     }
@@ -177,8 +186,13 @@ impl Builder {
         let mut nodes = None;
         if self.level != Level::Core {
             let kubelets = self.kubelets.clone().unwrap_or_default();
-            let (simulated, ready) =
-                nodes::setup_kubelets(&mut mgr, self.nodes, self.process_nodes, kubelets);
+            let (simulated, ready) = nodes::setup_kubelets(
+                &mut mgr,
+                self.nodes,
+                self.process_nodes,
+                kubelets,
+                self.kubelet_sockets,
+            );
             nodes = Some(simulated);
             readiness.push(ready);
         }
@@ -227,6 +241,7 @@ impl Cluster {
             nodes: 0,
             process_nodes: None,
             kubelets: None,
+            kubelet_sockets: None,
             root_ca: String::new(),
             clock: Clock::system(),
             rng: Rng::from_os(),

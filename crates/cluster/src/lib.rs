@@ -45,6 +45,7 @@ mod node_affinity; // node selector and node affinity
 mod notify; // event handler that notifies a task
 mod quantity; // parsing and canonical form of quantities
 mod taints; // taints and tolerations
+mod tls; // certificates of servers, and accepted clients
 mod trim; // cache transform for pods
 
 mod core; // controllers of every level
@@ -55,4 +56,4 @@ mod workloads; // Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob, 
 
 pub use cluster::{Builder, Cluster, ClusterError, Level};
 pub use identity::{Identity, rbac_objects};
-pub use nodes::{Kubelets, Nodes, ProcessNodes, UnknownNode};
+pub use nodes::{KubeletSockets, Kubelets, Nodes, ProcessNodes, UnknownNode};

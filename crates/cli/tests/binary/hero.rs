@@ -5,9 +5,9 @@
 
 use bellerophon_linearizability::{History, Options, check};
 use bellerophon_store_client::{Client as StoreClient, ClientOptions, ListOptions};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::hero_stores::{KilledOperator, Stores, wait_for_writes};
@@ -99,7 +99,7 @@ async fn store_is_scaled_healed_and_restored_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn store_is_upgraded_under_load_while_its_operator_is_killed() {
+async fn store_is_scaled_and_upgraded_under_load_while_its_operator_is_killed() {
     let directory = tempfile::tempdir().expect("a directory");
     let images = directory.path().join("images.yaml");
     let table = json!({"images": [{
@@ -111,11 +111,15 @@ async fn store_is_upgraded_under_load_while_its_operator_is_killed() {
     let images = images.to_str().expect("a path");
     let stores = Stores::start_without_operator(&["--images", images]).await;
     let operator = KilledOperator::start(&stores);
-    stores.create("icarus", 3, Value::Null).await;
-    let installed = stores.wait_until_running("icarus", 3).await;
+    stores.create("icarus", 1, Value::Null).await;
+    let installed = stores.wait_until_running("icarus", 1).await;
     assert_eq!(installed["status"]["version"], "0.1.0");
     let load = Load::start(stores.options("icarus").await, CLIENTS, 2);
-    wait_for_writes(&load).await;
+    for voters in [3, 5, 3] {
+        stores.scale("icarus", voters).await;
+        stores.wait_until_running("icarus", voters as u64).await;
+        wait_for_writes(&load).await;
+    }
 
     let image = json!({"image": "bellerophon:0.2.0"});
     stores.patch("icarus", image).await;
@@ -134,7 +138,50 @@ async fn store_is_upgraded_under_load_while_its_operator_is_killed() {
     wait_for_writes(&load).await;
     assert_linearizable(&load.stop().await);
     let kills = operator.stop().await;
-    assert!(kills >= 5, "{kills} kills");
+    assert!(kills >= 20, "{kills} kills");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn store_loses_no_write_when_nodes_lose_power() {
+    let stores = Stores::start().await;
+    stores.create("icarus", 5, Value::Null).await;
+    let hero = stores.wait_until_running("icarus", 5).await;
+    let load = Load::start(stores.options("icarus").await, CLIENTS, 3);
+    wait_for_writes(&load).await;
+
+    // The node of the leader: its members are killed with SIGKILL, and its kubelet stops.
+    let pods: Api<Pod> = Api::default_namespaced(stores.client.clone());
+    let leader = hero["status"]["leader"].as_str().expect("a leader");
+    let leader = pods.get(leader).await.expect("a Pod");
+    let node = leader.spec.and_then(|spec| spec.node_name).expect("a node");
+    let nodes: Api<Node> = Api::all(stores.client.clone());
+    set_power(&nodes, &node, json!("off")).await;
+    wait_for_writes(&load).await;
+    set_power(&nodes, &node, Value::Null).await;
+    stores.wait_until_running("icarus", 5).await;
+    wait_for_writes(&load).await;
+
+    let all = nodes.list(&ListParams::default()).await.expect("nodes");
+    assert!(all.items.len() > 1);
+    for node in &all.items {
+        set_power(&nodes, &node.name_any(), json!("off")).await;
+    }
+    for node in &all.items {
+        set_power(&nodes, &node.name_any(), Value::Null).await;
+    }
+    wait_for_writes(&load).await;
+    let after = stores.wait_until_running("icarus", 5).await;
+    let voters = |hero: &Value| hero["status"]["voters"].clone();
+    assert_eq!(voters(&after), voters(&hero), "no member was replaced");
+    assert_linearizable(&load.stop().await);
+}
+
+/// Powers a node off, or on with null.
+async fn set_power(nodes: &Api<Node>, name: &str, power: Value) {
+    let annotations = json!({"sim.bellerophon.io/power": power});
+    let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+    let patched = nodes.patch(name, &PatchParams::default(), &patch).await;
+    patched.expect("the Node is changed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::process_nodes::{client, is_ready};
+use crate::process_nodes::is_ready;
 use crate::running::{RunningServer, command};
 use crate::store_load::Load;
 
@@ -68,7 +68,7 @@ impl Stores {
         let mut all = vec!["--runtime", "process"];
         all.extend(options);
         let server = RunningServer::start(&all);
-        let client = client(&server).await;
+        let client = server.client().await;
         let resource = |kind: &str, plural: &str| {
             let kind = GroupVersionKind::gvk("stable.bellerophon.io", "v1beta7", kind);
             ApiResource::from_gvk_with_plural(&kind, plural)

@@ -13,12 +13,11 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client, Config, Resource as _, ResourceExt as _,
+    Api, Resource as _, ResourceExt as _,
     api::{
         ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
         WatchEvent, WatchParams,
     },
-    config::{KubeConfigOptions, Kubeconfig},
     core::GroupVersionKind,
 };
 use serde_json::json;
@@ -26,14 +25,6 @@ use tokio::time::timeout;
 
 /// The timeout of every wait: longer than anything takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-async fn client(server: &RunningServer) -> Client {
-    let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).expect("a kubeconfig");
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .expect("a configuration");
-    Client::try_from(config).expect("a client")
-}
 
 fn config_map(name: &str, value: &str) -> ConfigMap {
     serde_json::from_value(
@@ -70,7 +61,7 @@ async fn next_event(
 #[tokio::test]
 async fn events_refer_to_component_statuses() {
     let server = RunningServer::start(&["--nodes", "1"]);
-    let client = client(&server).await;
+    let client = server.client().await;
     let statuses: Api<ComponentStatus> = Api::all(client.clone());
     let scheduler = statuses.get("scheduler").await.expect("a component");
     let conditions = scheduler.conditions.clone().expect("conditions");
@@ -94,7 +85,7 @@ async fn events_refer_to_component_statuses() {
 #[tokio::test]
 async fn typed_objects_are_created_updated_and_deleted() {
     let server = RunningServer::start(&["--cluster", "none"]);
-    let api: Api<ConfigMap> = Api::default_namespaced(client(&server).await);
+    let api: Api<ConfigMap> = Api::default_namespaced(server.client().await);
     let post = PostParams::default();
     let delete = DeleteParams::default();
 
@@ -152,7 +143,7 @@ async fn typed_objects_are_created_updated_and_deleted() {
 #[tokio::test]
 async fn server_side_apply_reports_and_forces_conflicts() {
     let server = RunningServer::start(&["--cluster", "none"]);
-    let api: Api<Deployment> = Api::default_namespaced(client(&server).await);
+    let api: Api<Deployment> = Api::default_namespaced(server.client().await);
     let configuration = |replicas: u32| {
         Patch::Apply(json!({
             "apiVersion": "apps/v1",
@@ -212,7 +203,7 @@ async fn server_side_apply_reports_and_forces_conflicts() {
 #[tokio::test]
 async fn watch_delivers_every_change_in_order() {
     let server = RunningServer::start(&["--cluster", "none"]);
-    let api: Api<ConfigMap> = Api::default_namespaced(client(&server).await);
+    let api: Api<ConfigMap> = Api::default_namespaced(server.client().await);
     let post = PostParams::default();
     api.create(&post, &config_map("before", "b"))
         .await
@@ -258,7 +249,7 @@ async fn watch_delivers_every_change_in_order() {
 #[tokio::test]
 async fn custom_resource_is_served_from_the_creation_of_its_crd() {
     let server = RunningServer::start(&["--cluster", "none"]);
-    let client = client(&server).await;
+    let client = server.client().await;
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples");
     let sample = |name: &str| fs::read_to_string(samples.join(name)).expect("a sample");
     let crd: CustomResourceDefinition =

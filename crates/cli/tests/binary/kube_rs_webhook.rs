@@ -24,7 +24,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::{page::client, running::RunningServer};
+use crate::running::RunningServer;
 
 /// Denies ConfigMaps with the name `bad`, and labels all others.
 fn review(review: AdmissionReview<DynamicObject>) -> AdmissionReview<DynamicObject> {
@@ -84,7 +84,7 @@ async fn start() -> (String, String) {
 #[tokio::test]
 async fn webhook_of_kube_rs_is_called() {
     let server = RunningServer::start(&["--nodes", "1"]);
-    let client = client(&server).await;
+    let client = server.client().await;
     let (url, certificate) = start().await;
     let configuration: MutatingWebhookConfiguration = serde_json::from_value(json!({
         "metadata": {"name": "kube-rs"},

@@ -10,8 +10,10 @@ mod hello; // the HTTP server of samples
 mod hero; // the Bellerophon operator with real members
 #[cfg(target_os = "linux")]
 mod hero_stores; // its stores, and an operator that is killed
+mod kube_client; // clients of kube-rs
 mod kube_rs; // kube-rs
 mod kube_rs_webhook; // a webhook of kube-rs
+mod kubelet_sockets; // HTTPS sockets of kubelets
 mod new; // projects of operators
 mod packages; // forms of manifests, and the files of a release
 mod page; // the live page over HTTP

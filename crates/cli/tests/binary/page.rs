@@ -7,10 +7,7 @@ use std::{
     process::Command,
 };
 
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Client;
 use serde_json::{Value, json};
 
 use crate::running::{Lines, RunningServer, TIMEOUT, command};
@@ -152,14 +149,6 @@ fn contains(text: &[u8], part: &str) -> bool {
         .any(|window| window == part.as_bytes())
 }
 
-pub(crate) async fn client(server: &RunningServer) -> Client {
-    let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).expect("a kubeconfig");
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .expect("a configuration");
-    Client::try_from(config).expect("a client")
-}
-
 pub(crate) async fn send(
     client: &Client,
     method: http::Method,
@@ -260,7 +249,7 @@ fn api_server_only_has_no_page() {
 async fn values_of_secrets_are_never_sent() {
     let server = RunningServer::start(&["--record", "trace.jsonl"]);
     let page = PageClient::new(&server.ready);
-    let client = client(&server).await;
+    let client = server.client().await;
     let secrets = "/api/v1/namespaces/default/secrets";
     let annotation = json!({ "stringData": { "password": CANARY } }).to_string();
     let created = send(
@@ -320,7 +309,7 @@ async fn values_of_secrets_are_never_sent() {
 async fn command_of_a_client_is_the_root_of_a_chain() {
     let server = RunningServer::start(&["--operators", "none"]);
     let page = PageClient::new(&server.ready);
-    let client = client(&server).await;
+    let client = server.client().await;
     let map = json!({ "metadata": { "name": "settings" }, "data": { "a": "1" } });
     let maps = "/api/v1/namespaces/default/configmaps?fieldManager=my-client";
     send(&client, http::Method::POST, maps, &map).await;

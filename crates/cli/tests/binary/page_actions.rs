@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::page::{PageClient, client, send};
+use crate::page::{PageClient, send};
 use crate::running::{Lines, RunningServer, TIMEOUT, command};
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/stable";
@@ -62,7 +62,7 @@ async fn watched_again(client: &Client, count: u64) -> u64 {
 async fn page_with_permission_acts() {
     let server = RunningServer::start(&["--operators", "none", "--page-may-act"]);
     let page = PageClient::new(&server.ready);
-    let client = client(&server).await;
+    let client = server.client().await;
     let act = |body: Value| {
         let response = page.post("/api/act", &body.to_string());
         let answer: Value = serde_json::from_str(&response.body).unwrap_or_default();
@@ -141,7 +141,7 @@ async fn page_with_permission_acts() {
 async fn records_are_filtered_by_namespace_and_kind() {
     let server = RunningServer::start(&["--operators", "none"]);
     let page = PageClient::new(&server.ready);
-    let client = client(&server).await;
+    let client = server.client().await;
     let namespace = json!({ "metadata": { "name": "team-a" } });
     send(&client, Method::POST, "/api/v1/namespaces", &namespace).await;
     for namespace in ["default", "team-a"] {
@@ -213,7 +213,7 @@ async fn records_are_filtered_by_namespace_and_kind() {
 #[tokio::test]
 async fn operators_on_another_cluster_have_page_trace_and_top() {
     let server = RunningServer::start(&["--operators", "icecream"]);
-    let client = client(&server).await;
+    let client = server.client().await;
     let path = "/apis/controller.nicoleh.io/v1alpha1/namespaces/default/icecreams";
     let icecream = json!({ "apiVersion": "controller.nicoleh.io/v1alpha1", "kind": "Icecream",
         "metadata": { "name": "gelato" }, "spec": { "deploymentName": "gelato", "replicas": 1 } });

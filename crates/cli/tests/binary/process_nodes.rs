@@ -5,22 +5,12 @@ use std::process::Child;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Client, Config, config::KubeConfigOptions};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::kube_client::config_of;
 use crate::running::{Lines, RunningServer, TIMEOUT, command};
-
-pub(crate) async fn client(server: &RunningServer) -> Client {
-    client_of(server.kubeconfig()).await
-}
-
-async fn client_of(kubeconfig: &str) -> Client {
-    let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig);
-    let kubeconfig = kubeconfig.expect("a kubeconfig");
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    Client::try_from(config.expect("a configuration")).expect("a client")
-}
 
 async fn create(client: &Client, path: &str, object: Value) {
     let request = http::Request::post(path)
@@ -64,7 +54,7 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
 
 /// Starts a Deployment of an HTTP server and requests its page through the API server.
 async fn serve_in_a_pod(server: &RunningServer) -> Node {
-    let client = client(server).await;
+    let client = server.client().await;
     create(
         &client,
         "/api/v1/namespaces/default/configmaps",
@@ -158,7 +148,7 @@ async fn deployment_serves_http_without_namespaces() {
 #[tokio::test]
 async fn failing_containers_report_their_reasons() {
     let server = start(&[]);
-    let client = client(&server).await;
+    let client = server.client().await;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let cases = [
         ("unknown", json!({"image": "nginx:1"}), "ErrImagePull"),
@@ -299,7 +289,7 @@ async fn kill_and_start_again(env: &[(&str, &str)]) {
         let up = Up::start(&directory, env);
         let data_dir = format!("{}.nodes", up.kubeconfig);
         let data_dir = Path::new(&data_dir).canonicalize().expect("a directory");
-        let client = client_of(&up.kubeconfig).await;
+        let client = Client::try_from(config_of(&up.kubeconfig).await).expect("a client");
         let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
         if !matches!(moment, Moment::Ready) {
             let created = pods.create(&PostParams::default(), &pod).await;

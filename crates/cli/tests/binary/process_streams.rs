@@ -10,7 +10,7 @@ use kube::api::{AttachParams, AttachedProcess, LogParams, PostParams, TerminalSi
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::process_nodes::{OPTIONS, client, is_ready, wait_for_pod};
+use crate::process_nodes::{OPTIONS, is_ready, wait_for_pod};
 use crate::running::{RunningServer, TIMEOUT};
 
 /// The environment of `up` for both tiers.
@@ -29,7 +29,7 @@ struct PodOfTier {
 impl PodOfTier {
     async fn start(env: &[(&str, &str)], container: Value) -> Self {
         let server = RunningServer::start_with(&OPTIONS, env);
-        let client = client(&server).await;
+        let client = server.client().await;
         let pods: Api<Pod> = Api::default_namespaced(client.clone());
         let mut container = container;
         container["name"] = json!("app");

@@ -13,7 +13,6 @@ mod registration; // Service, EndpointSlice and APIService
 mod table; // tables for kubectl get
 #[cfg(test)]
 mod tests; // access to metrics
-mod tls; // certificate and front proxy authority
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -30,10 +29,11 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use self::handler::Handler;
-use self::registration::{ADDRESS, Registrar};
+use self::registration::{ADDRESS, NAMESPACE, Registrar, SERVICE};
 use crate::component::Component;
 use crate::index;
 use crate::nodes::Kubelets;
+use crate::tls::{self, ClientCertificates};
 
 /// The user that reads the authority of the front proxy: the service account of metrics-server.
 pub(crate) const ACCOUNT: &str = "metrics-server";
@@ -66,7 +66,11 @@ pub(crate) fn setup(mgr: &mut Manager, kubelets: Kubelets) -> watch::Receiver<bo
         let _ended = connections.clone().drop_guard();
         let started = async {
             let authority = registrar.front_proxy_authority().await?;
-            let (acceptor, ca_bundle) = tls::acceptor(&authority, clock)?;
+            // The name by which the API server verifies the server of an APIService.
+            let names = vec![format!("{SERVICE}.{NAMESPACE}.svc")];
+            // Only the front proxy can connect.
+            let clients = ClientCertificates::Required(&authority);
+            let (acceptor, ca_bundle) = tls::acceptor(names, clients, clock)?;
             let server = MetricsServer {
                 handler: Arc::new(handler),
                 acceptor,

@@ -35,8 +35,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-pub use self::kubelet::server::Kubelets;
 pub(crate) use self::kubelet::server::Sample;
+pub use self::kubelet::server::{KubeletSockets, Kubelets};
 
 use self::heartbeat::Heartbeat;
 use self::kubelet::Kubelet;
@@ -53,13 +53,14 @@ use crate::component::Component;
 use crate::index;
 
 /// Adds the controllers of `count` nodes, whose containers are simulated or local processes.
-/// Their kubelets are reached by `kubelets`.
+/// Their kubelets are reached by `kubelets` in process, and by `sockets`.
 /// Returns the handle to operate the nodes, and whether every node has been Ready.
 pub(crate) fn setup_kubelets(
     mgr: &mut Manager,
     count: usize,
     process_nodes: Option<ProcessNodes>,
     kubelets: Kubelets,
+    sockets: Option<KubeletSockets>,
 ) -> (Nodes, watch::Receiver<bool>) {
     let (all_ready, nodes_ready) = watch::channel(false);
     let info = match &process_nodes {
@@ -67,6 +68,9 @@ pub(crate) fn setup_kubelets(
         None => RuntimeInfo::simulated(),
     };
     let nodes = SimulatedNodes::new(count, mgr.rng().clone(), all_ready, info);
+    if let Some(sockets) = &sockets {
+        nodes.set_kubelet_ports(&sockets.ports());
+    }
     let nodes = Arc::new(nodes);
     let recorder = Component::Kubelet.recorder(mgr, "kubelet");
     let pods;
@@ -95,7 +99,13 @@ pub(crate) fn setup_kubelets(
     let heartbeat = Heartbeat::setup(mgr, nodes.clone(), recorder, move |node| {
         pods_of_changed_node.enqueue(node, "the node was operated or booted");
     });
-    setup_servers(mgr, nodes.clone(), streams, kubelets);
+    let server = KubeletServer::new(
+        nodes.clone(),
+        Component::Kubelet.client(mgr, "kubelet"),
+        streams,
+        mgr.clock(),
+    );
+    setup_servers(mgr, server, kubelets, sockets);
     let handle = Nodes {
         nodes,
         clock: mgr.clock(),
@@ -128,14 +138,12 @@ fn setup_runtime_classes(mgr: &mut Manager) {
 /// Adds the HTTP servers of the kubelets.
 fn setup_servers(
     mgr: &mut Manager,
-    nodes: Arc<SimulatedNodes>,
-    streams: Arc<dyn ContainerStreams>,
+    server: KubeletServer,
     kubelets: Kubelets,
+    sockets: Option<KubeletSockets>,
 ) {
-    let client = Component::Kubelet.client(mgr, "kubelet");
-    let server = KubeletServer::new(nodes, client, streams, mgr.clock());
     let serve = async move |stop: CancellationToken| {
-        kubelets.serve(server, stop).await;
+        kubelets.serve(server, sockets, stop).await;
         Ok(())
     };
     mgr.add("kubelet-server", serve.in_group(RunnableGroup::Servers));

@@ -26,8 +26,8 @@ use super::simulated_node::SimulatedNode;
 /// The kubelet version that simulated nodes report.
 const KUBELET_VERSION: &str = "v1.36.4";
 
-/// The port of a kubelet's HTTP server.
-pub(crate) const KUBELET_PORT: i32 = 10250;
+/// The port of a kubelet's HTTP server, unless it has a socket with another one.
+pub(crate) const KUBELET_PORT: u16 = 10250;
 
 /// How often the status is reported although nothing changed (upstream
 /// `nodeStatusReportFrequency`).
@@ -241,7 +241,9 @@ pub(crate) fn node_status(
         capacity: Some(capacity),
         conditions: Some(conditions.collect()),
         daemon_endpoints: Some(NodeDaemonEndpoints {
-            kubelet_endpoint: Some(DaemonEndpoint { port: KUBELET_PORT }),
+            kubelet_endpoint: Some(DaemonEndpoint {
+                port: simulated.kubelet_port.into(),
+            }),
         }),
         node_info: Some(NodeSystemInfo {
             architecture: "amd64".into(),

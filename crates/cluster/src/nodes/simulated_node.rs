@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::node_simulation::{NodeSimulation, Operation};
-use super::node_status::RuntimeInfo;
+use super::node_status::{KUBELET_PORT, RuntimeInfo};
 use super::time::after;
 
 /// How long a reboot takes.
@@ -52,6 +52,8 @@ pub(crate) struct SimulatedNode {
     /// `spec.unschedulable` at the last status report.
     pub(crate) unschedulable: bool,
     pub(crate) runtime: Arc<RuntimeInfo>,
+    /// The port of its kubelet's HTTP server.
+    pub(crate) kubelet_port: u16,
 }
 
 impl SimulatedNode {
@@ -143,6 +145,7 @@ impl SimulatedNodes {
             status_reported_at: None,
             unschedulable: false,
             runtime: runtime.clone(),
+            kubelet_port: KUBELET_PORT,
         };
         let nodes = (1..=u32::try_from(count).unwrap_or(u32::MAX)).map(node);
         let entries: BTreeMap<_, _> = nodes
@@ -192,6 +195,21 @@ impl SimulatedNodes {
         let number = u32::from_be_bytes([0, b.checked_sub(16)?, c, d]);
         let node = self.get(&node_name(number))?;
         (node.host_ip() == ip).then_some(node)
+    }
+
+    /// The names, in the order of the numbers of the nodes.
+    pub(crate) fn names_by_number(&self) -> Vec<String> {
+        let entries = self.lock();
+        let mut nodes: Vec<&SimulatedNode> = entries.values().map(|entry| &entry.node).collect();
+        nodes.sort_by_key(|node| node.number);
+        nodes.into_iter().map(|node| node.name.clone()).collect()
+    }
+
+    /// Sets the ports of the kubelets, in the order of the numbers of the nodes.
+    pub(crate) fn set_kubelet_ports(&self, ports: &[u16]) {
+        for (name, port) in self.names_by_number().iter().zip(ports) {
+            self.update(name, |node| node.kubelet_port = *port);
+        }
     }
 
     /// Changes the state of a node; `None` if there is no such node.

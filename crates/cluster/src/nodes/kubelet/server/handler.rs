@@ -16,6 +16,7 @@ use tracing::debug;
 
 use super::super::node_name;
 use super::KubeletServer;
+use super::access::SocketClient;
 use super::logs::{log_options, validate_container_log_status};
 use super::relay::{Verb, relay};
 use super::response::{self, Body, Refusal};
@@ -27,10 +28,20 @@ use super::streams::{PodRef, Process, StreamError, StreamOptions};
 pub(super) struct Handler {
     pub(super) node: String,
     pub(super) server: KubeletServer,
+    /// `None` for the API server, which has authorized its requests.
+    pub(super) client: Option<SocketClient>,
 }
 
 impl Handler {
     pub(super) async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+        if let Some(client) = &self.client {
+            let path = request.uri().path();
+            let authorized =
+                client.authorize(&self.node, request.method(), path, request.headers());
+            if let Err(refusal) = authorized.await {
+                return refusal.into();
+            }
+        }
         let response = match Route::parse(request.method(), request.uri().path()) {
             Err(refusal) => Err(refusal),
             Ok(Route::Healthz) => Ok(response::text("ok")),

@@ -2,14 +2,17 @@
 //!
 //! In: byte streams on which the API server speaks HTTP/1.1. Out: responses with the paths, status
 //! codes and messages of upstream's `pkg/kubelet/server`, and upgraded connections.
-//! Guarantees: no socket is opened; a kubelet serves the pods of its node only; when the cluster
+//! Guarantees: who connects in process is not authenticated, who connects to a socket always is; a
+//! kubelet serves the pods of its node only; when the cluster
 //! has stopped, every connection is closed.
 
+mod access; // authentication and authorization of clients of sockets
 mod handler; // responses to requests
 mod logs; // options and existence of logs
 mod relay; // streams of clients and processes
 mod response; // text, JSON, logs and errors
 mod route; // paths
+mod socket; // HTTPS on loopback
 mod stats; // /stats/summary
 mod streams; // streams of container runtimes
 #[cfg(test)]
@@ -29,16 +32,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{DuplexStream, duplex};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use self::handler::Handler;
 use self::usage::Samples;
-use super::super::node_status::KUBELET_PORT;
 use super::super::simulated_node::SimulatedNodes;
 
 pub(in crate::nodes) use self::logs::container_status;
+pub use self::socket::KubeletSockets;
 pub(crate) use self::streams::{
     BoxedIo, ContainerStreams, LogOptions, LogStream, PodRef, Process, Resize, StreamError,
     StreamOptions, Usage,
@@ -97,7 +101,7 @@ impl Kubelets {
                 unreachable,
             )));
         }
-        if i32::from(address.port()) != KUBELET_PORT {
+        if address.port() != node.kubelet_port {
             let refused = "connect: connection refused";
             return Some(Err(io::Error::new(
                 io::ErrorKind::ConnectionRefused,
@@ -109,9 +113,17 @@ impl Kubelets {
 
     /// Has the kubelets of a cluster until the token is cancelled, or the future is dropped. Then
     /// their connections are closed.
-    pub(crate) async fn serve(self, server: KubeletServer, stop: CancellationToken) {
+    pub(crate) async fn serve(
+        self,
+        server: KubeletServer,
+        sockets: Option<KubeletSockets>,
+        stop: CancellationToken,
+    ) {
         let tasks = server.tasks.clone();
         let registration = self.register(server);
+        if let Some(sockets) = sockets {
+            registration.server.listen(sockets);
+        }
         stop.cancelled().await;
         drop(registration);
         tasks.close();
@@ -222,6 +234,8 @@ pub(crate) struct KubeletServer {
     /// The connections, and the streams of upgraded ones.
     tasks: TaskTracker,
     stop: CancellationToken,
+    /// Of a connection to a socket; its streams hold it, too.
+    permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 impl KubeletServer {
@@ -239,6 +253,7 @@ impl KubeletServer {
             samples: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            permit: None,
         }
     }
 
@@ -248,6 +263,7 @@ impl KubeletServer {
         let handler = Arc::new(Handler {
             node,
             server: self.clone(),
+            client: None,
         });
         let service = service_fn(move |request| {
             let handler = handler.clone();
@@ -265,8 +281,10 @@ impl KubeletServer {
     /// Runs a task until the cluster stops.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
+        let permit = self.permit.clone();
         self.tasks.spawn(async move {
             stop.run_until_cancelled(task).await;
+            drop(permit);
         });
     }
 }
