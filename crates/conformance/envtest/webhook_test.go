@@ -2,7 +2,6 @@ package envtest
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -12,55 +11,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"bellerophon/conformance/envtest/teams"
 )
-
-// teams is a webhook as a project with controller-runtime has it: every ConfigMap has a team.
-type teams struct{}
-
-func (teams) Default(_ context.Context, object *corev1.ConfigMap) error {
-	if object.Labels == nil {
-		object.Labels = map[string]string{}
-	}
-	if _, found := object.Labels["team"]; !found {
-		object.Labels["team"] = "none"
-	}
-	return nil
-}
-
-func (teams) check(object *corev1.ConfigMap) (admission.Warnings, error) {
-	switch object.Labels["team"] {
-	case "denied":
-		return nil, fmt.Errorf("team %q works no longer", "denied")
-	case "":
-		kind := schema.GroupKind{Kind: "ConfigMap"}
-		path := field.NewPath("metadata", "labels").Key("team")
-		errors := field.ErrorList{field.Required(path, "every ConfigMap has a team")}
-		return nil, apierrors.NewInvalid(kind, object.Name, errors)
-	case "none":
-		return admission.Warnings{"nobody is responsible"}, nil
-	}
-	return nil, nil
-}
-
-func (t teams) ValidateCreate(_ context.Context, object *corev1.ConfigMap) (admission.Warnings, error) {
-	return t.check(object)
-}
-
-func (t teams) ValidateUpdate(_ context.Context, _, object *corev1.ConfigMap) (admission.Warnings, error) {
-	return t.check(object)
-}
-
-func (teams) ValidateDelete(context.Context, *corev1.ConfigMap) (admission.Warnings, error) {
-	return nil, nil
-}
 
 // warnings keeps the warnings of responses.
 type warnings struct {
@@ -124,7 +83,8 @@ func TestWebhooksOfAManagerAreCalled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = ctrl.NewWebhookManagedBy(manager, &corev1.ConfigMap{}).WithDefaulter(teams{}).WithValidator(teams{}).Complete()
+	hook := teams.Webhook[*corev1.ConfigMap]{Kind: schema.GroupKind{Kind: "ConfigMap"}}
+	err = ctrl.NewWebhookManagedBy(manager, &corev1.ConfigMap{}).WithDefaulter(hook).WithValidator(hook).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
