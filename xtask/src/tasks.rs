@@ -85,7 +85,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "real",
-        arguments: "[--write-docs] [PART…]",
+        arguments: "[--write-docs] [--record-reviews] [PART…]",
         purpose: "run operators and their tests on a control plane of Kubernetes; needs Go, kubectl",
         run: run_real,
     },
@@ -193,7 +193,7 @@ fn run_comparison(arguments: &[String]) -> Result<(), TaskError> {
     if !arguments.is_empty() {
         return Err(TaskError::Usage("comparison takes no arguments".to_owned()));
     }
-    let built = Command::new(env!("CARGO"))
+    let built = cargo()
         .args(["build", "--release", "--package", "bellerophon-cli"])
         .current_dir(root())
         .status()
@@ -208,9 +208,22 @@ fn run_comparison(arguments: &[String]) -> Result<(), TaskError> {
     )
 }
 
+/// Cargo without the variables that `cargo run` sets for this program. Build scripts that depend on
+/// them, as that of ring does, would compile half of the workspace again.
+fn cargo() -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 /// Runs a binary of the workspace, which needs the API server: xtask is to build fast.
 fn run_binary(binary: &[&str], arguments: &[String], failure: &str) -> Result<(), TaskError> {
-    let status = Command::new(env!("CARGO"))
+    let status = cargo()
         .args(["run", "--quiet"])
         .args(binary)
         .arg("--")

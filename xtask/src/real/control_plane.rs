@@ -1,6 +1,6 @@
 //! etcd, kube-apiserver, kube-controller-manager and kube-scheduler on loopback.
 //!
-//! Input: their programs and an empty directory. Output: the kubeconfig of an administrator.
+//! Input: their programs, an empty directory, and one for logs. Output: the kubeconfig of an administrator.
 //!
 //! Guarantees: all are stopped when the handle is dropped, in the reverse order of their start;
 //! controller manager and scheduler are the users of a real cluster, with the permissions that
@@ -44,6 +44,7 @@ pub(super) struct ControlPlane {
     /// In the order of their start.
     processes: Vec<Process>,
     directory: PathBuf,
+    logs: PathBuf,
     url: String,
     etcd_version: String,
 }
@@ -53,13 +54,18 @@ impl ControlPlane {
     ///
     /// # Errors
     /// A process cannot be started, or is not ready in time.
-    pub(super) fn start(programs: &Programs, directory: &Path) -> Result<Self, String> {
+    pub(super) fn start(
+        programs: &Programs,
+        directory: &Path,
+        logs: &Path,
+    ) -> Result<Self, String> {
         let etcd_port = free_port()?;
         let peer_port = free_port()?;
         let port = free_port()?;
         let mut control_plane = Self {
             processes: Vec::new(),
             directory: directory.to_owned(),
+            logs: logs.to_owned(),
             url: format!("https://127.0.0.1:{port}"),
             etcd_version: etcd_version(programs)?,
         };
@@ -138,6 +144,11 @@ impl ControlPlane {
         &self.directory
     }
 
+    /// The directory of logs.
+    pub(super) fn logs(&self) -> &Path {
+        &self.logs
+    }
+
     /// The kubeconfig of the administrator.
     pub(super) fn kubeconfig(&self) -> PathBuf {
         self.directory.join("admin.yaml")
@@ -207,7 +218,7 @@ impl ControlPlane {
     ) -> Result<(), String> {
         let mut command = Command::new(programs.path(name));
         command.args(arguments);
-        let process = Process::start(name, &mut command, &programs.logs())?;
+        let process = Process::start(name, &mut command, &self.logs)?;
         self.processes.push(process);
         Ok(())
     }

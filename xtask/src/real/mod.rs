@@ -3,7 +3,7 @@
 //! Steps: build etcd, kube-apiserver, kube-controller-manager and kube-scheduler from Go modules into
 //! target/real; start them on loopback; add simulated nodes; run each operator as `bellerophon run`
 //! with the service account of its manifests; run the tests of operators and toolkit. The results are
-//! a part of docs/real-cluster.md.
+//! a part of docs/real-cluster.md. With `--record-reviews`, only AdmissionReviews are recorded.
 //!
 //! Guarantee: all processes are stopped at the end, also after a failure.
 
@@ -11,14 +11,27 @@ mod build; // programs from Go modules
 mod control_plane; // etcd, kube-apiserver, kube-controller-manager, kube-scheduler
 mod operators; // `bellerophon run` with the accounts of the manifests
 mod report; // the generated part of the page
+mod reviews; // AdmissionReviews of kube-apiserver
 mod suites; // tests of this repository
 
-use std::{env, fs, path::Path};
+use std::{
+    env, fs,
+    path::Path,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
 
 use crate::processes::binary;
 use control_plane::ControlPlane;
 use operators::Scenario;
 use report::Report;
+use suites::{Run, Suite, SuiteResult};
+
+/// The maximum number of control planes. Their parts mostly wait, for leases and drains.
+const CONTROL_PLANES_MAX: usize = 5;
 
 /// The options of the task.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,6 +40,8 @@ pub struct Options {
     only: Vec<String>,
     /// Whether the page is written.
     write_docs: bool,
+    /// Whether AdmissionReviews are recorded, and nothing else is run.
+    record_reviews: bool,
 }
 
 impl Options {
@@ -39,15 +54,19 @@ impl Options {
         for argument in arguments {
             match argument.as_str() {
                 "--write-docs" => options.write_docs = true,
+                "--record-reviews" => options.record_reviews = true,
                 name if is_part(name) => options.only.push(name.to_owned()),
                 other => {
                     let parts: Vec<&str> = parts().collect();
                     let parts = parts.join(", ");
                     return Err(format!(
-                        "real takes --write-docs and {parts}; got {other:?}"
+                        "real takes --write-docs, --record-reviews and {parts}; got {other:?}"
                     ));
                 }
             }
+        }
+        if options.record_reviews && arguments.len() > 1 {
+            return Err("--record-reviews takes no other argument".to_owned());
         }
         if options.write_docs && !options.only.is_empty() {
             return Err("--write-docs needs the results of all parts: name none".to_owned());
@@ -76,15 +95,18 @@ fn is_part(name: &str) -> bool {
 /// A program cannot be built or started, or a scenario or a test failed.
 pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     let programs = build::build(root)?;
-    let binary = binary(root)?;
     let directory = env::temp_dir().join(format!("bellerophon-real-{}", std::process::id()));
-    let failed = |error| format!("cannot create {}: {error}", directory.display());
-    fs::create_dir_all(&directory).map_err(failed)?;
-    let result = on_control_plane(root, options, &programs, &binary, &directory);
+    create(&directory)?;
+    let result = match options.record_reviews {
+        true => reviews::record(root, &programs, &directory).map(|()| None),
+        false => on_control_planes(root, options, &programs, &directory).map(Some),
+    };
     if let Err(error) = fs::remove_dir_all(&directory) {
         eprintln!("xtask: cannot remove {}: {error}", directory.display());
     }
-    let report = result?;
+    let Some(report) = result? else {
+        return Ok(());
+    };
     eprintln!("{}", report.summary());
     if options.write_docs {
         crate::generated_part::write(root, report::PAGE, report::COMMAND, &report.text())?;
@@ -95,30 +117,80 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
 }
 
-fn on_control_plane(
+/// Runs the selected parts, several at a time, each on a control plane of its own.
+fn on_control_planes(
     root: &Path,
     options: &Options,
     programs: &build::Programs,
-    binary: &Path,
     directory: &Path,
 ) -> Result<Report, String> {
-    let control_plane = ControlPlane::start(programs, directory)?;
-    let mut report = Report::new(control_plane.versions()?);
-    let selected: Vec<&Scenario> = operators::SCENARIOS
+    let binary = binary(root)?;
+    let scenarios: Vec<&Scenario> = operators::SCENARIOS
         .iter()
         .filter(|scenario| options.selects(scenario.name))
         .collect();
-    if !selected.is_empty() {
-        report.scenarios = operators::run(root, &control_plane, binary, &selected)?;
+    let suites: Vec<&'static Suite> = suites::SUITES
+        .iter()
+        .filter(|suite| options.selects(suite.name))
+        .collect();
+    for suite in &suites {
+        suites::build(root, suite)?;
     }
-    for suite in suites::SUITES {
-        if options.selects(suite.name) {
-            report
-                .suites
-                .push(suites::run(root, &control_plane, suite)?);
+    // What takes longest is first.
+    let mut runs: Vec<Run> = suites
+        .iter()
+        .flat_map(|suite| suites::runs(suite))
+        .collect();
+    runs.sort_by_key(|run| !run.is_alone());
+    let next = AtomicUsize::new(0);
+    let report = Mutex::new(Report::default());
+    // Takes parts until none is left.
+    let work = |number: usize| -> Result<(), String> {
+        let directory = directory.join(number.to_string());
+        let logs = programs.logs().join(number.to_string());
+        create(&directory)?;
+        create(&logs)?;
+        let control_plane = ControlPlane::start(programs, &directory, &logs)?;
+        let versions = control_plane.versions()?;
+        lock(&report).versions = versions;
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if let Some(run) = runs.get(index) {
+                let result = suites::run(root, &control_plane, run)?;
+                lock(&report).add(result);
+            } else if index == runs.len() && !scenarios.is_empty() {
+                let results = operators::run(root, &control_plane, &binary, &scenarios)?;
+                lock(&report).scenarios = results;
+            } else {
+                return Ok(());
+            }
         }
-    }
+    };
+    let parts = runs.len() + usize::from(!scenarios.is_empty());
+    thread::scope(|scope| {
+        let numbers = 1..=parts.min(CONTROL_PLANES_MAX);
+        let threads: Vec<_> = numbers
+            .map(|number| scope.spawn(move || work(number)))
+            .collect();
+        threads.into_iter().try_for_each(|thread| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|_| Err("a part panicked, see above".to_owned()))
+        })
+    })?;
+    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let position = |result: &SuiteResult| suites.iter().position(|it| it.name == result.suite.name);
+    report.suites.sort_by_key(position);
     Ok(report)
+}
+
+/// A lock whose other holders may have panicked: each of them only adds results.
+fn lock(report: &Mutex<Report>) -> MutexGuard<'_, Report> {
+    report.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn create(directory: &Path) -> Result<(), String> {
+    let failed = |error| format!("cannot create {}: {error}", directory.display());
+    fs::create_dir_all(directory).map_err(failed)
 }
 
 #[cfg(test)]
@@ -143,6 +215,7 @@ mod tests {
     fn invalid_options_are_errors() {
         for (arguments, expected) in [
             (&["--fast"][..], "got \"--fast\""),
+            (&["--record-reviews", "icecream"], "takes no other argument"),
             (
                 &["--write-docs", "icecream"],
                 "needs the results of all parts",

@@ -109,7 +109,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         traced: Some("bellerophon/icarus"),
         checks: &[
             "wait --for=create service/icarus --timeout=120s",
-            "wait --for=jsonpath={.status.members[0].name} heroes/icarus --timeout=120s",
+            "wait --for=jsonpath={.status.members[*].name} heroes/icarus --timeout=120s",
         ],
         checks_after_deletion: &["wait --for=delete heroes/icarus --timeout=120s"],
         summary: "Services, Secrets and the first member are created; members do not run, since \
@@ -136,7 +136,7 @@ pub(super) fn run(
     binary: &Path,
     scenarios: &[&Scenario],
 ) -> Result<Vec<ScenarioResult>, String> {
-    let logs = root.join("target/real/logs");
+    let logs = control_plane.logs().to_owned();
     let mut nodes = Command::new(nodes_program(root)?);
     nodes.args([control_plane.kubeconfig().as_os_str(), NODES.as_ref()]);
     let mut nodes = Process::start("nodes", &mut nodes, &logs)?;

@@ -9,18 +9,24 @@ pub(super) const PAGE: &str = "docs/real-cluster.md";
 pub(super) const COMMAND: &str = "cargo xtask real --write-docs";
 
 /// The results of a run.
+#[derive(Default)]
 pub(super) struct Report {
-    versions: String,
+    /// Of the control plane.
+    pub(super) versions: String,
     pub(super) scenarios: Vec<ScenarioResult>,
     pub(super) suites: Vec<SuiteResult>,
 }
 
 impl Report {
-    pub(super) fn new(versions: String) -> Self {
-        Self {
-            versions,
-            scenarios: Vec::new(),
-            suites: Vec::new(),
+    /// Adds the results of tests of a suite to those of its other tests.
+    pub(super) fn add(&mut self, result: SuiteResult) {
+        let mut suites = self.suites.iter_mut();
+        match suites.find(|it| it.suite.name == result.suite.name) {
+            Some(suite) => {
+                suite.tests.extend(result.tests);
+                suite.seconds += result.seconds;
+            }
+            None => self.suites.push(result),
         }
     }
 
@@ -117,7 +123,10 @@ mod tests {
 
     #[test]
     fn failures_are_in_summary_and_page() {
-        let mut report = Report::new("a control plane".to_owned());
+        let mut report = Report {
+            versions: "a control plane".to_owned(),
+            ..Report::default()
+        };
         report.scenarios.push(ScenarioResult {
             name: "icecream",
             summary: "it melts",

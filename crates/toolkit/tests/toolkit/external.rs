@@ -19,10 +19,11 @@ const KUBECONFIG: &str = "BELLEROPHON_TEST_KUBECONFIG";
 const DISPOSABLE: &str = "testkit.bellerophon.io/disposable";
 
 /// The collections that tests write to, the last one is that of namespaces.
-const COLLECTIONS: [&str; 9] = [
+const COLLECTIONS: [&str; 10] = [
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
     "/apis/apps/v1/deployments",
+    "/apis/batch/v1/jobs",
     "/api/v1/pods",
     "/api/v1/configmaps",
     "/api/v1/secrets",

@@ -233,7 +233,8 @@ async fn forged_and_repeated_orders_reboot_nothing() {
 async fn forged_stage_does_not_reboot_past_a_budget() {
     let fixture = RebootFixture::new(2).await;
     let cluster = &fixture.cluster;
-    let spec = json!({"maxUnavailable": 2, "drain": {"timeoutSeconds": 600}});
+    // Longer than the waits below, and short enough for real time.
+    let spec = json!({"maxUnavailable": 2, "drain": {"timeoutSeconds": 300}});
     cluster.apply(policy(spec)).await;
     cluster.apply(deployment("web", 2)).await;
     cluster
@@ -349,7 +350,6 @@ async fn lost_node_keeps_its_slot_until_it_is_deleted() {
         .power_off("node-1")
         .expect("the node exists");
     cluster.advance(Duration::from_secs(900)).await;
-    request(cluster, "node-2").await;
     let is_open = |policies: &[RebootPolicy]| {
         let status = policies[0].status.as_ref();
         let mut conditions = status.iter().flat_map(|status| &status.conditions);
@@ -357,6 +357,7 @@ async fn lost_node_keeps_its_slot_until_it_is_deleted() {
     };
     let policies = cluster.all::<RebootPolicy>();
     wait_until(&policies, "the breaker opens", is_open).await;
+    request(cluster, "node-2").await;
     wait_until(&nodes, "node-2 reports the breaker", |nodes| {
         annotation(&nodes[1], WAITING).contains("BreakerOpen")
     })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bellerophon::client::{ConflictPolicy, OperationResult, Precondition, WriteOptions};
 use bellerophon::prelude::*;
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
+use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -106,12 +106,12 @@ async fn apply_without_force_fails_on_fields_of_others() {
     assert_eq!(log, ["conflict true"]);
 }
 
-fn deployment() -> Deployment {
+/// A Job whose status no controller writes: its `managedBy` names another controller.
+fn job() -> Job {
     let template = json!({
-        "metadata": { "labels": { "app": "web" } },
-        "spec": { "containers": [{ "name": "c", "image": "i" }] },
+        "spec": { "containers": [{ "name": "c", "image": "i" }], "restartPolicy": "Never" },
     });
-    let spec = json!({ "selector": { "matchLabels": { "app": "web" } }, "template": template });
+    let spec = json!({ "managedBy": "example.org/nobody", "template": template });
     let metadata = json!({ "name": "web", "namespace": "default" });
     serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
 }
@@ -120,31 +120,31 @@ fn deployment() -> Deployment {
 async fn apply_status_writes_nothing_but_the_status() {
     let work = async |ctx: Arc<Context>, req: Request<ConfigMap>| {
         let client = req.client();
-        let log = |deployment: &Deployment| {
-            let labels: Vec<_> = deployment.labels().keys().collect();
-            let status = deployment.status.clone().unwrap_or_default();
+        let log = |job: &Job| {
+            let is_labelled = job.labels().contains_key("not");
+            let status = job.status.clone().unwrap_or_default();
             let conditions = status.conditions.unwrap_or_default().len();
             ctx.log.push(format!(
-                "labels {labels:?}, replicas {:?}, conditions {conditions}",
-                status.replicas
+                "labelled {is_labelled}, active {:?}, conditions {conditions}",
+                status.active
             ));
         };
-        let created = client.create(&deployment()).await?.object()?;
-        let mut labelled = Deployment::clone(&created);
+        let created = client.create(&job()).await?.object()?;
+        let mut labelled = Job::clone(&created);
         labelled.labels_mut().insert("not".into(), "applied".into());
-        let seen = DeploymentCondition {
+        let seen = JobCondition {
             type_: "example.org/Seen".into(),
             status: "True".into(),
-            ..DeploymentCondition::default()
+            ..JobCondition::default()
         };
-        let mut status = DeploymentStatus {
-            replicas: Some(3),
+        let mut status = JobStatus {
+            active: Some(3),
             conditions: Some(vec![seen]),
-            ..DeploymentStatus::default()
+            ..JobStatus::default()
         };
         let written = client.apply_status(&labelled, &status).await?;
         log(&*written.object()?);
-        status.replicas = None;
+        status.active = None;
         let written = client.apply_status(&labelled, &status).await?;
         log(&*written.object()?);
         labelled.metadata.name = Some("missing".into());
@@ -157,12 +157,12 @@ async fn apply_status_writes_nothing_but_the_status() {
     assert_eq!(
         log[..2],
         [
-            "labels [], replicas Some(3), conditions 1",
-            "labels [], replicas None, conditions 1"
+            "labelled false, active Some(3), conditions 1",
+            "labelled false, active None, conditions 1"
         ]
     );
     assert!(
-        log[2].starts_with("cannot apply the status of Deployment default/missing: "),
+        log[2].starts_with("cannot apply the status of Job default/missing: "),
         "{}",
         log[2]
     );
@@ -172,19 +172,19 @@ async fn apply_status_writes_nothing_but_the_status() {
 async fn equal_status_sends_no_request() {
     let work = async |ctx: Arc<Context>, req: Request<ConfigMap>| {
         let client = req.client();
-        let mut deployment = client.create(&deployment()).await?.object()?;
-        let status = DeploymentStatus {
-            replicas: Some(3),
-            ..DeploymentStatus::default()
+        let mut job = client.create(&job()).await?.object()?;
+        let status = JobStatus {
+            active: Some(3),
+            ..JobStatus::default()
         };
         for _ in 0..2 {
             let before = ctx.requests("PATCH");
-            let written = client.apply_status(&*deployment, &status).await?;
+            let written = client.apply_status(&*job, &status).await?;
             let sent = ctx.requests("PATCH") - before;
             ctx.log
                 .push(format!("{:?} with {sent} requests", written.operation));
-            deployment = written.object()?;
-            assert_eq!(deployment.status.as_ref(), Some(&status));
+            job = written.object()?;
+            assert_eq!(job.status.as_ref(), Some(&status));
         }
         Ok(Action::await_change())
     };
