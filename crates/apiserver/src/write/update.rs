@@ -127,6 +127,11 @@ pub(crate) async fn update(
         resource.to_inner(&mut old);
         resource.to_inner(&mut new);
         check_version(resource, &new, &old)?;
+        // Before validating admission, which sees the version that is replaced, also if the client
+        // named none.
+        new.meta
+            .resource_version
+            .clone_from(&old.meta.resource_version);
         meta::keep_server_fields(&mut new, &old);
         let claim = if change.counts {
             Some(api.claim(resource, &mut new, Some(&old))?)
@@ -150,10 +155,6 @@ pub(crate) async fn update(
             warnings.extend(admission::validate(api, attributes, &new, old, dry_run).await?);
             quota::charge(api, attributes, &new, old, dry_run).await?;
         }
-        new.meta
-            .resource_version
-            .clone_from(&old.meta.resource_version);
-
         let goes = is_released(resource, &new, &old);
         let put = conversion::put(api, resource, &new).await?;
         if existing.encoded.holds(&put.draft) && !goes {

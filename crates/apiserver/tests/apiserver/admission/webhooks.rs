@@ -154,3 +154,34 @@ async fn requests_without_configurations_call_no_webhook() {
     create(&server.client(), CONFIG_MAPS, config_map("a")).await;
     server.shutdown().await;
 }
+
+/// Validating webhooks received no version of an update that named none. kube-apiserver sends the
+/// one that is replaced to validating webhooks, and what the client sent to mutating ones.
+#[tokio::test(start_paused = true)]
+async fn validating_webhook_sees_the_replaced_version_of_an_unconditional_update() {
+    let (sender, mut versions) = tokio::sync::mpsc::channel(4);
+    let builder = ApiServer::builder().webhook(URL, move |request| {
+        let review = review_of(&request);
+        let version = review["request"]["object"]["metadata"]["resourceVersion"].clone();
+        sender.try_send(version).expect("two reviews");
+        async move { answer(&review, json!({"allowed": true})) }
+    });
+    let server = builder.start().await.expect("a server");
+    let client = server.client();
+    create(&client, CONFIG_MAPS, config_map("a")).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let (_, stored) = send(&client, "GET", &path, Value::Null).await;
+    for (path, kind) in [
+        (MUTATING, "MutatingWebhookConfiguration"),
+        (VALIDATING, "ValidatingWebhookConfiguration"),
+    ] {
+        create(&client, path, configuration(kind, service(), json!({}))).await;
+    }
+    let mut changed = config_map("a");
+    changed["data"] = json!({"changed": "yes"});
+    assert_eq!(send(&client, "PUT", &path, changed).await.0, 200);
+    assert_eq!(versions.recv().await, Some(Value::Null), "mutating");
+    let version = stored["metadata"]["resourceVersion"].clone();
+    assert_eq!(versions.recv().await, Some(version), "validating");
+    server.shutdown().await;
+}
