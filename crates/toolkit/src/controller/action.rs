@@ -140,20 +140,32 @@ impl Error {
     /// Whether the server rejected a write because the object had changed (409 Conflict): the cache
     /// was stale, which is no error of the reconciler.
     pub(super) fn is_conflict(&self) -> bool {
+        matches!(self.client_error(), Some(kube::Error::Api(status))
+            if status.code == 409 && status.reason == "Conflict")
+    }
+
+    /// Whether the API server did not respond, which has nothing to do with the object.
+    pub(super) fn is_unreachable(&self) -> bool {
+        matches!(
+            self.client_error(),
+            Some(kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_))
+        )
+    }
+
+    /// The error of the Kubernetes client that caused this one.
+    fn client_error(&self) -> Option<&kube::Error> {
         // Reconcilers wrap the errors of the client in their own, so the whole chain is searched.
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(&*self.source);
         while let Some(current) = error {
-            if let Some(kube::Error::Api(status)) = current.downcast_ref::<kube::Error>() {
-                return status.code == 409 && status.reason == "Conflict";
-            }
             // WriteError has its source in a box, and a downcast sees the box.
-            if let Some(boxed) = current.downcast_ref::<Box<kube::Error>>() {
-                return matches!(&**boxed, kube::Error::Api(status)
-                    if status.code == 409 && status.reason == "Conflict");
+            let boxed = current.downcast_ref::<Box<kube::Error>>();
+            let found = boxed.map(|boxed| &**boxed).or(current.downcast_ref());
+            if found.is_some() {
+                return found;
             }
             error = current.source();
         }
-        false
+        None
     }
 }
 

@@ -216,7 +216,7 @@ impl Core {
 
     /// Until when the key must be held back. A cache may be up to date without an event of the
     /// object, by a bookmark or because it does not select what was written: so it is compared
-    /// again.
+    /// again. A reflector of it that backs off is requested to retry.
     pub(super) fn held_until(&self, key: &ObjectKey, now: Instant) -> Option<Instant> {
         // The gate and the caches are locked one after the other, never together.
         let awaited = self.gate().awaited_by(key);
@@ -224,9 +224,15 @@ impl Core {
             return None;
         }
         let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
-        for written in awaited {
+        for written in &awaited {
             if let Some(cache) = caches.iter().find(|cache| cache.name == written.0) {
-                self.compare(cache, key, &written);
+                self.compare(cache, key, written);
+            }
+        }
+        let missing = self.gate().awaited_by(key);
+        for (name, _) in &missing {
+            if let Some(cache) = caches.iter().find(|cache| cache.name == *name) {
+                cache.informer.core().awaited.notify_waiters();
             }
         }
         self.gate().held_until(key, now)

@@ -28,6 +28,10 @@ use crate::trace::{ERROR_MAX_BYTES, TraceEvent};
 /// How soon a key that waits for its own writes is checked again, if no event of them enqueues it.
 const GATE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
+/// The longest back-off of a key whose reconcile failed because the API server did not respond: it
+/// may respond again at any time, and no event enqueues the key then.
+const UNREACHABLE_BACKOFF_MAX: Duration = Duration::from_secs(5);
+
 pub(super) struct Worker {
     pub(super) core: Arc<Core>,
     pub(super) kind: Arc<str>,
@@ -194,6 +198,7 @@ impl Worker {
             }
             Retry::BackOff => AddOpts {
                 rate_limited: true,
+                backoff_max: error.is_unreachable().then_some(UNREACHABLE_BACKOFF_MAX),
                 ..opts
             },
             Retry::After(delay) => AddOpts {

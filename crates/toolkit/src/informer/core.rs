@@ -137,6 +137,8 @@ pub(crate) struct Core<L: Locks = Os> {
     pub(crate) status: watch::Sender<Status>,
     /// Notified when a handler was added.
     pub(crate) handler_added: Notify,
+    /// Notified, repeatedly, while a controller waits for what the store does not have yet.
+    pub(crate) awaited: Arc<Notify>,
     /// Changes with the store, for those who wait for a condition of an object.
     pub(crate) changes: watch::Sender<u64>,
     pub(crate) counters: Counters,
@@ -160,6 +162,7 @@ impl<L: Locks> Core<L> {
             }),
             status: watch::Sender::new(Status::default()),
             handler_added: Notify::new(),
+            awaited: Arc::default(),
             changes: watch::Sender::new(0),
             counters: Counters::default(),
             trace,

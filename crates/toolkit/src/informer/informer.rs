@@ -182,6 +182,7 @@ impl Informer {
                 initial: settings.initial_list(),
                 page_size: settings.page_size(),
                 rng: self.rng.clone(),
+                awaited: self.core.awaited.clone(),
             };
             let stop = stop.child_token();
             let task = AbortOnDropHandle::new(tokio::spawn(reflector.run(known, stop.clone())));

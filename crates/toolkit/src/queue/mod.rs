@@ -123,6 +123,9 @@ pub struct AddOpts {
     /// Add the key after the delay of its rate limit, and count a failure. With `after`, the
     /// shorter delay applies.
     pub rate_limited: bool,
+    /// The longest back-off of a rate-limited add, if that is shorter than the queue's. The token
+    /// bucket applies nevertheless.
+    pub backoff_max: Option<Duration>,
     /// The priority; a key that is already queued keeps the higher one.
     pub priority: Priority,
     /// The flow; a key that is already ready stays in its flow.
@@ -237,7 +240,9 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
     /// Adds a key with options.
     pub fn add_with_opts(&self, key: T, opts: AddOpts) {
         // The failure is counted even if `after` is shorter: the next back-off must grow.
-        let limited = opts.rate_limited.then(|| self.0.shared.count_failure(&key));
+        let limited = opts
+            .rate_limited
+            .then(|| self.0.shared.count_failure(&key, opts.backoff_max));
         let delay = match (opts.after, limited) {
             (Some(after), Some(limited)) => after.min(limited),
             (after, limited) => after.or(limited).unwrap_or_default(),

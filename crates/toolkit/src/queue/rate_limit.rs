@@ -139,12 +139,19 @@ impl RateLimiter {
         }
     }
 
-    /// The delay of a key with that many earlier failures. Always takes a token.
-    pub(super) fn delay(&mut self, failures: u32, now: Instant) -> Duration {
+    /// The delay of a key with that many earlier failures, whose back-off is `backoff_max` at most.
+    /// Always takes a token.
+    pub(super) fn delay(
+        &mut self,
+        failures: u32,
+        backoff_max: Option<Duration>,
+        now: Instant,
+    ) -> Duration {
         let backoff = self
             .limit
             .backoff
             .map_or(Duration::ZERO, |backoff| backoff.delay(failures, &self.rng));
+        let backoff = backoff_max.map_or(backoff, |longest| backoff.min(longest));
         backoff.max(self.reserve(now))
     }
 
@@ -219,10 +226,12 @@ mod tests {
             Rng::seeded(1),
         );
         let now = Instant::now();
-        let delays: Vec<_> = (0..4).map(|_| limiter.delay(0, now).as_millis()).collect();
+        let delays: Vec<_> = (0..4)
+            .map(|_| limiter.delay(0, None, now).as_millis())
+            .collect();
         assert_eq!(delays, [0, 0, 100, 200]);
         assert_eq!(
-            limiter.delay(0, now + Duration::from_secs(10)),
+            limiter.delay(0, None, now + Duration::from_secs(10)),
             Duration::ZERO
         );
     }
@@ -237,8 +246,29 @@ mod tests {
             Rng::seeded(1),
         );
         let now = Instant::now();
-        assert_eq!(limiter.delay(0, now), Duration::from_millis(5));
-        assert_eq!(limiter.delay(0, now), Duration::from_secs(1));
-        assert_eq!(limiter.delay(12, now), Duration::from_millis(20_480));
+        assert_eq!(limiter.delay(0, None, now), Duration::from_millis(5));
+        assert_eq!(limiter.delay(0, None, now), Duration::from_secs(1));
+        assert_eq!(limiter.delay(12, None, now), Duration::from_millis(20_480));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bucket_applies_to_a_bounded_backoff() {
+        let mut limiter = RateLimiter::new(
+            RateLimit {
+                backoff: Some(Backoff::default()),
+                bucket: Some(TokenBucket { qps: 1.0, burst: 7 }),
+            },
+            Rng::seeded(1),
+        );
+        let now = Instant::now();
+        let longest = Some(Duration::from_secs(5));
+        assert_eq!(limiter.delay(0, longest, now), Duration::from_millis(5));
+        for _ in 0..6 {
+            assert_eq!(limiter.delay(20, longest, now), Duration::from_secs(5));
+        }
+        for _ in 0..5 {
+            limiter.delay(20, longest, now);
+        }
+        assert_eq!(limiter.delay(20, longest, now), Duration::from_secs(6));
     }
 }

@@ -81,7 +81,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     }
 
     /// Counts a failure of the key and returns its delay.
-    pub(super) fn count_failure(&self, key: &T) -> Duration {
+    pub(super) fn count_failure(&self, key: &T, backoff_max: Option<Duration>) -> Duration {
         let key = self.hasher.hash(key.clone());
         self.with(|contents| {
             // A failure that is counted now would never be forgotten, and its slot never released.
@@ -89,7 +89,9 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
                 return Duration::ZERO;
             }
             let failures = contents.state.count_failure(key);
-            contents.limiter.delay(failures, Instant::now())
+            contents
+                .limiter
+                .delay(failures, backoff_max, Instant::now())
         })
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::clock::Rng;
 
-const FIRST: Duration = Duration::from_millis(800);
+/// The delay after the first failure.
+pub(super) const FIRST: Duration = Duration::from_millis(800);
 const MAX: Duration = Duration::from_secs(30);
 
 /// The delay after this many failures in a row; never shorter than the server's Retry-After, which

@@ -13,7 +13,8 @@ use futures_util::{
     StreamExt,
     stream::{BoxStream, ReadyChunks},
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use decode::ReceivedEvent;
@@ -57,6 +58,8 @@ pub(crate) struct Reflector {
     pub(crate) initial: InitialList,
     pub(crate) page_size: u32,
     pub(crate) rng: Rng,
+    /// Notified, repeatedly, while a controller waits for what the cache does not show yet.
+    pub(crate) awaited: Arc<Notify>,
 }
 
 /// An open watch. Events that are received together are read together, each decoded and compacted
@@ -125,13 +128,28 @@ impl Reflector {
                     Input::Opened
                 })
             }
-            Operation::BackOff(delay) => {
-                sleep(backoff::jittered(delay, &self.rng)).await;
+            Operation::BackOff {
+                delay,
+                delay_if_awaited,
+            } => {
+                self.back_off(delay, delay_if_awaited).await;
                 Ok(Input::BackedOff)
             }
             Operation::Read { .. } => Ok(Input::TimedOut),
         };
         vec![input.unwrap_or_else(Input::Failed)]
+    }
+
+    /// Sleeps for the delay, or for the shorter one if a controller waits for the cache.
+    async fn back_off(&self, delay: Duration, delay_if_awaited: Duration) {
+        let start = Instant::now();
+        let end = start + backoff::jittered(delay, &self.rng);
+        let end_if_awaited = start + backoff::jittered(delay_if_awaited, &self.rng);
+        sleep_until(end_if_awaited.min(end)).await;
+        tokio::select! {
+            () = sleep_until(end) => {}
+            () = self.awaited.notified() => {}
+        }
     }
 
     fn report(&self, input: &Input) {

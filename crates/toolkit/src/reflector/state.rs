@@ -76,7 +76,11 @@ pub(super) enum Operation {
         timeout: Duration,
     },
     List(ListRequest),
-    BackOff(Duration),
+    BackOff {
+        delay: Duration,
+        /// The delay if a controller waits for the cache.
+        delay_if_awaited: Duration,
+    },
 }
 
 #[derive(Debug)]
@@ -95,6 +99,7 @@ enum Phase {
     },
     BackingOff {
         delay: Duration,
+        delay_if_awaited: Duration,
         then: Resume,
     },
 }
@@ -139,7 +144,8 @@ pub(super) struct ReflectorState {
     phase: Phase,
     page_size: u32,
     initial: InitialList,
-    /// Failures since a watch last stayed open for more than a second.
+    /// Failures since a watch last stayed open for more than a second; at most 1 since a watch last
+    /// delivered an event.
     failures: u32,
     /// Failed attempts to stream the initial list since the last list.
     stream_failures: u32,
@@ -173,7 +179,14 @@ impl ReflectorState {
             Phase::Watching { .. } => Operation::Read {
                 timeout: WATCH_IDLE_TIMEOUT,
             },
-            Phase::BackingOff { delay, .. } => Operation::BackOff(*delay),
+            Phase::BackingOff {
+                delay,
+                delay_if_awaited,
+                ..
+            } => Operation::BackOff {
+                delay: *delay,
+                delay_if_awaited: *delay_if_awaited,
+            },
         }
     }
 
@@ -206,6 +219,8 @@ impl ReflectorState {
                 self.watch_failed(since, &error)
             }
             (Phase::Watching { since }, Input::Event(event)) => {
+                // A server that delivers events is not the reason for a longer delay.
+                self.failures = self.failures.min(1);
                 Self::follow(since, event, &mut changes)
             }
             // Without a pause, the requests to a server that accepts watches and closes them
@@ -423,8 +438,14 @@ impl ReflectorState {
             Some(ListWatchError::Busy { retry_after, .. }) => *retry_after,
             _ => None,
         };
+        let delay = backoff::delay(self.failures, retry_after);
         Phase::BackingOff {
-            delay: backoff::delay(self.failures, retry_after),
+            delay,
+            delay_if_awaited: match error {
+                // The connection may work again by now.
+                None | Some(ListWatchError::Unreachable(_)) => backoff::FIRST,
+                Some(_) => delay,
+            },
             then,
         }
     }

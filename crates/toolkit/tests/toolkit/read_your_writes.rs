@@ -1,5 +1,6 @@
 //! The read-your-writes gate: no reconcile on a cache older than the controller's own writes.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -187,6 +188,51 @@ async fn write_that_the_cache_does_not_select_is_not_awaited_for_long() {
             "{times:?}"
         );
     }
+}
+
+/// A cache whose server was unreachable for a minute used to retry only after its back-off, while
+/// the controller waited for its write.
+#[tokio::test(start_paused = true)]
+async fn awaited_cache_reconnects_within_seconds() {
+    let (server, client, log, mut mgr, maps) = fixture().await;
+    let is_unreachable = Arc::new(AtomicBool::new(false));
+    let fault = is_unreachable.clone();
+    let faulty = faulty_client(&server, move |request| {
+        set_query(request, "timeoutSeconds", "2");
+        match fault.load(Relaxed) {
+            true => Fault::Disconnect,
+            false => Fault::None,
+        }
+    });
+    let secrets = mgr.informer::<Secret>(InformerOptions {
+        list_watch: Some(secrets_of(faulty, None)),
+        ..InformerOptions::default()
+    });
+    let context = Context {
+        log: log.clone(),
+        secrets: secrets.lister(),
+        start: Instant::now(),
+        write: Write::Recorded,
+    };
+    let handle = mgr
+        .controller::<ConfigMap>()
+        .informer(&maps)
+        .watches::<Secret>(|_| Vec::new())
+        .informer(&secrets)
+        .context(Arc::new(context))
+        .reconcile(create_child);
+    run(mgr, async {
+        settle().await;
+        is_unreachable.store(true, Relaxed);
+        sleep(Duration::from_secs(60)).await;
+        is_unreachable.store(false, Relaxed);
+        create(&client, "owner").await;
+        log.line("0 at 62").await;
+        handle.enqueue(ObjectKey::namespaced("default", "owner"), "test");
+        settle().await;
+        assert_eq!(log.all(), ["0 at 62", "1 at 62"]);
+    })
+    .await;
 }
 
 /// A reconciler that enqueues its own key right after its write, before the cache can show it.

@@ -91,7 +91,7 @@ fn print(operation: &Operation) -> String {
             (_, None) => "list".into(),
             (_, Some(token)) => format!("list+{token}"),
         },
-        Operation::BackOff(delay) => format!("backoff{}", delay.as_millis()),
+        Operation::BackOff { delay, .. } => format!("backoff{}", delay.as_millis()),
     }
 }
 
@@ -263,4 +263,38 @@ fn established_watch_ends_the_back_off() {
         script,
         "list !1 watch@9 backoff800 watch@9 read watch@9 backoff800",
     );
+}
+
+/// Watches that ended within a second used to double the delay, also if they had delivered events.
+#[test]
+fn watch_that_delivers_events_resets_the_delay() {
+    let script = "page:9 refused backed_off refused backed_off opened bookmark:10 refused \
+                  backed_off opened bookmark:11 short_lived";
+    check(
+        InitialList::Paged,
+        script,
+        "list !1 watch@9 backoff800 watch@9 backoff1600 watch@9 read read backoff1600 \
+         watch@10 read read backoff1600",
+    );
+}
+
+#[test]
+fn only_the_delay_of_an_unreachable_server_is_shortened() {
+    let delays = |script: &str| {
+        let mut state = ReflectorState::new(InitialList::Paged, 500);
+        for word in script.split_whitespace() {
+            (state, _) = state.next(input(word));
+        }
+        match state.operation() {
+            Operation::BackOff {
+                delay,
+                delay_if_awaited,
+            } => [delay, delay_if_awaited].map(|delay| delay.as_millis()),
+            other => panic!("no back-off: {other:?}"),
+        }
+    };
+    assert_eq!(delays("refused backed_off refused"), [1600, 800]);
+    assert_eq!(delays("page:9 opened short_lived"), [800, 800]);
+    assert_eq!(delays("page:9 429"), [7000, 7000]);
+    assert_eq!(delays("refused backed_off 403"), [1600, 1600]);
 }

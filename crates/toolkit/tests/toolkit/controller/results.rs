@@ -12,7 +12,10 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio::time::{Instant, sleep};
 
-use crate::harness::{Log, assert_line, create, fixture, manager, maps, run, server, set_data};
+use crate::harness::{
+    Fault, Log, assert_line, create, faulty_client, fixture, manager, maps, run, secret, server,
+    set_data,
+};
 
 /// What the reconcilers below use.
 struct Context {
@@ -239,4 +242,38 @@ async fn name_that_already_exists_is_counted_as_error() {
     ] {
         assert_line(&text, line);
     }
+}
+
+/// The back-off of a key used to grow to 1,000 s while the API server was unreachable, and nothing
+/// shortened it when the server was back.
+#[tokio::test(start_paused = true)]
+async fn reconcile_without_a_response_is_retried_every_five_seconds() {
+    let server = server().await;
+    let client = server.client();
+    let log = Log::default();
+    let start = Instant::now();
+    let faulty = faulty_client(&server, move |request| {
+        let is_write = request.uri().path().ends_with("/secrets");
+        match is_write && start.elapsed() < Duration::from_secs(60) {
+            true => Fault::Disconnect,
+            false => Fault::None,
+        }
+    });
+    let mut mgr = manager(&faulty);
+    let maps = maps(&mut mgr);
+    mgr.controller::<ConfigMap>()
+        .informer(&maps)
+        .with_options(options())
+        .context(Context::new(&log))
+        .reconcile(async |ctx: Arc<Context>, req: Request<ConfigMap>| {
+            ctx.log_time(&req);
+            req.client().create(&secret("child")).await?;
+            Ok(Action::await_change())
+        });
+    create(&client, "a").await;
+    run(mgr, async {
+        sleep(Duration::from_secs(120)).await;
+    })
+    .await;
+    assert_eq!(times(&log)["a"], "0 1 3 7 12 17 22 27 32 37 42 47 52 57 62");
 }
