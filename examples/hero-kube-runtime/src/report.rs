@@ -29,9 +29,9 @@ const EXPLANATION: &str = "\
 
 - Reconciles: without faults both run equally many, although kube-runtime's controller enqueues its object for each update
   of its status and the toolkit's does not (`Predicate::generation_changed`).
-- Times under cut connections, outages and kills: the toolkit takes longer in most columns. The cause is not known yet. One
-  difference is the delay after a failed reconcile: on the toolkit it grows with the number of attempts, in the example it is
-  always 2 s.
+- Times: single runs differ by some seconds per step, which is how long an election or the restart of a member takes. After an
+  error, the example waits 2 s. On the toolkit the delay grows with the number of attempts, but only to 5 s if the API server
+  did not respond.
 - Reads: an observation reads all objects of a store live, so reads follow the number of reconciles.
 - Events: kube-runtime's operator records none. The toolkit's records them in the background, one request each.
 - Both run at most one reconcile of an object at a time, and both converge after a crash, because the plan reads the
