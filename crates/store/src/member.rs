@@ -53,7 +53,7 @@ struct Shared {
     /// Notified when the node of a formatted directory runs.
     started: Notify,
     /// Held while the directory is formatted.
-    formatting: tokio::sync::Mutex<()>,
+    formatting: Arc<tokio::sync::Mutex<()>>,
     reads: AtomicU64,
     writes: AtomicU64,
 }
@@ -84,7 +84,7 @@ impl Member {
                 transport,
                 phase: Mutex::new(Phase::Unformatted),
                 started: Notify::new(),
-                formatting: tokio::sync::Mutex::default(),
+                formatting: Arc::default(),
                 reads: AtomicU64::default(),
                 writes: AtomicU64::default(),
             }),
@@ -154,6 +154,8 @@ impl Member {
     /// Hands leadership over, stops and makes everything durable. Takes at most a few election
     /// timeouts.
     pub async fn shut_down(&self) {
+        // A node that is being started would run on.
+        let _formatting = self.shared.formatting.lock().await;
         let Ok(node) = self.node() else {
             return;
         };

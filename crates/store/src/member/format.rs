@@ -1,9 +1,12 @@
 //! Formats an empty data directory for a member.
 //!
 //! Guarantees: only an unformatted member is formatted; the same request again succeeds; a crash
-//! leaves the directory unformatted or formatted.
+//! leaves the directory unformatted or formatted; a request that is cancelled, for example because
+//! its connection was cut, is completed once it writes.
 
 use std::{io, sync::Arc};
+
+use tokio::sync::OwnedMutexGuard;
 
 use super::{Member, Phase};
 use crate::{
@@ -88,7 +91,7 @@ impl Member {
     ) -> Result<RestoreResult, StoreError> {
         check_identity(&identity)?;
         self.check_unformatted()?;
-        let _guard = self.shared.formatting.lock().await;
+        let guard = self.lock_formatting().await;
         self.check_unformatted()?;
         let invalid = |error: io::Error| {
             let message = format!("cannot restore the snapshot: {error}");
@@ -111,7 +114,7 @@ impl Member {
         meta.history_bytes = 0;
         set_only_voter(&mut meta, first, &identity, address);
         let reader = Arc::clone(disk);
-        self.format_locked(identity, move |disk, sizes| {
+        self.format_locked(guard, identity, move |disk, sizes| {
             State::create(disk, sizes.state, &meta)?;
             let state = State::open(disk, sizes.state)?;
             let records = Decoder::new(IncomingFile::new(reader))?;
@@ -141,18 +144,41 @@ impl Member {
         identity: Identity,
         create: impl FnOnce(&dyn Disk, Sizes) -> io::Result<()> + Send + 'static,
     ) -> Result<(), StoreError> {
-        let _guard = self.shared.formatting.lock().await;
+        let guard = self.lock_formatting().await;
         if let Phase::Formatted(node) = &*self.phase() {
             if *node.identity() == identity {
                 return Ok(());
             }
             return Err(already_formatted());
         }
-        self.format_locked(identity, create).await
+        self.format_locked(guard, identity, create).await
     }
 
-    /// Formats and starts. The caller holds the lock and has checked the phase.
+    async fn lock_formatting(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.shared.formatting).lock_owned().await
+    }
+
+    /// Formats and starts, also if the caller is cancelled: a directory that is formatted and whose
+    /// node does not run needs a restart. The caller has checked the phase.
     async fn format_locked(
+        &self,
+        guard: OwnedMutexGuard<()>,
+        identity: Identity,
+        create: impl FnOnce(&dyn Disk, Sizes) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let member = self.clone();
+        let formatting = tokio::spawn(async move {
+            let result = member.format_and_start(identity, create).await;
+            drop(guard);
+            result
+        });
+        formatting.await.unwrap_or_else(|error| {
+            let message = format!("cannot format the data directory: {error}; restart the member");
+            Err(StoreError::new(Reason::StorageFailed, message))
+        })
+    }
+
+    async fn format_and_start(
         &self,
         identity: Identity,
         create: impl FnOnce(&dyn Disk, Sizes) -> io::Result<()> + Send + 'static,

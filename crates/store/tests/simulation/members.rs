@@ -1,5 +1,7 @@
 //! Members without faults: formatting, membership, leadership, watches, restore, refusals.
 
+use std::time::Duration;
+
 use bellerophon_store::{
     ReadResult, RestoreOptions, WatchItem, Write,
     api::{Consistency, Identity, Key, MemberState, Reason, Role, Status, StoreError, WriteResult},
@@ -376,4 +378,26 @@ fn format_level_is_raised_if_all_members_support_it() {
         |member| async move { member.raise_format_level(1).await },
     );
     assert_eq!(refused.unwrap_err().reason(), Reason::Busy);
+}
+
+/// A connection that was cut between the format and the start of the node left a member that
+/// rejected every later request as `StorageFailed`.
+#[test]
+fn cancelled_format_is_completed() {
+    let mut cancelled = 0;
+    for step in 0..40 {
+        let mut cluster = Cluster::new(step, Wrap::default());
+        let slot = cluster.add_machine(1000);
+        let identity = cluster.identity(1);
+        let is_cancelled = cluster.block_on(slot, |member| async move {
+            let time = Duration::from_millis(step);
+            let first = tokio::time::timeout(time, member.format(identity.clone()));
+            let is_cancelled = first.await.is_err();
+            member.format(identity).await.unwrap();
+            assert_eq!(member.status().await.state, MemberState::Joining, "{step}");
+            is_cancelled
+        });
+        cancelled += u32::from(is_cancelled);
+    }
+    assert!((2..40).contains(&cancelled), "{cancelled}");
 }
