@@ -284,6 +284,11 @@ impl Attempts<'_> {
             sleep(pause).await;
             self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
         }
+        // The pause may have taken longer. An attempt without time would be sent and not awaited:
+        // its outcome would be unknown.
+        if Instant::now() >= self.deadline {
+            return Err(error);
+        }
         Ok(())
     }
 }

@@ -142,7 +142,8 @@ async fn unformatted_member_serves_nothing_but_its_status() {
     );
     let mut options = cluster.client_options();
     options.endpoints = vec![Cluster::endpoint(process.addresses)];
-    options.request_timeout = std::time::Duration::from_millis(200);
+    // The last of the attempts, after 1.6 s, has time to be answered.
+    options.request_timeout = std::time::Duration::from_secs(2);
     let error = Client::new(options)
         .put(&key(), "x", None)
         .await
