@@ -224,24 +224,21 @@ impl Core {
             return None;
         }
         let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
-        for written in &awaited {
-            if let Some(cache) = caches.iter().find(|cache| cache.name == written.0) {
-                self.compare(cache, key, written);
-            }
-        }
-        let missing = self.gate().awaited_by(key);
-        for (name, _) in &missing {
-            if let Some(cache) = caches.iter().find(|cache| cache.name == *name) {
+        for written in awaited {
+            if let Some(cache) = caches.iter().find(|cache| cache.name == written.0)
+                && self.compare(cache, key, &written)
+            {
                 cache.informer.core().awaited.notify_waiters();
             }
         }
         self.gate().held_until(key, now)
     }
 
-    /// Compares a write with what a cache shows, on behalf of one key.
-    fn compare(&self, cache: &WatchedCache, key: &ObjectKey, written: &Written) {
+    /// Compares a write with what a cache shows, on behalf of one key. Returns whether the key
+    /// still waits for it.
+    fn compare(&self, cache: &WatchedCache, key: &ObjectKey, written: &Written) -> bool {
         let seen = cache.seen(&written.1);
-        self.gate().looked(key, written, seen);
+        self.gate().looked(key, written, seen)
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {

@@ -155,13 +155,22 @@ impl Gate {
     }
 
     /// Records what a cache shows of an object, for one key. A write is not awaited if `seen` is
-    /// `None`, because versions cannot be compared.
-    pub(super) fn looked(&mut self, key: &ObjectKey, written: &Written, seen: Option<Seen>) {
-        let wait = self.waits.get(written).and_then(|waits| waits.get(key));
-        if wait.is_some_and(|wait| seen.is_none_or(|seen| wait.awaited.is_shown_by(seen))) {
+    /// `None`, because versions cannot be compared. Returns whether the key still waits for it.
+    pub(super) fn looked(
+        &mut self,
+        key: &ObjectKey,
+        written: &Written,
+        seen: Option<Seen>,
+    ) -> bool {
+        let Some(wait) = self.waits.get(written).and_then(|waits| waits.get(key)) else {
+            return false;
+        };
+        let is_shown = seen.is_none_or(|seen| wait.awaited.is_shown_by(seen));
+        if is_shown {
             self.end(written, key);
         }
         debug_assert!(self.is_consistent());
+        !is_shown
     }
 
     /// Until when the key must be held back; `None` if it may be reconciled. Waits that took too

@@ -267,7 +267,7 @@ fn established_watch_ends_the_back_off() {
 
 /// Watches that ended within a second used to double the delay, also if they had delivered events.
 #[test]
-fn watch_that_delivers_events_resets_the_delay() {
+fn watch_that_delivers_events_does_not_double_the_delay() {
     let script = "page:9 refused backed_off refused backed_off opened bookmark:10 refused \
                   backed_off opened bookmark:11 short_lived";
     check(
