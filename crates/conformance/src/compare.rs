@@ -11,6 +11,9 @@ use crate::{json::Json, scenario::Comparison};
 /// Texts in a difference are cut after this many characters.
 const SHOWN_CHARS: usize = 300;
 
+/// Characters of cut texts before their first difference.
+const CONTEXT_CHARS: usize = 60;
+
 /// The differences between the recorded answer and `got`, with keys of `without` left out everywhere.
 pub(crate) fn compare(comparison: &Comparison, got: &Json, without: &[String]) -> Vec<String> {
     let counted = |answer: &Json| counted(comparison, answer.clone()).without(without);
@@ -69,17 +72,30 @@ fn differences(want: &Json, got: &Json, path: &str, found: &mut Vec<String>) {
             }
         }
         (a, b) if a == b => {}
-        (a, b) => found.push(format!(
-            "{}: expected {}, got {}",
-            path.trim_start_matches('.'),
-            shown(a),
-            shown(b)
-        )),
+        (a, b) => {
+            let (a, b) = shown(&a.to_string(), &b.to_string());
+            found.push(format!(
+                "{}: expected {a}, got {b}",
+                path.trim_start_matches('.')
+            ));
+        }
     }
 }
 
-fn shown(value: &Json) -> String {
-    value.to_string().chars().take(SHOWN_CHARS).collect()
+/// The parts of two texts that show how they differ: the beginning, if the first difference is
+/// there, otherwise what surrounds that difference.
+fn shown(a: &str, b: &str) -> (String, String) {
+    let equal = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
+    let skipped = match equal < SHOWN_CHARS {
+        true => 0,
+        false => equal - CONTEXT_CHARS,
+    };
+    let cut = |text: &str| {
+        let part = text.chars().skip(skipped).take(SHOWN_CHARS);
+        let omission = if skipped > 0 { "…" } else { "" };
+        format!("{omission}{}", part.collect::<String>())
+    };
+    (cut(a), cut(b))
 }
 
 #[cfg(test)]
@@ -209,6 +225,22 @@ mod tests {
         assert_eq!(
             found[0].len(),
             "body: expected , got \"\"".len() + SHOWN_CHARS
+        );
+    }
+
+    #[test]
+    fn long_texts_are_shown_from_their_first_difference() {
+        let long = "x".repeat(1000);
+        let comparison = Comparison {
+            expect: json(&format!(r#"{{"body":"{long}a"}}"#)),
+            only: None,
+            ignore: Vec::new(),
+        };
+        let found = compare(&comparison, &json(&format!(r#"{{"body":"{long}b"}}"#)), &[]);
+        let context = "x".repeat(CONTEXT_CHARS);
+        assert_eq!(
+            found,
+            [format!("body: expected …{context}a\", got …{context}b\"")]
         );
     }
 }

@@ -28,6 +28,8 @@ pattern!(VOLUME, r"kube-api-access-[a-z0-9]{5}\b");
 pattern!(AGE, r"\A(\d+[smhdy])+\z");
 pattern!(ADDRESS, r"\d+\.\d+\.\d+\.\d+");
 pattern!(NODE_PORT, r":(3\d{4})/");
+// In the text of an object, whose quotes are escaped once for each text that it is part of.
+pattern!(OBJECT_VERSION, r#"(esourceVersion\\*":\\*")(\d+)"#);
 
 /// The length of what a server puts behind `generateName`.
 const GENERATED_CHARS: usize = 5;
@@ -99,8 +101,18 @@ impl Names {
                 self.name(Sort::Volume, &found[0])
             })
             .into_owned();
-        // A bare number is a revision only where the text speaks of revisions.
-        let versions = text.contains("esource version") || text.contains("esourceVersion");
+        // A number of an object is a revision only in the field of that name, a number of a sentence
+        // only if it is about revisions.
+        let has_object = OBJECT_VERSION.is_match(&text);
+        if has_object {
+            let named = OBJECT_VERSION.replace_all(&text, |found: &Captures<'_>| {
+                let name = self.seen.get(&(Sort::Version, found[2].to_owned()));
+                format!("{}{}", &found[1], name.map_or(&found[2], String::as_str))
+            });
+            text = named.into_owned();
+        }
+        let versions =
+            !has_object && (text.contains("esource version") || text.contains("esourceVersion"));
         for ((sort, value), name) in &self.seen {
             if matches!(sort, Sort::Generated | Sort::Address)
                 || (*sort == Sort::Version && versions)
@@ -300,6 +312,25 @@ mod tests {
             (
                 r#"{"metadata":{"continue":"abc"}}"#,
                 r#"{"metadata":{"continue":"<token1>"}}"#,
+            ),
+        ]);
+    }
+
+    /// `progressDeadlineSeconds` had the name of a revision when that was 600.
+    #[test]
+    fn numbers_of_an_object_in_a_text_are_no_revisions() {
+        check(&[
+            (
+                r#"{"metadata":{"resourceVersion":"600"}}"#,
+                r#"{"metadata":{"resourceVersion":"<rv1>"}}"#,
+            ),
+            (
+                r#"{"message":"invalid: {\"resourceVersion\":\"600\",\"progressDeadlineSeconds\":600}"}"#,
+                r#"{"message":"invalid: {\"resourceVersion\":\"<rv1>\",\"progressDeadlineSeconds\":600}"}"#,
+            ),
+            (
+                r#"{"message":"Too large resource version: 9000, current: 600"}"#,
+                r#"{"message":"Too large resource version: 9000, current: <rv1>"}"#,
             ),
         ]);
     }
