@@ -181,6 +181,13 @@ impl Cluster {
         Client::new(self.options(vec![Self::endpoint(addresses)], ADMIN_TOKEN))
     }
 
+    /// An administrator of one member whose requests have less time than by default.
+    pub(crate) fn admin_within(&self, time: Duration, addresses: Addresses) -> Client {
+        let mut options = self.options(vec![Self::endpoint(addresses)], ADMIN_TOKEN);
+        options.request_timeout = time;
+        Client::new(options)
+    }
+
     /// A client of one member with any token.
     pub(crate) fn client_with(&self, addresses: Addresses, token: &str) -> Client {
         Client::new(self.options(vec![Self::endpoint(addresses)], token))
@@ -192,9 +199,8 @@ impl Cluster {
             .setup
             .addresses
             .expect("the member was started");
-        let mut options = self.options(vec![Self::endpoint(addresses)], ADMIN_TOKEN);
-        options.request_timeout = Duration::from_secs(2);
-        Client::new(options).status().await
+        let member = self.admin_within(Duration::from_secs(2), addresses);
+        member.status().await
     }
 
     /// The status of the leader, if one of the running members is.

@@ -18,6 +18,9 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(1);
 /// Writes after a change of the leader, until it counts as over.
 const WRITES_AFTER: u64 = 5;
 
+/// How long a transfer to a dead member is repeated. An attempt lasts up to two timeouts of elections.
+const TRANSFER_TIME: Duration = Duration::from_secs(4);
+
 /// Transfers in a quick run. At most one of 100 may not reach its target.
 const TRANSFERS: usize = 10;
 
@@ -146,7 +149,8 @@ async fn transfer_to_dead_member_keeps_the_cluster_writable() {
     let target = (leader + 1) % 3;
     let process = cluster.members[target].process.take();
     process.expect("the member runs").kill().await;
-    let admin = cluster.admin_of(cluster.members[leader].setup.addresses.unwrap());
+    let addresses = cluster.members[leader].setup.addresses.unwrap();
+    let admin = cluster.admin_within(TRANSFER_TIME, addresses);
     let id = cluster.members[target].id;
     let mut gaps = Vec::new();
     for _ in 0..failed_transfers() {
