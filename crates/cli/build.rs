@@ -1,5 +1,5 @@
 //! Links the program at a fixed address on Linux with glibc, as Go links `kubectl` and
-//! `kube-apiserver`. docs/decisions/0008-position-dependent-program.md has the figures.
+//! `kube-apiserver`. docs/decisions/0009-position-dependent-program.md has the figures.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
