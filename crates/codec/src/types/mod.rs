@@ -6,6 +6,7 @@
 mod base64; // bytes in JSON, with the errors of Go's decoder
 mod decode; // a tree, by its type
 mod field_path; // paths of fields in errors
+mod index; // kinds by group, version and name
 mod internal; // the structs that messages show
 mod model; // entries of the table
 mod normal; // normalization of empty fields
@@ -28,22 +29,27 @@ pub(crate) use promises::full_object;
 pub use published::{Published, Union};
 pub use written::{Opened, written};
 
-use table::{KINDS, SCHEMA, TYPES, UNSERVED};
+use std::sync::LazyLock;
+
+#[cfg(test)]
+use table::KINDS;
+use table::{SCHEMA, TYPES, UNSERVED};
 
 /// The type of a kind that has one.
 pub fn find(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
-    let at = KINDS
-        .binary_search_by(|(g, v, k, _)| (*g, *v, *k).cmp(&(group, version, kind)))
-        .ok()?;
-    Some(&TYPES[usize::from(KINDS[at].3)])
+    let (.., id) = index::find(group, version, kind)?;
+    Some(&TYPES[usize::from(*id)])
 }
 
 /// The type of `metadata`.
 pub fn object_meta() -> &'static Type {
-    let pod = find("", "v1", "Pod").expect("the table has pods");
-    pod.field("metadata")
-        .and_then(|field| field.shape.item().object())
-        .expect("pods have metadata")
+    static OBJECT_META: LazyLock<&Type> = LazyLock::new(|| {
+        let pod = find("", "v1", "Pod").expect("the table has pods");
+        pod.field("metadata")
+            .and_then(|field| field.shape.item().object())
+            .expect("pods have metadata")
+    });
+    *OBJECT_META
 }
 
 /// A schema of a custom resource, which its own fields hold again.

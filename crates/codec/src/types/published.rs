@@ -1,7 +1,7 @@
 //! Types as published schemas name them: `io.k8s.api.core.v1.Pod`.
 
 use super::{
-    Item, Type,
+    Item, Type, index,
     table::{KINDS, PACKAGES, TYPES, UNIONS},
 };
 
@@ -30,11 +30,8 @@ impl Published {
         version: &str,
         kind: &str,
     ) -> Option<(Self, [&'static str; 3])> {
-        let at = KINDS
-            .binary_search_by(|(g, v, k, _)| (*g, *v, *k).cmp(&(group, version, kind)))
-            .ok()?;
-        let (group, version, kind, id) = KINDS[at];
-        Some((Self(id), [group, version, kind]))
+        let (group, version, kind, id) = index::find(group, version, kind)?;
+        Some((Self(*id), [group, version, kind]))
     }
 
     /// The struct that a field holds, if it is one.
