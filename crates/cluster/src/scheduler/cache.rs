@@ -66,6 +66,7 @@ impl NodeInfo {
         self.non_zero_requested.add(pod.non_zero_requests);
         self.used_ports.extend(pod.host_ports.iter().cloned());
         self.pods.push(pod.clone());
+        debug_assert!(self.is_consistent());
     }
 
     fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
@@ -82,7 +83,24 @@ impl NodeInfo {
                 .flat_map(|pod| pod.host_ports.iter().cloned())
                 .collect();
         }
+        debug_assert!(self.is_consistent());
         Some(pod)
+    }
+
+    /// Whether every aggregate equals the sum over the pods.
+    fn is_consistent(&self) -> bool {
+        let mut requested = Resources::default();
+        let mut non_zero_requested = NonZeroRequests::default();
+        let mut ports = 0;
+        for pod in &self.pods {
+            requested.add(&pod.requests);
+            non_zero_requested.add(pod.non_zero_requests);
+            ports += pod.host_ports.len();
+        }
+        let amounts = |r: &Resources| (r.milli_cpu, r.memory, r.ephemeral_storage, r.pods);
+        amounts(&requested) == amounts(&self.requested)
+            && non_zero_requested == self.non_zero_requested
+            && ports == self.used_ports.len()
     }
 }
 
@@ -195,6 +213,7 @@ impl Cache {
         if labels_changed {
             self.topologies.clear();
         }
+        debug_assert!(self.slot_is_consistent(slot));
     }
 
     /// Removes a node. Its pods stay until they are removed themselves.
@@ -207,6 +226,7 @@ impl Cache {
         self.node_count -= 1;
         self.topologies.clear();
         self.release_slot_if_empty(slot);
+        debug_assert!(self.slot_is_consistent(slot));
     }
 
     /// Adds a pod to a node. An older version of the pod is replaced.
@@ -217,6 +237,7 @@ impl Cache {
         let slot = self.allocate_slot(node);
         self.slot_by_pod.insert(pod.uid.clone(), slot);
         self.add_to_slot(slot, pod);
+        debug_assert!(self.slot_is_consistent(slot));
     }
 
     /// Removes a pod from its node; returns whether it was on one.
@@ -226,6 +247,7 @@ impl Cache {
         };
         self.remove_from_slot(slot, uid);
         self.release_slot_if_empty(slot);
+        debug_assert!(self.slot_is_consistent(slot));
         true
     }
 
@@ -437,30 +459,34 @@ impl Cache {
         }
     }
 
-    /// Whether every aggregate equals the sum over the pods.
+    /// Whether a slot is either free, or found by its node and by each of its pods.
+    fn slot_is_consistent(&self, slot: usize) -> bool {
+        let info = &self.slots[slot];
+        if info.node.is_none() && info.pods.is_empty() {
+            return self.free_slots.contains(&slot)
+                && self.slot_by_node.get(&info.name) != Some(&slot);
+        }
+        let is_slot_of = |pod: &Arc<PodInfo>| self.slot_by_pod.get(&pod.uid) == Some(&slot);
+        self.slot_by_node.get(&info.name) == Some(&slot) && info.pods.iter().all(is_slot_of)
+    }
+
+    /// Whether every slot is consistent and every count equals the number of matching pods.
     #[cfg(test)]
     pub(crate) fn is_consistent(&self) -> bool {
-        let sums_match = self.slots.iter().all(|info| {
-            let mut requested = Resources::default();
-            let mut non_zero_requested = NonZeroRequests::default();
-            for pod in &info.pods {
-                requested.add(&pod.requests);
-                non_zero_requested.add(pod.non_zero_requests);
-            }
-            let amounts = |r: &Resources| (r.milli_cpu, r.memory, r.ephemeral_storage, r.pods);
-            amounts(&requested) == amounts(&info.requested)
-                && non_zero_requested == info.non_zero_requested
-        });
+        let slots_match = (0..self.slots.len())
+            .all(|slot| self.slots[slot].is_consistent() && self.slot_is_consistent(slot));
+        let nodes = self.slots.iter().filter(|info| info.node.is_some());
+        let nodes_match = nodes.count() == self.node_count;
         let counts_match = self.selector_counts.values().all(|entry| {
             let mut counts = entry.counts.clone();
             counts.resize(self.slots.len(), 0);
             counts == self.count_matching_pods(&entry.selector)
         });
-        let slots_match = self
+        let pods_match = self
             .slot_by_pod
             .iter()
             .all(|(uid, slot)| self.slots[*slot].pods.iter().any(|pod| pod.uid == *uid));
-        sums_match && counts_match && slots_match
+        slots_match && nodes_match && counts_match && pods_match
     }
 }
 
