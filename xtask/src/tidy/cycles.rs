@@ -12,7 +12,6 @@ use super::{File, Finding, Tree};
 const WITH_CYCLES: &[&str] = &[
     "crates/cli/src/",
     "crates/process-runtime/src/",
-    "crates/store/src/",
     "crates/toolkit/src/",
 ];
 
