@@ -79,6 +79,7 @@
 //! socket. [`testing::options`] sets this up.
 
 pub mod clock; // time and randomness
+mod error; // any error, and an error on one line
 mod key; // the name of an object
 mod locks; // locks, and in tests those of a scheduler that tries interleavings
 mod scan; // members of JSON without decoding

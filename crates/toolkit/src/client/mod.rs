@@ -28,7 +28,6 @@ use serde::Serialize;
 pub use connect::connect;
 pub(crate) use difference::difference;
 pub use error::WriteError;
-pub(crate) use error::one_line;
 pub(crate) use mapper::RestMapper;
 pub use options::{ConflictPolicy, Precondition, WriteOptions};
 pub use path::path_segment;

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use action::{Action, BoxError, Error};
+pub use action::{Action, Error};
 pub use builder::{ContextBuilder, ControllerBuilder};
 use core::Core;
 pub use options::ControllerOptions;
@@ -36,6 +36,7 @@ pub use request::{Reconciler, Request};
 use worker::Worker;
 
 use crate::ObjectKey;
+pub use crate::error::BoxError;
 use crate::informer::{HandlerRegistration, SyncError};
 use crate::queue::{Cause, CauseEvent, Priority};
 

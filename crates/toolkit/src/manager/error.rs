@@ -7,7 +7,8 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::task::JoinError;
 
-use crate::controller::{BoxError, ControllerError};
+use crate::controller::ControllerError;
+use crate::error::BoxError;
 use crate::informer::{SetupError, SyncError};
 use crate::leader::LeaderError;
 
