@@ -80,6 +80,7 @@
 
 pub mod clock; // time and randomness
 mod error; // any error, and an error on one line
+mod informer_stats; // statistics of caches
 mod key; // the name of an object
 mod locks; // locks, and in tests those of a scheduler that tries interleavings
 mod scan; // members of JSON without decoding
