@@ -97,6 +97,7 @@ pub mod client; // reads and writes of a reconcile
 pub mod conditions; // status conditions
 pub mod controller; // from changes to reconciles
 pub mod finalizer; // clean-up before an object is removed
+mod gate; // the keys of a controller that wait for its own writes
 pub mod owner; // owner references
 
 pub mod leader; // of several processes, one works

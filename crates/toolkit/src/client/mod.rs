@@ -36,7 +36,7 @@ pub use template::Template;
 pub use written::{OperationResult, Written};
 
 use crate::ObjectKey;
-use crate::controller::core::Core;
+use crate::gate::Core;
 use crate::informer::kind_name;
 
 /// Shared by all clients of one controller.

@@ -16,7 +16,6 @@ use futures_util::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::action::{Action, Error};
-use super::core::Core;
 use super::enqueue::{Enqueue, Mapping};
 use super::options::ControllerOptions;
 use super::owners::Owners;
@@ -26,6 +25,7 @@ use super::worker::Worker;
 use super::{Controller, ControllerHandle};
 use crate::ObjectKey;
 use crate::client::ClientConfig;
+use crate::gate::Core;
 use crate::informer::{InformerHandle, InformerOptions, SharedInformer, kind_name};
 use crate::manager::Manager;
 use crate::queue::{QueueOptions, WorkQueue};

@@ -7,9 +7,7 @@
 
 mod action; // the result of a reconcile
 mod builder; // the builder of a controller
-pub(crate) mod core; // shared state of a controller
 mod enqueue; // from changes to keys
-mod gate; // read your writes
 mod options; // settings
 mod owners; // from a child to its owner
 mod predicate; // which changes count
@@ -29,7 +27,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use action::{Action, Error};
 pub use builder::{ContextBuilder, ControllerBuilder};
-use core::Core;
 pub use options::ControllerOptions;
 pub use predicate::Predicate;
 pub use request::{Reconciler, Request};
@@ -37,6 +34,7 @@ use worker::Worker;
 
 use crate::ObjectKey;
 pub use crate::error::BoxError;
+use crate::gate::Core;
 use crate::informer::{HandlerRegistration, SyncError};
 use crate::queue::{Cause, CauseEvent, Priority};
 
