@@ -7,6 +7,7 @@
 
 mod action; // the result of a reconcile
 mod builder; // the builder of a controller
+mod controllers; // the controllers of a Manager
 mod enqueue; // from changes to keys
 mod options; // settings
 mod owners; // from a child to its owner
@@ -27,6 +28,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use action::{Action, Error};
 pub use builder::{ContextBuilder, ControllerBuilder};
+pub(crate) use controllers::Controllers;
 pub use options::ControllerOptions;
 pub use predicate::Predicate;
 pub use request::{Reconciler, Request};
@@ -92,10 +94,6 @@ impl Controller {
             core: self.core.clone(),
             kind: self.kind.clone(),
         }
-    }
-
-    pub(crate) fn cache_sync_timeout(&self) -> Duration {
-        self.cache_sync_timeout
     }
 
     /// Enqueues changes from now on, and waits until every object of the initial lists is in the
