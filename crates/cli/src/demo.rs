@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    arguments::OutputFormat,
     chains::{self, ChainRoot},
     error::CliError,
+    flags::OutputFormat,
     timeline::{ObjectSelector, Timeline, TimelineEntry},
     trace,
 };

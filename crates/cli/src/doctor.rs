@@ -13,7 +13,7 @@ use std::{
 use clap::Args;
 use serde::Serialize;
 
-use crate::{arguments::OutputFormat, error::CliError};
+use crate::{error::CliError, flags::OutputFormat};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorOptions {

@@ -26,7 +26,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use crate::{arguments::address, error::CliError, signals::Signals};
+use crate::{error::CliError, flags::address, signals::Signals};
 
 /// The default port.
 const PORT: u16 = 8080;

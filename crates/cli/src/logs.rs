@@ -12,7 +12,7 @@ use std::{
 
 use tracing_subscriber::EnvFilter;
 
-use crate::{arguments::OutputFormat, error::CliError};
+use crate::{error::CliError, flags::OutputFormat};
 
 /// The environment variable that overrides the command line.
 const FILTER_VARIABLE: &str = "RUST_LOG";

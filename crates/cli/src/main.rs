@@ -4,44 +4,56 @@
 //! Input: a command line. Outputs: results on stdout, logs and errors on stderr. Exit codes: 0
 //! success, 1 failure, 2 usage error.
 
-mod arguments; // the command line
+// A group of modules imports nothing of the groups below it.
+
+// What commands share.
 mod chains; // summaries of what followed from a write
+mod error; // errors as one line, and exit codes
+mod flags; // flags and values of several commands
+mod live_page; // the live page of a cluster or of operators
+mod logs; // logs on stderr
+mod memory; // freed memory is returned
+mod operators; // the operators of this binary
+mod page_actions; // `bellerophon up --page-may-act`
+mod page_client; // a client of the page of `bellerophon run --page`
+mod process_nodes; // nodes that run local processes
+mod ready; // the message of a ready cluster
+mod signals; // SIGINT and SIGTERM
+mod timeline; // the entries of `bellerophon trace`
+mod up_options; // the options of `bellerophon up`
+mod usage; // from arguments to options, help or a usage error
+mod watches; // watches of controllers, which the live page may cut
+
+// Commands.
 mod demo; // `bellerophon up --demo`
 mod dev; // `bellerophon dev`
 mod doctor; // `bellerophon doctor`
-#[cfg(test)]
-mod documentation; // command lines and code blocks of the documentation
 mod envtest; // `bellerophon envtest`, and the programs that it links
-mod error; // errors as one line, and exit codes
 mod hello; // `bellerophon hello`
 mod kubeconfig; // `bellerophon kubeconfig`
-mod live_page; // the live page of a cluster or of operators
-mod logs; // logs on stderr
 mod manifests; // `bellerophon manifests`
-mod memory; // freed memory is returned
 mod new; // `bellerophon new`
-mod operators; // the operators of this binary
 mod page; // `bellerophon page`
-mod page_actions; // `bellerophon up --page-may-act`
-mod page_client; // a client of the page of `bellerophon run --page`
-mod plugin; // `kubectl bellerophon`
-mod process_nodes; // nodes that run local processes
-mod ready; // the message of a ready cluster
 mod reboot; // `bellerophon reboot`
-#[cfg(test)]
-mod reference; // docs/reference/cli.md
 mod run; // `bellerophon run`
 mod shell; // `bellerophon completions` and `bellerophon man`
-mod signals; // SIGINT and SIGTERM
 mod store; // `bellerophon store`
-mod timeline; // the entries of `bellerophon trace`
 mod top; // `bellerophon top`
 mod trace; // `bellerophon trace`
 mod up; // `bellerophon up`
-mod watches; // watches of controllers, which the live page may cut
+
+// Command lines.
+mod arguments; // `bellerophon`
+mod plugin; // `kubectl bellerophon`
+
+#[cfg(test)]
+mod documentation; // command lines and code blocks of the documentation
+#[cfg(test)]
+mod reference; // docs/reference/cli.md
 
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
 use tokio::{runtime::Runtime, time::Instant};
 
 use crate::{
@@ -68,7 +80,7 @@ fn main() -> ExitCode {
         return code;
     }
     let started = Instant::now();
-    match arguments::parse_or_exit::<Arguments>().and_then(|arguments| run(arguments, started)) {
+    match usage::parse_or_exit::<Arguments>().and_then(|arguments| run(arguments, started)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.report(),
     }
@@ -107,10 +119,12 @@ fn run(arguments: Arguments, started: Instant) -> Result<(), CliError> {
         Command::Dev(options) => runtime.block_on(dev::dev(&options, started)),
         Command::New(options) => new::new(&options, &mut std::io::stdout().lock()),
         Command::Envtest(options) => envtest::envtest(&options, &mut std::io::stdout().lock()),
-        Command::Completions(arguments) => {
-            shell::completions(&arguments, &mut std::io::stdout().lock())
-        }
-        Command::Man(arguments) => shell::man(&arguments),
+        Command::Completions(arguments) => shell::completions(
+            &arguments,
+            Arguments::command(),
+            &mut std::io::stdout().lock(),
+        ),
+        Command::Man(arguments) => shell::man(&arguments, Arguments::command()),
         Command::Hello(options) => runtime.block_on(hello::hello(options)),
         Command::Page(arguments) => runtime.block_on(page::page(&arguments)),
         Command::Top(options) => runtime.block_on(top::top(&options)),

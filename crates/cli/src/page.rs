@@ -13,8 +13,8 @@ use clap::Args;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::arguments::OutputFormat;
 use crate::error::CliError;
+use crate::flags::OutputFormat;
 use crate::signals::Signals;
 
 /// The options of `bellerophon page`.

@@ -14,7 +14,7 @@ use bellerophon_process_runtime::images::ImageTable;
 use bellerophon_process_runtime::{Runtime, RuntimeOptions, Sandbox, Tier};
 use tracing::warn;
 
-use crate::{arguments::UpOptions, error::CliError};
+use crate::{error::CliError, up_options::UpOptions};
 
 /// Set to `B`, it makes nodes do without namespaces.
 pub(crate) const TIER_VARIABLE: &str = "BELLEROPHON_TIER";

@@ -12,7 +12,7 @@ use std::{
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::arguments::OutputFormat;
+use crate::flags::OutputFormat;
 
 /// A ready cluster, and how to reach it.
 #[derive(Serialize)]

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::{arguments::OutputFormat, error::CliError, run};
+use crate::{error::CliError, flags::OutputFormat, run};
 
 #[derive(Debug, Args)]
 pub(crate) struct RebootArguments {

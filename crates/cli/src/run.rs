@@ -3,7 +3,13 @@
 //! Guarantee: the command installs nothing; the error of a missing CRD or permission names the
 //! command that installs it.
 
-use std::{io::Write as _, net::SocketAddr, path::Path, process, sync::Arc};
+use std::{
+    io::Write as _,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process,
+    sync::Arc,
+};
 
 use bellerophon::client::connect;
 use bellerophon::controller::{ControllerError, ControllerOptions};
@@ -13,6 +19,7 @@ use bellerophon::manager::{Manager, ManagerError, ManagerOptions, Runnable, Runn
 use bellerophon::trace::Trace;
 use bellerophon_operator::{Operator, WEBHOOKS, manager, webhook_options};
 use bellerophon_page::{LiveSource, Page, PageOptions, Source, TextEndpoint};
+use clap::Args;
 use kube::{
     Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -20,7 +27,58 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::{arguments::RunArguments, error::CliError, operators, trace};
+use crate::{error::CliError, flags::address, operators, trace};
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// A comma-separated list of operators, or all
+    #[arg(value_name = "OPERATOR,…")]
+    operators: String,
+
+    /// The kubeconfig; default: KUBECONFIG, or the service account of the pod
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context of the kubeconfig; default: its current context
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// The only namespace to watch; default: all namespaces
+    #[arg(long, value_name = "NS")]
+    namespace: Option<String>,
+
+    /// Enable a feature that is off by default; see docs/operators
+    #[arg(long = "allow", value_name = "SWITCH")]
+    feature_switches: Vec<String>,
+
+    /// Elect a leader by a Lease, so that one of several replicas is active
+    #[arg(long)]
+    leader_elect: bool,
+
+    /// The maximum number of concurrent reconciles of each controller
+    #[arg(long, value_name = "N", default_value = "2", value_parser = workers)]
+    workers: usize,
+
+    /// The address of /healthz, /readyz and /metrics; default: not served
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
+    metrics: Option<SocketAddr>,
+
+    /// The address of the live page, on loopback; its URL is printed. Default: not served
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
+    page: Option<SocketAddr>,
+
+    /// Serve the webhooks of the operators. With https://HOST:PORT, register them with this URL;
+    /// without a value, with https://127.0.0.1:9443. With NAMESPACE/SERVICE, serve them on port 9443
+    /// for this Service, which `manifests --webhooks` registers
+    #[arg(
+        long,
+        value_name = "LOCATION",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    webhooks: Option<String>,
+}
 
 /// Runs operators until a signal.
 ///
@@ -117,6 +175,13 @@ async fn add_page(manager: &mut Manager, address: SocketAddr) -> Result<(), CliE
     };
     manager.add("page", serve.in_group(RunnableGroup::Servers));
     Ok(())
+}
+
+fn workers(text: &str) -> Result<usize, &'static str> {
+    text.parse()
+        .ok()
+        .filter(|workers| (1..=1000).contains(workers))
+        .ok_or("not a number from 1 to 1000")
 }
 
 /// Checks that an operator has each feature switch.

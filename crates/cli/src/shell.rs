@@ -4,10 +4,10 @@
 
 use std::{fs, io::Write, path::PathBuf};
 
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::{arguments::Arguments, error::CliError};
+use crate::error::CliError;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArguments {
@@ -29,10 +29,10 @@ pub(crate) struct ManArguments {
 /// stdout cannot be written.
 pub(crate) fn completions(
     arguments: &CompletionsArguments,
+    mut command: Command,
     out: &mut impl Write,
 ) -> Result<(), CliError> {
     let mut script = Vec::new();
-    let mut command = Arguments::command();
     clap_complete::generate(arguments.shell, &mut command, "bellerophon", &mut script);
     out.write_all(&script)
         .map_err(CliError::context("cannot write to stdout"))
@@ -42,26 +42,27 @@ pub(crate) fn completions(
 ///
 /// # Errors
 /// The directory cannot be written.
-pub(crate) fn man(arguments: &ManArguments) -> Result<(), CliError> {
+pub(crate) fn man(arguments: &ManArguments, command: Command) -> Result<(), CliError> {
     let directory = &arguments.directory;
     let step = format!("cannot write manual pages to {}", directory.display());
-    let written = fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory));
+    let written =
+        fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(command, directory));
     written.map_err(CliError::context(&step))
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
+    use clap::{CommandFactory as _, ValueEnum as _};
 
     use super::*;
+    use crate::arguments::Arguments;
 
     #[test]
     fn every_shell_gets_a_script_with_all_commands() {
         for shell in Shell::value_variants() {
             let mut script = Vec::new();
             let arguments = CompletionsArguments { shell: *shell };
-            completions(&arguments, &mut script).expect("a script");
+            completions(&arguments, Arguments::command(), &mut script).expect("a script");
             let script = String::from_utf8(script).expect("UTF-8");
             for command in Arguments::command().get_subcommands() {
                 assert!(
@@ -80,7 +81,7 @@ mod tests {
         let arguments = ManArguments {
             directory: pages.clone(),
         };
-        man(&arguments).expect("pages");
+        man(&arguments, Arguments::command()).expect("pages");
         for command in Arguments::command().get_subcommands() {
             let page = pages.join(format!("bellerophon-{}.1", command.get_name()));
             assert!(page.is_file(), "{}", page.display());

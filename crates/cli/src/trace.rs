@@ -11,6 +11,7 @@ use bellerophon::clock::Clock;
 use bellerophon::trace::TraceRecord;
 use bellerophon_page::LiveSource;
 use bytes::Bytes;
+use clap::Args;
 use futures_util::{AsyncBufReadExt as _, Stream, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use kube::{
@@ -19,8 +20,8 @@ use kube::{
 };
 
 use crate::{
-    arguments::{TraceOptions, TraceSource},
     error::CliError,
+    flags::{TraceSource, object},
     signals::Signals,
     timeline::{ObjectSelector, Timeline, TimelineEntry},
 };
@@ -33,6 +34,25 @@ pub(crate) const RECORDS_MAX: usize = 1 << 16;
 
 /// The first character of a line that reports missing records.
 const GAP: char = '…';
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceOptions {
+    /// The object, as KIND/NAME or NAME; objects that are written because of it are included.
+    /// Default with --follow: all objects
+    #[arg(value_name = "OBJECT", value_parser = object, required_unless_present = "follow")]
+    object: Option<String>,
+
+    /// Its namespace; default: the namespace of the kubeconfig
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = object)]
+    namespace: Option<String>,
+
+    /// Print new entries until Ctrl-C
+    #[arg(short, long)]
+    follow: bool,
+
+    #[command(flatten)]
+    source: TraceSource,
+}
 
 /// Prints the timeline of an object, until a signal with `--follow`.
 ///

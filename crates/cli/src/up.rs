@@ -30,7 +30,6 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::{
-    arguments::UpOptions,
     demo::{self, Detail},
     error::CliError,
     live_page::{self, LivePage},
@@ -40,6 +39,7 @@ use crate::{
     ready::ReadyMessage,
     signals::Signals,
     trace,
+    up_options::UpOptions,
     watches::Watches,
 };
 

@@ -17,8 +17,9 @@ use crate::config::{ContainerConfig, ExecConfig, TargetContainer};
 use crate::error::Error;
 use crate::exec::ExecProcess;
 use crate::logs::{ContainerLog, LogUpdates, Stream};
+use crate::marker::{CONTAINER_MARKER, sweep};
 use crate::protocol::{ProcessSpec, Request, WaitStatus};
-use crate::runtime::{CONTAINER_MARKER, Shared, sweep};
+use crate::shared::Shared;
 use crate::streams::{Attachment, ContainerStreams, NodeStreams, create_pipes};
 use crate::sys::wildcard_listeners;
 use crate::usage::{self, Usage};
@@ -334,7 +335,7 @@ impl Supervisor {
         };
         self.streams.close();
         let oom_killed = self.cgroup.as_ref().is_some_and(Cgroup::oom_killed);
-        let (exit_code, signal) = exit_code(status);
+        let (exit_code, signal) = status.exit_code();
         ContainerExit {
             exit_code,
             signal,
@@ -354,13 +355,5 @@ impl Supervisor {
         {
             tracing::warn!(marker, %error, "processes of a killed shim are left");
         }
-    }
-}
-
-/// The exit code and signal of a wait status.
-pub(crate) fn exit_code(status: WaitStatus) -> (i32, Option<i32>) {
-    match status {
-        WaitStatus::Exited(code) => (code, None),
-        WaitStatus::Signaled(signal) => (128 + signal, Some(signal)),
     }
 }

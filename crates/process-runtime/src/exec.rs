@@ -6,7 +6,6 @@ use tokio::sync::oneshot;
 
 use crate::client::ShimClient;
 use crate::config::Streams;
-use crate::container::exit_code;
 use crate::error::Error;
 use crate::protocol::{ProcessSpec, Request, WaitStatus};
 use crate::streams::{Input, Output, create_pipes};
@@ -72,7 +71,7 @@ impl ExecProcess {
             let sigkill = rustix::process::Signal::KILL.as_raw();
             let status = exit.await.unwrap_or(WaitStatus::Signaled(sigkill));
             self.exit = None;
-            self.exit_code = Some(exit_code(status).0);
+            self.exit_code = Some(status.exit_code().0);
         }
         self.exit_code.unwrap_or_default()
     }

@@ -12,16 +12,23 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer, SendAncillaryMessage,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::sys::{RECV_FLAGS, SEND_FLAGS};
-
 /// The largest accepted body. Environment variables are limited by the kernel to less.
 const BODY_MAX: usize = 64 << 20;
 const HEADER_LEN: usize = 5;
+#[cfg(target_os = "linux")]
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(target_os = "linux")]
+const RECV_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+#[cfg(not(target_os = "linux"))]
+const SEND_FLAGS: SendFlags = SendFlags::empty();
+#[cfg(not(target_os = "linux"))]
+const RECV_FLAGS: RecvFlags = RecvFlags::empty();
 /// Bytes read with one call.
 const READ_LEN: usize = 16 << 10;
 /// File descriptors in one frame.

@@ -21,45 +21,60 @@
 //! - As in containers, the main process is PID 1 in tier A: without a handler it ignores
 //!   `SIGTERM` and is killed after the grace period.
 
-pub mod atomic_writer;
-pub mod expansion;
-pub mod images;
-pub mod logs;
-pub mod relay;
-pub mod shim;
-pub mod udp_relay;
+// A group of modules imports nothing of the groups below it.
 
-mod cgroup;
-mod client;
-mod clock;
-mod config;
-mod container;
+// What nodes do without sandboxes.
+pub mod atomic_writer; // updates of volumes
+pub mod expansion; // `$(VAR)` in commands and variables
+pub mod images; // from images to programs
+pub mod relay; // connections of Services to endpoints
+pub mod udp_relay; // datagrams of Services to endpoints
+
+// Values and descriptors.
+mod cgroup; // limits, where a cgroup is delegated
+mod clock; // time stamps
+mod config; // sandboxes, containers and commands
 #[cfg_attr(
     not(target_os = "linux"),
     expect(dead_code, reason = "used by the shim, which only Linux has")
 )]
-mod error;
-mod exec;
+mod error; // why something was not done
+pub mod logs; // log files in CRI format
+mod open_files; // the limit of open files
+mod options; // settings of a runtime
+mod streams; // pipes and attached clients
+mod terminal; // pseudo-terminals
+mod tier; // the isolation of pods
+mod usage; // what processes have used
+
+// Shims.
 #[cfg_attr(
     not(target_os = "linux"),
     expect(dead_code, reason = "used by the shim, which only Linux has")
 )]
-mod frame;
+mod frame; // frames with file descriptors
 #[cfg(target_os = "linux")]
-mod linux;
+mod linux; // the shim processes
 #[cfg_attr(
     not(target_os = "linux"),
     expect(dead_code, reason = "used by the shim, which only Linux has")
 )]
-mod protocol;
-mod runtime;
-mod sandbox;
-mod streams;
-mod terminal;
-mod tier;
+mod protocol; // requests to a shim
+pub mod shim; // the entry point of shim processes
 #[cfg(not(target_os = "linux"))]
-mod unsupported;
-mod usage;
+mod unsupported; // there are no shims
+
+// The node.
+mod client; // the control socket of a shim
+mod detect; // which tier this system offers
+mod marker; // processes that are left of a node, pod or container
+mod shared; // what sandboxes share
+
+// Pods.
+mod container; // a container and its supervisor
+mod exec; // a command in a container
+mod runtime; // sandboxes by their addresses
+mod sandbox; // a pod
 
 #[cfg(target_os = "linux")]
 use linux as sys;
@@ -73,11 +88,14 @@ pub use config::{
     TargetContainer, User,
 };
 pub use container::{Container, ContainerExit, ContainerState};
+pub use detect::detect;
 pub use error::{Error, StartError, StartErrorKind};
 pub use exec::ExecProcess;
-pub use runtime::{Capabilities, Runtime, RuntimeOptions};
+pub use options::RuntimeOptions;
+pub use runtime::Runtime;
 pub use sandbox::Sandbox;
+pub use shared::Capabilities;
 pub use streams::{Attachment, Chunk, Input, Output, STALL_MAX, SharedInput};
 pub use terminal::Terminal;
-pub use tier::{Tier, TierReport, detect};
+pub use tier::{Tier, TierReport};
 pub use usage::Usage;

@@ -98,6 +98,16 @@ pub(crate) enum WaitStatus {
     Signaled(i32),
 }
 
+impl WaitStatus {
+    /// The exit code, 128 and the number of the signal if it was killed; and the signal.
+    pub(crate) fn exit_code(self) -> (i32, Option<i32>) {
+        match self {
+            Self::Exited(code) => (code, None),
+            Self::Signaled(signal) => (128 + signal, Some(signal)),
+        }
+    }
+}
+
 /// Why a request failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Failure {

@@ -15,8 +15,9 @@ use crate::client::ShimClient;
 use crate::config::{ContainerConfig, Mount, SandboxConfig, SandboxNetwork};
 use crate::container::Container;
 use crate::error::Error;
+use crate::marker::{CONTAINER_MARKER, NODE_MARKER, POD_MARKER, sweep};
 use crate::protocol::{Request, SandboxSetup, Transport};
-use crate::runtime::{CONTAINER_MARKER, NODE_MARKER, POD_MARKER, Shared, sweep};
+use crate::shared::Shared;
 use crate::sys::listening_ports;
 use crate::tier::Tier;
 

@@ -5,16 +5,11 @@ use std::convert::Infallible;
 use std::io;
 use std::path::PathBuf;
 
-use rustix::net::{RecvFlags, SendFlags};
 use tokio::net::UnixStream;
 
 use crate::error::Error;
 use crate::frame::Receiver;
 use crate::tier::Tier;
-
-/// Flags of sending and receiving descriptors.
-pub(crate) const SEND_FLAGS: SendFlags = SendFlags::empty();
-pub(crate) const RECV_FLAGS: RecvFlags = RecvFlags::empty();
 
 /// There is no launcher.
 pub(crate) struct Launcher(Infallible);

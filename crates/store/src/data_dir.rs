@@ -11,15 +11,10 @@ use crate::{
     api::Identity,
     codec::{Reader, Writer},
     disk::{Disk, write_atomically},
+    format_level::check_format_level,
     log,
     state::STATE_FILE,
 };
-
-/// The oldest format level that this program reads.
-pub const FORMAT_LEVEL_MIN: u32 = 1;
-
-/// The newest format level that this program reads and writes.
-pub const FORMAT_LEVEL_MAX: u32 = 1;
 
 const IDENTITY: &str = "identity";
 
@@ -106,18 +101,6 @@ pub(crate) fn format(
 /// Records a new format level, before data of that level is written.
 pub(crate) fn write_identity(disk: &dyn Disk, formatted: &Formatted) -> io::Result<()> {
     write_atomically(disk, IDENTITY, &encode(formatted))
-}
-
-/// Fails if this program cannot read a level.
-pub(crate) fn check_format_level(level: u32) -> io::Result<()> {
-    if (FORMAT_LEVEL_MIN..=FORMAT_LEVEL_MAX).contains(&level) {
-        return Ok(());
-    }
-    let message = format!(
-        "the data has format level {level}, but this program supports {FORMAT_LEVEL_MIN} to \
-         {FORMAT_LEVEL_MAX}; use another version of the program"
-    );
-    Err(io::Error::new(ErrorKind::Unsupported, message))
 }
 
 fn encode(formatted: &Formatted) -> Vec<u8> {

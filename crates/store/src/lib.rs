@@ -4,32 +4,37 @@
 //! through a [`PeerTransport`] and keep their data on a [`Disk`]; both are traits, so that the same
 //! code runs on files and sockets, and in a deterministic simulation.
 //!
-//! Modules, in the order in which a write passes through: `member` (the facade) → `raft`
-//! (the only module that names openraft) → `log` (append-only segments, group commit) → `state`
-//! (keys, values and watch history in redb) → `watch`. `disk`, `data_dir`, `snapshot`, `entry` and
-//! `codec` are what these share. `serve` is a member as a program: it reads certificates (`tls`),
-//! counts syncs (`disk_metrics`) and serves the HTTP API (`http`). `restore` writes a data directory
-//! without serving it.
+//! A write passes through `member` (the facade), `raft` (the only module that names openraft), `log`
+//! (append-only segments, group commit), `state` (keys, values and watch history in redb) and
+//! `watch`. A group of modules imports nothing of the groups below it.
 
-mod codec;
-mod data_dir;
-pub mod disk;
-mod disk_metrics;
-mod entry;
-mod http;
-mod log;
-mod member;
-mod raft;
-mod restore;
-mod serve;
-mod snapshot;
-mod state;
-mod tls;
-mod watch;
+// Values without IO.
+mod codec; // encodings on disk and between members
+mod entry; // entries of the log and their outcomes
+mod format_level; // the format levels that this program supports
+
+// The data directory.
+mod data_dir; // its identity
+pub mod disk; // files, real and simulated
+mod log; // entries, before they are applied
+mod snapshot; // the state as a stream
+mod state; // the applied entries
+mod watch; // events of the state
+
+// A member.
+mod member; // one data directory and one Raft node
+mod raft; // consensus, and messages between members
+mod restore; // writes a directory without serving it
+
+// A member as a program.
+mod disk_metrics; // durations of syncs
+mod http; // the HTTP API
+mod serve; // start and stop
+mod tls; // certificates
 
 pub use bellerophon_store_client::api;
-pub use data_dir::{FORMAT_LEVEL_MAX, FORMAT_LEVEL_MIN};
 pub use disk::Disk;
+pub use format_level::{FORMAT_LEVEL_MAX, FORMAT_LEVEL_MIN};
 pub use http::{TokenError, TokenFiles};
 pub use member::{
     Member, MemberConfig, OpenError, Range, ReadResult, RestoreOptions, Timing, Write,

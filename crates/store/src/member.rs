@@ -27,6 +27,7 @@ use crate::{
     api::{Reason, StoreError},
     data_dir::{self, Formatted},
     disk::{Disk, Lane, on_lane},
+    format_level::check_format_level,
     log::Log,
     raft::{Node, Parts, PeerRequest, PeerResponse, PeerTransport},
     state::State,
@@ -103,7 +104,7 @@ impl Member {
         let open = move |disk: &dyn Disk| State::open(disk, options);
         let state = Arc::new(on_lane(&shared.disk, Lane::State, open).await?);
         let meta = state.meta();
-        data_dir::check_format_level(meta.format_level)?;
+        check_format_level(meta.format_level)?;
         if meta.cluster != formatted.identity.cluster_id {
             let message = format!(
                 "the state is of cluster {}, the directory of cluster {}; files were mixed up, \

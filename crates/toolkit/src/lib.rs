@@ -78,35 +78,52 @@
 //! times. A `kube::Client` takes any tower service: an API server in the same process needs no
 //! socket. [`testing::options`] sets this up.
 
+// In the order in which a change passes through. A group of modules imports nothing of the groups
+// below it.
+
+// Values without IO.
 pub mod clock; // time and randomness
+pub mod conditions; // status conditions
+mod error; // any error, and an error on one line
+mod informer_stats; // statistics of caches
 mod key; // the name of an object
 mod locks; // locks, and in tests those of a scheduler that tries interleavings
+pub mod owner; // owner references
 mod scan; // members of JSON without decoding
 
+// From lists and watches to deltas.
 mod cached; // an object as a cache keeps it
 mod fifo; // deltas, in order
-pub mod informer; // one cache of a resource, for all readers and handlers
 mod list_watch; // where objects come from
 mod reflector; // keeps a cache equal to a list on a server
 
-pub mod queue; // between a change and the reconcile
+// Between a change and the reconcile.
+pub mod queue; // keys and their causes
 
-pub mod client; // reads and writes of a reconcile
-pub mod conditions; // status conditions
-pub mod controller; // from changes to reconciles
-pub mod finalizer; // clean-up before an object is removed
-pub mod owner; // owner references
-
-pub mod leader; // of several processes, one works
-pub mod manager; // owns and runs everything
-pub mod testing; // options for tests
-
-#[cfg(feature = "webhooks")]
-pub mod webhook; // validates, changes and converts objects before they are stored
-
+// What components record.
 pub mod events; // core Events
 pub mod metrics; // Prometheus metrics
 pub mod trace; // what happened, in one order
+
+// Caches.
+pub mod informer; // one cache of a resource, for all readers and handlers
+
+// What a reconcile writes.
+pub mod client; // reads and writes of a reconcile
+mod gate; // the keys of a controller that wait for its own writes
+
+// Controllers.
+mod cluster; // what the components of a Manager share
+pub mod controller; // from changes to reconciles
+pub mod finalizer; // clean-up before an object is removed
+pub mod leader; // of several processes, one works
+
+// Processes.
+mod http_server; // HTTP/1.1 for endpoints and runnables
+pub mod manager; // owns and runs everything
+pub mod testing; // options for tests
+#[cfg(feature = "webhooks")]
+pub mod webhook; // validates, changes and converts objects before they are stored
 
 pub use bellerophon_kinds::Kind;
 pub use bellerophon_kinds_derive::Kind;

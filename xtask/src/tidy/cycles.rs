@@ -8,14 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{File, Finding, Tree};
 
-/// Crates whose modules still import each other in a cycle. A crate without one must not be here.
-const WITH_CYCLES: &[&str] = &[
-    "crates/cli/src/",
-    "crates/process-runtime/src/",
-    "crates/store/src/",
-    "crates/toolkit/src/",
-];
-
 /// Where a module imports another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Import {
@@ -41,19 +33,7 @@ pub(super) fn cycles(tree: &Tree) -> Vec<Finding> {
     let roots = libraries.iter().map(|source| (*source, "lib.rs"));
     roots
         .chain(programs.map(|source| (source, "main.rs")))
-        .flat_map(|(source, root)| {
-            let found = in_crate(tree, source, root);
-            if !WITH_CYCLES.contains(&source) {
-                return found;
-            }
-            let unexpected = found.is_empty().then(|| Finding {
-                file: format!("{source}{root}"),
-                line: 0,
-                problem: "modules do not import each other in a cycle".to_owned(),
-                fix: "remove the crate from WITH_CYCLES in xtask/src/tidy/cycles.rs",
-            });
-            unexpected.into_iter().collect()
-        })
+        .flat_map(|(source, root)| in_crate(tree, source, root))
         .collect()
 }
 
@@ -350,21 +330,6 @@ mod tests {
         assert_eq!(
             found_in("examples/new", &files),
             ["examples/new/src/high.rs:1 high -> low -> high"]
-        );
-    }
-
-    #[test]
-    fn listed_crate_without_a_cycle_is_found() {
-        let cycle = [
-            ("lib.rs", "mod low;\nmod high;\n"),
-            ("low.rs", "use crate::high::C;\n"),
-            ("high.rs", "use crate::low::A;\n"),
-        ];
-        let listed = "crates/toolkit";
-        assert_eq!(found_in(listed, &cycle), [""; 0]);
-        assert_eq!(
-            found_in(listed, &cycle[..2]),
-            ["crates/toolkit/src/lib.rs:0 modules do not import each other in a cycle"]
         );
     }
 

@@ -34,11 +34,11 @@ use self::{
     watch::Watcher,
 };
 use crate::{
-    arguments::UpOptions,
     error::CliError,
     kubeconfig::{self, Account},
     signals::Signals,
     up::RunningCluster,
+    up_options::UpOptions,
 };
 
 /// How long the operator's token is valid: longer than anyone edits without a restart.

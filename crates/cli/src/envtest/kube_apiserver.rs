@@ -23,9 +23,7 @@ use super::{
     program,
     server_flags::{self, FLAGS, ServerFlags},
 };
-use crate::{
-    arguments::OutputFormat, error::CliError, logs, signals::Signals, up, watches::Watches,
-};
+use crate::{error::CliError, flags::OutputFormat, logs, signals::Signals, up, watches::Watches};
 
 /// How long the end of requests is awaited after SIGTERM. Suites wait for it, and a request that
 /// takes longer is of a client that ends with them.

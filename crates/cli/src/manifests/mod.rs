@@ -6,18 +6,53 @@
 mod bundle; // a bundle for the Operator Lifecycle Manager
 mod kustomize; // a base for kustomize
 
-use std::{fs, io::Write, path::Path};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use bellerophon_operator::{Installation, manifests};
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{arguments::ManifestsArguments, error::CliError, operators};
+use crate::{error::CliError, operators};
+
+#[derive(Debug, Args)]
+pub(crate) struct ManifestsArguments {
+    /// A comma-separated list of operators, or all
+    #[arg(value_name = "OPERATOR|all")]
+    operators: String,
+
+    /// Print only CustomResourceDefinitions
+    #[arg(long)]
+    crds_only: bool,
+
+    /// The container image of this binary
+    #[arg(long, value_name = "IMAGE", default_value = concat!("bellerophon:", env!("CARGO_PKG_VERSION")))]
+    image: String,
+
+    /// Include a ServiceMonitor for the Prometheus Operator
+    #[arg(long)]
+    service_monitor: bool,
+
+    /// Include the webhooks of operators that have some
+    #[arg(long)]
+    webhooks: bool,
+
+    /// The form of the manifests
+    #[arg(long, value_name = "FORMAT", default_value = "yaml", requires_ifs = [("kustomize", "out"), ("olm", "out")])]
+    format: ManifestsFormat,
+
+    /// The directory of the files of --format kustomize and olm, which is created
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
 
 /// The form of manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ManifestsFormat {
+enum ManifestsFormat {
     /// YAML documents on stdout, for `kubectl apply`
     Yaml,
     /// A kustomize base: kustomization.yaml and its resources

@@ -21,14 +21,14 @@ use kube::Client;
 use tokio::runtime::Runtime;
 
 use crate::{
-    arguments::{self, OutputFormat},
     error::CliError,
+    flags::{self, OutputFormat},
     logs,
     reboot::{self, RebootArguments},
     run,
     signals::Signals,
     timeline::ObjectSelector,
-    top, trace,
+    top, trace, usage,
 };
 
 /// The file name that selects the plugin.
@@ -56,7 +56,7 @@ enum PluginCommand {
     )]
     Why {
         /// The object, as KIND/NAME or NAME
-        #[arg(value_name = "OBJECT", value_parser = arguments::object)]
+        #[arg(value_name = "OBJECT", value_parser = flags::object)]
         object: String,
         /// How many of its newest writes to explain
         #[arg(long, value_name = "N", default_value = "1")]
@@ -74,7 +74,7 @@ enum PluginCommand {
     #[command(after_help = "Needs a cluster of `bellerophon up`.")]
     Trace {
         /// The object, as KIND/NAME or NAME
-        #[arg(value_name = "OBJECT", value_parser = arguments::object)]
+        #[arg(value_name = "OBJECT", value_parser = flags::object)]
         object: String,
         /// Print new entries until Ctrl-C
         #[arg(short, long)]
@@ -98,7 +98,7 @@ struct Connection {
     context: Option<String>,
 
     /// The namespace; default: that of the context
-    #[arg(short, long, value_name = "NAMESPACE", value_parser = arguments::object)]
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = flags::object)]
     namespace: Option<String>,
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> Option<Exit
     if name.strip_suffix(".exe").unwrap_or(name) != NAME {
         return None;
     }
-    let result = arguments::parse_or_exit::<PluginArguments>().and_then(execute);
+    let result = usage::parse_or_exit::<PluginArguments>().and_then(execute);
     Some(match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.report(),

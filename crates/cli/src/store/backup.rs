@@ -18,7 +18,7 @@ use super::{
     connection::{Connection, cannot_read},
     print_json, print_line,
 };
-use crate::{arguments::OutputFormat, error::CliError};
+use crate::{error::CliError, flags::OutputFormat};
 
 #[derive(Debug, Args)]
 pub(super) struct BackupArguments {

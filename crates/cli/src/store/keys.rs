@@ -17,7 +17,7 @@ use super::{
     connection::{Connection, cannot_read},
     print_json, print_line,
 };
-use crate::{arguments::OutputFormat, error::CliError};
+use crate::{error::CliError, flags::OutputFormat};
 
 /// Items per request of `list`.
 const PAGE: usize = 1000;

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{connection::Connection, print_json, print_line};
-use crate::{arguments::OutputFormat, error::CliError};
+use crate::{error::CliError, flags::OutputFormat};
 
 /// Entries that a learner may lack when it is promoted: it catches up within a second.
 const PROMOTE_LAG_MAX: u64 = 1000;

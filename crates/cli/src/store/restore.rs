@@ -13,7 +13,7 @@ use bellerophon_store::{
 use clap::Args;
 
 use super::{backup, connection::cannot_read, member::cluster_id, print_json, print_line};
-use crate::{arguments::OutputFormat, error::CliError};
+use crate::{error::CliError, flags::OutputFormat};
 
 #[derive(Debug, Args)]
 pub(super) struct RestoreArguments {

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::{print_json, print_line};
 use crate::{
-    arguments::{OutputFormat, address},
     error::CliError,
+    flags::{OutputFormat, address},
     signals::Signals,
 };
 

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{connection::Connection, print_json, print_line};
-use crate::{arguments::OutputFormat, error::CliError};
+use crate::{error::CliError, flags::OutputFormat};
 
 #[derive(Debug, Args)]
 pub(super) struct StatusArguments {

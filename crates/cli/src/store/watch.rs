@@ -9,7 +9,7 @@ use bellerophon_store_client::{
 use clap::Args;
 
 use super::{connection::Connection, print_json, print_line};
-use crate::{arguments::OutputFormat, error::CliError, signals::Signals};
+use crate::{error::CliError, flags::OutputFormat, signals::Signals};
 
 #[derive(Debug, Args)]
 pub(super) struct WatchArguments {

@@ -18,8 +18,8 @@ use futures_util::{AsyncBufReadExt as _, Stream, StreamExt as _, TryStreamExt as
 use kube::Client;
 use ratatui::DefaultTerminal;
 
-use crate::arguments::TraceSource;
 use crate::error::CliError;
+use crate::flags::TraceSource;
 use crate::signals::Signals;
 use crate::trace::{PATH, connect};
 use numbers::Numbers;

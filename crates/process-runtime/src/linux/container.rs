@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::{mounts, namespaces, program, take_control_socket};
 use crate::error::{StartError, StartErrorKind};
 use crate::frame::{self, Receiver};
+use crate::open_files::raise_open_files_limit;
 use crate::protocol::ProcessSpec;
-use crate::runtime::raise_open_files_limit;
 
 /// The namespaces that the process creates or joins.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

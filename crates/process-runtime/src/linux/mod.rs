@@ -30,16 +30,11 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, ExitCode, Stdio};
 
-use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{PidfdFlags, Signal};
 
 use crate::frame;
 use crate::protocol::Message;
 use crate::tier::Tier;
-
-/// Flags of sending and receiving descriptors.
-pub(crate) const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
-pub(crate) const RECV_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 
 /// The hidden subcommand of the shim.
 pub(crate) const SUBCOMMAND: &str = "process-runtime-shim";

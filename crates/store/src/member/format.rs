@@ -11,9 +11,10 @@ use tokio::sync::OwnedMutexGuard;
 use super::{Member, Phase};
 use crate::{
     api::{Identity, Reason, RestoreResult, Revision, StoreError},
-    data_dir::{self, FORMAT_LEVEL_MAX, FORMAT_LEVEL_MIN, Formatted, INCOMING},
+    data_dir::{self, Formatted, INCOMING},
     disk::{Disk, Lane, on_lane},
     entry::{LogId, Members, StoredMembers, Vote},
+    format_level::{FORMAT_LEVEL_MAX, FORMAT_LEVEL_MIN, check_format_level},
     log::{Log, LogOptions, Seed},
     raft::{IncomingFile, SnapshotStream, receive_stream},
     snapshot::{Decoder, hexadecimal},
@@ -225,7 +226,7 @@ fn verify(disk: Arc<dyn Disk>, options: RestoreOptions) -> io::Result<(Meta, Res
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     let meta = decoder.meta().clone();
-    data_dir::check_format_level(meta.format_level)?;
+    check_format_level(meta.format_level)?;
     let result = RestoreResult {
         revision: meta.revision.max(options.min_revision) + 1,
         snapshot_revision: meta.revision,

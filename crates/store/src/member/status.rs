@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::{Member, Phase};
 use crate::{
     api::{FormatLevels, MemberState, Membership, RequestCounts, SnapshotStatus, Status},
-    data_dir::{FORMAT_LEVEL_MAX, FORMAT_LEVEL_MIN},
+    format_level::{FORMAT_LEVEL_MAX, FORMAT_LEVEL_MIN},
     raft::Node,
 };
 

@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     api::{FormatLevels, Reason, StoreError},
-    data_dir::{FORMAT_LEVEL_MAX, FORMAT_LEVEL_MIN},
     entry::{Command, Outcome},
+    format_level::{FORMAT_LEVEL_MAX, FORMAT_LEVEL_MIN},
 };
 
 impl Node {

@@ -18,8 +18,9 @@ use super::{
 };
 use crate::{
     api::{Reason, StoreError},
-    data_dir::{INCOMING, check_format_level},
+    data_dir::INCOMING,
     disk::{Disk, Lane, on_lane},
+    format_level::check_format_level,
     snapshot::Decoder,
 };
 

@@ -20,9 +20,10 @@ use super::types::{
     raft_stored_membership, stored_members,
 };
 use crate::{
-    data_dir::{Formatted, INCOMING, check_format_level, write_identity},
+    data_dir::{Formatted, INCOMING, write_identity},
     disk::{Disk, Lane, on_lane},
     entry::{Command, Entry, Payload},
+    format_level::check_format_level,
     log::Log,
     snapshot::{Decoder, SnapshotReader},
     state::{Meta, State},

@@ -11,11 +11,9 @@ mod write;
 
 use std::io;
 
-use bytes::Bytes;
-
 use crate::{
     api::{ClusterId, Revision},
-    codec::{Malformed, Reader, Writer},
+    codec::Writer,
     state::Meta,
 };
 pub(crate) use read::Decoder;
@@ -34,50 +32,6 @@ const FRAME_BYTES_MAX: usize = 2 * 1024 * 1024;
 const HEADER: u8 = 1;
 const RECORDS: u8 = 2;
 const FOOTER: u8 = 3;
-
-/// A row of the state.
-pub(crate) enum Record {
-    Key { key: String, record: Bytes },
-    Event { revision: Revision, record: Bytes },
-}
-
-const KEY: u8 = 1;
-const EVENT: u8 = 2;
-
-impl Record {
-    pub(crate) fn is_event(&self) -> bool {
-        matches!(self, Self::Event { .. })
-    }
-
-    fn encode(&self, to: &mut Writer) {
-        match self {
-            Self::Key { key, record } => {
-                to.u8(KEY);
-                to.text(key);
-                to.bytes(record);
-            }
-            Self::Event { revision, record } => {
-                to.u8(EVENT);
-                to.u64(*revision);
-                to.bytes(record);
-            }
-        }
-    }
-
-    fn decode(from: &mut Reader) -> Result<Self, Malformed> {
-        match from.u8()? {
-            KEY => Ok(Self::Key {
-                key: from.text()?,
-                record: from.bytes()?,
-            }),
-            EVENT => Ok(Self::Event {
-                revision: from.u64()?,
-                record: from.bytes()?,
-            }),
-            _ => Err(from.malformed()),
-        }
-    }
-}
 
 /// The footer of a snapshot: counts and checksums of the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,10 +9,13 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::{
-    FOOTER, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Footer, HEADER, MAGIC, RECORDS, Record,
-    SnapshotHeader, corrupt,
+    FOOTER, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Footer, HEADER, MAGIC, RECORDS, SnapshotHeader,
+    corrupt,
 };
-use crate::{codec::Reader, state::Meta};
+use crate::{
+    codec::Reader,
+    state::{Meta, Row},
+};
 
 /// Verifies a whole snapshot, for example a backup.
 ///
@@ -76,7 +79,7 @@ impl<R: Read> Decoder<R> {
         self.footer.as_ref().ok_or_else(|| corrupt("has no footer"))
     }
 
-    fn next_record(&mut self) -> io::Result<Option<Record>> {
+    fn next_record(&mut self) -> io::Result<Option<Row>> {
         while self.chunk.is_empty() {
             if self.footer.is_some() {
                 return Ok(None);
@@ -89,12 +92,12 @@ impl<R: Read> Decoder<R> {
                 _ => return Err(corrupt("has an unknown frame")),
             }
         }
-        let record = Record::decode(&mut self.chunk)?;
-        match record {
-            Record::Key { .. } => self.keys += 1,
-            Record::Event { .. } => self.events += 1,
+        let row = Row::decode(&mut self.chunk)?;
+        match row {
+            Row::Key { .. } => self.keys += 1,
+            Row::Event { .. } => self.events += 1,
         }
-        Ok(Some(record))
+        Ok(Some(row))
     }
 
     fn check_footer(&mut self, mut payload: Reader, checksum: [u8; 32]) -> io::Result<Footer> {
@@ -119,7 +122,7 @@ impl<R: Read> Decoder<R> {
 }
 
 impl<R: Read> Iterator for Decoder<R> {
-    type Item = io::Result<Record>;
+    type Item = io::Result<Row>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.is_broken {

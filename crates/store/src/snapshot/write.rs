@@ -9,11 +9,11 @@ use bytes::{Buf, Bytes};
 use redb::ReadTransaction;
 use sha2::{Digest, Sha256};
 
-use super::{CHUNK_BYTES, FOOTER, Footer, HEADER, MAGIC, RECORDS, Record, SnapshotHeader, frame};
+use super::{CHUNK_BYTES, FOOTER, Footer, HEADER, MAGIC, RECORDS, SnapshotHeader, frame};
 use crate::{
     api::Revision,
     codec::Writer,
-    state::{EVENTS, KEYS, Meta, read_meta, redb_error},
+    state::{EVENTS, KEYS, Meta, Row, read_meta, redb_error},
 };
 
 /// A snapshot that is being read. It pins its revision of the state until it is dropped, so the
@@ -112,11 +112,11 @@ impl SnapshotReader {
             let (key, record) = pair.map_err(redb_error)?;
             let key = key.value().to_owned();
             let record = Bytes::copy_from_slice(record.value());
-            let row = Record::Key { key, record };
+            let row = Row::Key { key, record };
             row.encode(payload);
             self.keys += 1;
             if payload.0.len() > CHUNK_BYTES {
-                let Record::Key { key, .. } = row else {
+                let Row::Key { key, .. } = row else {
                     unreachable!("the row was built above");
                 };
                 return Ok(Next::Keys { after: Some(key) });
@@ -131,7 +131,7 @@ impl SnapshotReader {
             let (revision, record) = pair.map_err(redb_error)?;
             let revision = revision.value();
             let record = Bytes::copy_from_slice(record.value());
-            Record::Event { revision, record }.encode(payload);
+            Row::Event { revision, record }.encode(payload);
             self.events += 1;
             if payload.0.len() > CHUNK_BYTES {
                 return Ok(Next::Events { from: revision + 1 });

@@ -11,8 +11,8 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use super::{EVENTS, KEYS, Meta, StateOptions, record, record::KeyRecord, redb_error};
 use crate::{
     api::{Key, Revision, WriteResult},
-    data_dir::FORMAT_LEVEL_MAX,
     entry::{Command, Entry, Outcome, Payload, StoredMembers},
+    format_level::FORMAT_LEVEL_MAX,
 };
 
 /// The tables and metadata within one transaction.

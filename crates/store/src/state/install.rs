@@ -6,19 +6,18 @@ use std::io;
 
 use redb::Durability;
 
-use super::{EVENTS, KEYS, Meta, State, redb_error, write_meta};
-use crate::snapshot::Record;
+use super::{EVENTS, KEYS, Meta, Row, State, redb_error, write_meta};
 
 impl State {
     /// Replaces keys, events and metadata.
     ///
     /// # Errors
     ///
-    /// The state is unchanged if the records end with an error.
+    /// The state is unchanged if the rows end with an error.
     pub(crate) fn replace(
         &self,
         meta: Meta,
-        records: impl Iterator<Item = io::Result<Record>>,
+        rows: impl Iterator<Item = io::Result<Row>>,
     ) -> io::Result<()> {
         let mut transaction = self.database.begin_write().map_err(redb_error)?;
         transaction
@@ -29,12 +28,12 @@ impl State {
         {
             let mut keys = transaction.open_table(KEYS).map_err(redb_error)?;
             let mut events = transaction.open_table(EVENTS).map_err(redb_error)?;
-            for record in records {
-                match record? {
-                    Record::Key { key, record } => {
+            for row in rows {
+                match row? {
+                    Row::Key { key, record } => {
                         keys.insert(key.as_str(), &record[..]).map_err(redb_error)?;
                     }
-                    Record::Event { revision, record } => {
+                    Row::Event { revision, record } => {
                         events.insert(revision, &record[..]).map_err(redb_error)?;
                     }
                 }

@@ -10,6 +10,7 @@ mod apply;
 mod install;
 mod read;
 mod record;
+mod row;
 
 use std::{
     io,
@@ -29,6 +30,7 @@ use crate::{
     entry::{Entry, LogId, Outcome, StoredMembers},
 };
 pub(crate) use record::KeyRecord;
+pub(crate) use row::Row;
 
 /// The file of the state.
 pub(crate) const STATE_FILE: &str = "state.redb";

@@ -157,7 +157,7 @@ fn crash_returns_to_the_last_sync() {
 #[test]
 fn newer_format_level_in_the_log_is_refused() {
     let state = state();
-    let level = crate::data_dir::FORMAT_LEVEL_MAX + 1;
+    let level = crate::format_level::FORMAT_LEVEL_MAX + 1;
     let entry = Entry {
         log_id: LogId {
             term: 1,

@@ -28,7 +28,6 @@ use serde::Serialize;
 pub use connect::connect;
 pub(crate) use difference::difference;
 pub use error::WriteError;
-pub(crate) use error::one_line;
 pub(crate) use mapper::RestMapper;
 pub use options::{ConflictPolicy, Precondition, WriteOptions};
 pub use path::path_segment;
@@ -37,7 +36,7 @@ pub use template::Template;
 pub use written::{OperationResult, Written};
 
 use crate::ObjectKey;
-use crate::controller::core::Core;
+use crate::gate::Core;
 use crate::informer::kind_name;
 
 /// Shared by all clients of one controller.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::one_line;
+use crate::error::{BoxError, one_line};
 
 /// The result of a successful reconcile.
 ///
@@ -74,25 +74,6 @@ pub struct Error {
     source: BoxError,
     retry: Retry,
 }
-
-/// Any error.
-///
-/// ```
-/// use bellerophon::controller::BoxError;
-/// use bellerophon::prelude::*;
-///
-/// fn connect(url: &str) -> Result<(), BoxError> {
-///     Err(format!("no response from {url}").into())
-/// }
-///
-/// fn reconcile() -> Result<Action, Error> {
-///     connect("https://example.org").map_err(Error::retry)?;
-///     Ok(Action::await_change())
-/// }
-/// let error = reconcile().expect_err("nothing responds");
-/// assert_eq!(error.to_string(), "no response from https://example.org");
-/// ```
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// When a failed key is reconciled again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

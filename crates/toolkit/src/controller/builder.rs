@@ -16,18 +16,18 @@ use futures_util::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::action::{Action, Error};
-use super::core::Core;
 use super::enqueue::{Enqueue, Mapping};
 use super::options::ControllerOptions;
 use super::owners::Owners;
 use super::predicate::{Predicate, PredicateFn};
 use super::request::{ReconcileFn, Reconciler, Request, erase};
 use super::worker::Worker;
-use super::{Controller, ControllerHandle};
+use super::{Controller, ControllerHandle, Controllers};
 use crate::ObjectKey;
 use crate::client::ClientConfig;
+use crate::cluster::Cluster;
+use crate::gate::Core;
 use crate::informer::{InformerHandle, InformerOptions, SharedInformer, kind_name};
-use crate::manager::Manager;
 use crate::queue::{QueueOptions, WorkQueue};
 
 /// Describes a controller. It does nothing until [`reconcile`](Self::reconcile).
@@ -61,7 +61,8 @@ pub struct ControllerBuilder<'m, K, W = K> {
 
 /// A builder without its types.
 struct Description<'m> {
-    mgr: &'m mut Manager,
+    cluster: &'m mut Cluster,
+    controllers: &'m mut Controllers,
     /// The reconciled kind, then those of `owns` and `watches`.
     watches: Vec<Watch>,
     streams: Vec<BoxStream<'static, ObjectKey>>,
@@ -74,7 +75,7 @@ struct Watch {
     /// Set by `informer`.
     informer: Option<Arc<InformerHandle>>,
     /// The informer of the kind with default options.
-    default: fn(&mut Manager, &'static Location<'static>) -> Arc<InformerHandle>,
+    default: fn(&mut Cluster, &'static Location<'static>) -> Arc<InformerHandle>,
     mapping: Map,
     predicate: Option<PredicateFn>,
     /// Where the kind was named.
@@ -89,9 +90,9 @@ enum Map {
 
 impl Watch {
     fn new<C: Kind>(mapping: Map, location: &'static Location<'static>) -> Self {
-        let default = |mgr: &mut Manager, location| {
+        let default = |cluster: &mut Cluster, location| {
             let options = InformerOptions::<C>::default();
-            mgr.informer_at(options, location).handle
+            cluster.informer_at(options, location).handle
         };
         Self {
             informer: None,
@@ -105,10 +106,11 @@ impl Watch {
 
 impl<'m, K: Kind> ControllerBuilder<'m, K, K> {
     #[track_caller]
-    pub(crate) fn new(mgr: &'m mut Manager) -> Self {
+    pub(crate) fn new(cluster: &'m mut Cluster, controllers: &'m mut Controllers) -> Self {
         Self {
             description: Description {
-                mgr,
+                cluster,
+                controllers,
                 watches: vec![Watch::new::<K>(Map::Itself, Location::caller())],
                 streams: Vec::new(),
                 name: None,
@@ -265,7 +267,8 @@ impl<K: Kind, C: Send + Sync + 'static> ContextBuilder<'_, K, C> {
 impl Description<'_> {
     fn complete(self, reconciler: ReconcileFn) -> ControllerHandle {
         let Self {
-            mgr,
+            cluster,
+            controllers,
             watches,
             streams,
             name,
@@ -275,7 +278,7 @@ impl Description<'_> {
         let mut watches = watches.into_iter().map(|watch| {
             let informer = match watch.informer {
                 Some(informer) => informer,
-                None => (watch.default)(mgr, watch.location),
+                None => (watch.default)(cluster, watch.location),
             };
             (informer, watch.mapping, watch.predicate)
         });
@@ -286,21 +289,21 @@ impl Description<'_> {
         let name: Arc<str> = name.unwrap_or_else(|| resource.kind.to_lowercase()).into();
         // Names are claimed before anything is registered: two controllers of one name would share
         // metrics and field manager without a notice.
-        mgr.claim_name(&name, location);
-        let options = options.or(&mgr.options().controller);
+        controllers.claim_name(&name, location, &cluster.errors);
+        let options = options.or(&controllers.options);
 
         let queue = WorkQueue::new(QueueOptions {
             rate_limit: options.rate_limit.unwrap_or_default(),
-            rng: mgr.rng().clone(),
-            observer: Some(mgr.metrics().queue_observer(&name)),
+            rng: cluster.rng().clone(),
+            observer: Some(cluster.metrics().queue_observer(&name)),
         });
-        mgr.metrics().track_queue(&name, &queue);
-        let metrics = mgr.metrics().controller(&name);
+        cluster.metrics().track_queue(&name, &queue);
+        let metrics = cluster.metrics().controller(&name);
         let concurrency = options.concurrency();
         let gauge = i64::try_from(concurrency).unwrap_or(i64::MAX);
         metrics.max_concurrent_reconciles.set(gauge);
         let fairness = options.fairness.unwrap_or_default();
-        let trace = mgr.trace().clone();
+        let trace = cluster.trace().clone();
         trace.track_queue(&name, concurrency, &queue);
         let core = Arc::new(Core::new(name.clone(), queue, fairness, trace, metrics));
 
@@ -334,20 +337,20 @@ impl Description<'_> {
 
         let field_manager = options.field_manager.clone();
         let client = ClientConfig {
-            client: mgr.client_of(&name),
+            client: cluster.client_of(&name),
             field_manager: field_manager.unwrap_or_else(|| name.to_string()).into(),
             user_agent: options.user_agent.clone(),
-            mapper: mgr.rest_mapper().clone(),
+            mapper: cluster.rest_mapper().clone(),
         };
         let worker = Worker {
             core: core.clone(),
             kind: kind.clone(),
             reconciler,
             primary,
-            recorder: mgr.component_recorder(&name, options.user_agent.as_deref()),
+            recorder: cluster.recorder(&name, options.user_agent.as_deref()),
             client: Arc::new(client),
-            clock: mgr.clock(),
-            leadership: mgr.leadership(),
+            clock: cluster.clock(),
+            leadership: controllers.leadership.clone(),
             timeout: options.reconcile_timeout,
         };
         let controller = Controller {
@@ -361,7 +364,7 @@ impl Description<'_> {
             cache_sync_timeout: options.cache_sync_timeout(),
         };
         let handle = controller.handle();
-        mgr.add_controller(controller);
+        controllers.add(controller);
         handle
     }
 }

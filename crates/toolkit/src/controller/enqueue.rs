@@ -11,10 +11,10 @@ use std::sync::Arc;
 use bellerophon_kinds::{KindCodec, Object};
 use tokio::time::Instant;
 
-use super::core::Core;
 use super::owners::Owners;
 use super::predicate::{PredicateFn, is_same_version};
 use crate::ObjectKey;
+use crate::gate::Core;
 use crate::informer::{Handler, KeyChange, ObjectHandler};
 use crate::queue::{Cause, CauseEvent, Priority};
 

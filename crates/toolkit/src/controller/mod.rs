@@ -7,9 +7,8 @@
 
 mod action; // the result of a reconcile
 mod builder; // the builder of a controller
-pub(crate) mod core; // shared state of a controller
+mod controllers; // the controllers of a Manager
 mod enqueue; // from changes to keys
-mod gate; // read your writes
 mod options; // settings
 mod owners; // from a child to its owner
 mod predicate; // which changes count
@@ -27,15 +26,17 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use action::{Action, BoxError, Error};
+pub use action::{Action, Error};
 pub use builder::{ContextBuilder, ControllerBuilder};
-use core::Core;
+pub(crate) use controllers::Controllers;
 pub use options::ControllerOptions;
 pub use predicate::Predicate;
 pub use request::{Reconciler, Request};
 use worker::Worker;
 
 use crate::ObjectKey;
+pub use crate::error::BoxError;
+use crate::gate::Core;
 use crate::informer::{HandlerRegistration, SyncError};
 use crate::queue::{Cause, CauseEvent, Priority};
 
@@ -93,10 +94,6 @@ impl Controller {
             core: self.core.clone(),
             kind: self.kind.clone(),
         }
-    }
-
-    pub(crate) fn cache_sync_timeout(&self) -> Duration {
-        self.cache_sync_timeout
     }
 
     /// Enqueues changes from now on, and waits until every object of the initial lists is in the

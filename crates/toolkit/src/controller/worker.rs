@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field, info_span};
 
 use super::action::{Action, Error, Retry};
-use super::core::Core;
 use super::request::{ReconcileFn, RequestParts};
 use crate::ObjectKey;
 use crate::client::ClientConfig;
 use crate::clock::Clock;
 use crate::events::EventRecorder;
+use crate::gate::Core;
 use crate::informer::InformerHandle;
 use crate::leader::Leadership;
 use crate::queue::{AddOpts, Cause, CauseEvent, Item};

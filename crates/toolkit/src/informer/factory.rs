@@ -424,8 +424,10 @@ impl Inner {
             trace: self.trace.clone(),
             rng: self.rng.clone(),
         }));
-        self.metrics.track_informer(&informer);
-        self.trace.track_informer(&informer);
+        self.metrics
+            .track_informer(&informer.core.name, informer.stats_while_alive());
+        let cache = Arc::downgrade(&informer);
+        self.trace.track_informer(cache);
         let id = state.next_id;
         state.next_id += 1;
         let handle = Arc::new(InformerHandle {

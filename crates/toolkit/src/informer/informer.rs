@@ -23,9 +23,10 @@ use crate::{
     cached::DecodedLru,
     clock::Rng,
     fifo::KnownKeys,
+    informer_stats::InformerStats,
     list_watch::ListWatchError,
     reflector::{Decoder, Output, Reflector, TransformFn},
-    trace::Trace,
+    trace::{CacheSnapshot, Trace, TracedCache},
 };
 
 /// The configuration of an informer.
@@ -83,6 +84,15 @@ impl Informer {
             self.settings().transform().function,
             TransformFn::Function(_)
         )
+    }
+
+    /// Returns the stats without keeping the informer alive.
+    pub(crate) fn stats_while_alive(
+        self: &Arc<Self>,
+    ) -> impl Fn() -> Option<InformerStats> + Send + 'static {
+        // Weak, or the metrics registry would keep every informer of the process alive.
+        let informer = Arc::downgrade(self);
+        move || informer.upgrade().map(|informer| informer.core.stats())
     }
 
     /// Changes the watched namespaces, also while it runs. Objects of namespaces that are no longer
@@ -228,6 +238,16 @@ impl Informer {
 
     fn settings(&self) -> MutexGuard<'_, Settings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TracedCache for Informer {
+    fn snapshot(&self) -> CacheSnapshot {
+        CacheSnapshot {
+            kind: self.core.kind.clone(),
+            stats: self.core.stats(),
+            resource_version: self.core.newest_version(),
+        }
     }
 }
 

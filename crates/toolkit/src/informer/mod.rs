@@ -33,20 +33,20 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::index::{Index, controller_uid};
 use self::{core::Core, factory::Lease, handler::Typed, status::Status, store::IndexFn};
-pub use self::{
-    core::InformerStats,
-    factory::{FactoryOptions, SharedInformerFactory},
-    handler::{EventHandler, HandlerRegistration, KeyChange, Tombstone},
-    lister::Lister,
-    options::{CacheMode, InformerOptions, ListWatchFn, Namespaces, Transform},
-    status::SyncError,
-};
 pub(crate) use self::{
     core::kind_name,
     factory::{SetupError, SetupErrors},
     handler::{Handler, ObjectHandler},
     informer::Informer,
 };
+pub use self::{
+    factory::{FactoryOptions, SharedInformerFactory},
+    handler::{EventHandler, HandlerRegistration, KeyChange, Tombstone},
+    lister::Lister,
+    options::{CacheMode, InformerOptions, ListWatchFn, Namespaces, Transform},
+    status::SyncError,
+};
+pub use crate::informer_stats::InformerStats;
 pub use crate::list_watch::{
     KubeListWatch, ListPage, ListRequest, ListWatch, ListWatchError, WatchEvent, WatchFrom,
     WatchRequest, WatchStream,

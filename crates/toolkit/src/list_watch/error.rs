@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 
-use crate::client::one_line;
+use crate::error::one_line;
 
 /// Why a list or watch failed.
 ///

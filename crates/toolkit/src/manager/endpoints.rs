@@ -11,8 +11,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::health::Health;
-use super::http_server::serve_http;
 use super::{ManagerError, ManagerOptions};
+use crate::http_server::serve_http;
 use crate::metrics::Metrics;
 
 const CONNECTIONS_MAX: usize = 64;

@@ -7,9 +7,12 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::task::JoinError;
 
-use crate::controller::{BoxError, ControllerError};
+use crate::controller::ControllerError;
+use crate::error::BoxError;
 use crate::informer::{SetupError, SyncError};
 use crate::leader::LeaderError;
+#[cfg(feature = "webhooks")]
+use crate::webhook::WebhookError;
 
 /// Why a Manager could not start, or ended other than by being stopped.
 ///
@@ -99,6 +102,24 @@ impl ManagerError {
 
     pub(super) fn setup(errors: &[SetupError]) -> Self {
         Self::Setup(errors.iter().map(ToString::to_string).collect())
+    }
+}
+
+#[cfg(feature = "webhooks")]
+impl From<WebhookError> for ManagerError {
+    fn from(error: WebhookError) -> Self {
+        let failed = |name: &str, source: BoxError| Self::Runnable {
+            name: name.to_owned(),
+            source,
+        };
+        match error {
+            WebhookError::NoService => Self::Setup(vec![error.to_string()]),
+            WebhookError::Bind { address, source } => Self::Bind { address, source },
+            WebhookError::Tls(source) => failed("the webhook server", source.into()),
+            WebhookError::Registration(source) => {
+                failed("the registration of webhooks", source.into())
+            }
+        }
     }
 }
 

@@ -8,14 +8,12 @@
 mod endpoints; // health and metrics over HTTP
 mod error; // errors of a manager
 mod health; // healthz and readyz
-mod http_server; // HTTP/1.1 for endpoints and runnables
 mod options; // settings
 mod run; // the order of start and stop
 mod runnable; // servers and background work
 mod running; // a started manager
 mod signal; // SIGINT and SIGTERM
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
@@ -30,30 +28,27 @@ use tokio_util::sync::CancellationToken;
 
 pub use error::ManagerError;
 pub use health::Health;
-#[cfg(feature = "webhooks")]
-pub(crate) use http_server::accept;
-pub use http_server::serve_http;
-pub use options::{ControllerClients, ManagerOptions};
+pub use options::ManagerOptions;
 use runnable::BoxRunnable;
 pub use runnable::{InGroup, Runnable, RunnableGroup};
 pub use running::RunningManager;
 use signal::Signals;
 
-use crate::client::{RestMapper, connect};
+use crate::client::connect;
 use crate::clock::{Clock, Rng};
-use crate::controller::{Controller, ControllerBuilder};
-use crate::events::{EventRecorder, EventWriter};
+pub use crate::cluster::ControllerClients;
+use crate::cluster::{Cluster, ClusterOptions};
+use crate::controller::{ControllerBuilder, Controllers};
+use crate::events::EventRecorder;
+pub use crate::http_server::serve_http;
 use crate::index::Index;
-use crate::informer::{
-    FactoryOptions, InformerHandle, InformerOptions, Lister, SetupErrors, SharedInformer,
-    SharedInformerFactory,
-};
+use crate::informer::{InformerOptions, Lister, SharedInformer, SharedInformerFactory};
 use crate::leader::{Leadership, LeadershipSender};
-use crate::metrics::{Metrics, client};
+use crate::metrics::Metrics;
 use crate::queue::{QueueOptions, WorkQueue};
 use crate::trace::Trace;
 #[cfg(feature = "webhooks")]
-use crate::webhook::{Admission, AdmissionHandler, WebhookBuilder, WebhookService, Webhooks};
+use crate::webhook::{WebhookBuilder, WebhookService, Webhooks};
 
 /// Runs the controllers of one process, and owns everything they need.
 ///
@@ -83,20 +78,9 @@ use crate::webhook::{Admission, AdmissionHandler, WebhookBuilder, WebhookService
 /// }
 /// ```
 pub struct Manager {
-    client: Client,
-    /// The label of requests whose URL has no host.
-    host: String,
-    mapper: RestMapper,
+    cluster: Cluster,
     options: ManagerOptions,
-    errors: SetupErrors,
-    factory: SharedInformerFactory,
-    /// Kept so that informers run until the Manager stops.
-    informers: Vec<Arc<InformerHandle>>,
-    /// The names of controllers, and where they were described.
-    names: BTreeMap<String, &'static Location<'static>>,
-    controllers: Vec<Controller>,
-    recorders: BTreeMap<(String, Option<String>), EventRecorder>,
-    writers: Vec<EventWriter>,
+    controllers: Controllers,
     runnables: Vec<(String, RunnableGroup, BoxRunnable)>,
     health: Health,
     /// Set once the caches are synced; a condition of `/readyz`.
@@ -104,7 +88,7 @@ pub struct Manager {
     leadership: Leadership,
     leadership_sender: LeadershipSender,
     #[cfg(feature = "webhooks")]
-    pub(crate) webhooks: Webhooks,
+    webhooks: Webhooks,
 }
 
 impl Manager {
@@ -134,33 +118,23 @@ impl Manager {
     }
 
     fn with_host(client: Client, options: ManagerOptions, host: Option<String>) -> Self {
-        // Wrapped once, here: informers, controllers, recorders and the elector all use this
-        // client.
-        let host = host.unwrap_or_default();
-        let client = client::counted(client, &options.metrics, host.clone());
-        let errors = SetupErrors::collected();
-        let factory_options = FactoryOptions {
+        let cluster_options = ClusterOptions {
+            host: host.unwrap_or_default(),
+            identity: options.identity(),
             namespaces: options.namespaces.clone(),
             cache_mode: options.cache_mode,
+            controller_clients: options.controller_clients.clone(),
             metrics: options.metrics.clone(),
             trace: options.trace.clone(),
+            clock: options.clock,
             rng: options.rng.clone(),
         };
-        let factory = SharedInformerFactory::new(client.clone(), factory_options, errors.clone());
         let (leadership_sender, leadership) = Leadership::channel();
         let health = Health::default();
         Self {
-            mapper: RestMapper::new(client.clone()),
-            client,
-            host,
+            cluster: Cluster::new(client, cluster_options),
+            controllers: Controllers::new(options.controller.clone(), leadership.clone()),
             options,
-            errors,
-            factory,
-            informers: Vec::new(),
-            names: BTreeMap::new(),
-            controllers: Vec::new(),
-            recorders: BTreeMap::new(),
-            writers: Vec::new(),
             runnables: Vec::new(),
             synced: cache_check(&health),
             health,
@@ -174,7 +148,7 @@ impl Manager {
     /// Describes a controller of a kind; [`ControllerBuilder::reconcile`] completes it.
     #[track_caller]
     pub fn controller<K: Kind>(&mut self) -> ControllerBuilder<'_, K> {
-        ControllerBuilder::new(self)
+        ControllerBuilder::new(&mut self.cluster, &mut self.controllers)
     }
 
     /// Declares the webhooks of a kind, which the Manager serves and registers. It needs the cargo
@@ -182,7 +156,7 @@ impl Manager {
     #[cfg(feature = "webhooks")]
     #[track_caller]
     pub fn webhook<K: Kind<DynamicType = ()>>(&mut self) -> WebhookBuilder<'_, K> {
-        WebhookBuilder::new(self, Location::caller())
+        WebhookBuilder::new(&self.cluster, &mut self.webhooks, Location::caller())
     }
 
     /// The declared webhooks as an HTTP service, for tests and for servers of your own.
@@ -220,24 +194,13 @@ impl Manager {
     /// Manager stops.
     #[track_caller]
     pub fn informer<K: Kind>(&mut self, options: InformerOptions<K>) -> SharedInformer<K> {
-        self.informer_at(options, Location::caller())
-    }
-
-    /// The same, requested at this location.
-    pub(crate) fn informer_at<K: Kind>(
-        &mut self,
-        options: InformerOptions<K>,
-        location: &'static Location<'static>,
-    ) -> SharedInformer<K> {
-        let informer = self.factory.informer_at(options, location);
-        self.keep(&informer.handle);
-        informer
+        self.cluster.informer_at(options, Location::caller())
     }
 
     /// Makes and runs informers that come and go: they run while a handle exists. `run` waits for
     /// those that exist when it is called.
     pub fn informers(&self) -> SharedInformerFactory {
-        self.factory.clone()
+        self.cluster.factory.clone()
     }
 
     /// Records events with this `reportingController`. The Manager writes them.
@@ -303,24 +266,18 @@ impl Manager {
     /// ```
     #[track_caller]
     pub fn setup_error(&mut self, message: impl Into<String>) {
-        self.errors.add(message.into(), Location::caller());
+        self.cluster.errors.add(message.into(), Location::caller());
     }
 
     /// The client of its informers and, by default, of its controllers.
     pub fn client(&self) -> &Client {
-        &self.client
+        &self.cluster.client
     }
 
     /// The client of a controller, by [`ManagerOptions::controller_clients`]; default: that of the
     /// Manager.
     pub fn client_of(&self, controller: &str) -> Client {
-        match &self.options.controller_clients {
-            Some(clients) => {
-                let metrics = &self.options.metrics;
-                client::counted(clients.of(controller), metrics, self.host.clone())
-            }
-            None => self.client.clone(),
-        }
+        self.cluster.client_of(controller)
     }
 
     /// The metrics registry of everything the Manager runs.
@@ -406,14 +363,6 @@ impl Manager {
         RunningManager::new(self)
     }
 
-    pub(crate) fn options(&self) -> &ManagerOptions {
-        &self.options
-    }
-
-    pub(crate) fn rest_mapper(&self) -> &RestMapper {
-        &self.mapper
-    }
-
     /// As [`recorder`](Self::recorder), with the user agent of its requests: for a process that
     /// acts as several components. Equal requests share one recorder.
     pub fn component_recorder(
@@ -421,84 +370,7 @@ impl Manager {
         controller: &str,
         user_agent: Option<&str>,
     ) -> EventRecorder {
-        let id = (controller.to_owned(), user_agent.map(str::to_owned));
-        if let Some(recorder) = self.recorders.get(&id) {
-            return recorder.clone();
-        }
-        let client = self.client_of(controller);
-        let client = match user_agent {
-            Some(agent) => client::with_user_agent(&client, agent),
-            None => client,
-        };
-        let options = &self.options;
-        let (recorder, writer) = EventRecorder::new(
-            client,
-            controller,
-            options.identity(),
-            options.clock,
-            options.rng.clone(),
-        );
-        options.metrics.track_recorder(&recorder);
-        self.writers.push(writer);
-        self.recorders.insert(id, recorder.clone());
-        recorder
-    }
-
-    /// Reserves the name of a controller.
-    pub(crate) fn claim_name(&mut self, name: &str, location: &'static Location<'static>) {
-        if let Some(first) = self.names.get(name) {
-            let message = format!("two controllers are named {name:?}; the first is at {first}");
-            self.errors.add(message, location);
-        } else {
-            self.names.insert(name.to_owned(), location);
-        }
-    }
-
-    /// Adds a mistake of the setup at this location.
-    #[cfg(feature = "webhooks")]
-    pub(crate) fn add_setup_error(
-        &mut self,
-        message: String,
-        location: &'static Location<'static>,
-    ) {
-        self.errors.add(message, location);
-    }
-
-    /// Adds a webhook to what is served and registered.
-    #[cfg(feature = "webhooks")]
-    pub(crate) fn declare_webhook(
-        &mut self,
-        admission: Admission,
-        handler: AdmissionHandler,
-        location: &'static Location<'static>,
-    ) {
-        if self.webhooks.named_as(&admission).is_some() {
-            let message = format!(
-                "two webhooks are named {}; name one of them",
-                admission.name()
-            );
-            self.errors.add(message, location);
-        }
-        let metrics = &self.options.metrics;
-        self.webhooks
-            .service
-            .add(admission.path(), handler, metrics);
-        self.webhooks.declarations.admission.push(admission);
-    }
-
-    pub(crate) fn add_controller(&mut self, controller: Controller) {
-        self.controllers.push(controller);
-    }
-
-    fn keep(&mut self, handle: &Arc<InformerHandle>) {
-        if handle.informer.codec.resource().is_none() {
-            // The resource of a dynamic informer is known from its options; writes of such objects
-            // then need no discovery.
-            self.mapper.add(&handle.informer.resource);
-        }
-        if !self.informers.iter().any(|kept| Arc::ptr_eq(kept, handle)) {
-            self.informers.push(handle.clone());
-        }
+        self.cluster.recorder(controller, user_agent)
     }
 }
 
@@ -519,7 +391,7 @@ impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manager")
             .field("controllers", &self.controllers)
-            .field("informers", &self.informers.len())
+            .field("informers", &self.cluster.informers.len())
             .finish_non_exhaustive()
     }
 }

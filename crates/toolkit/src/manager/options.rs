@@ -1,13 +1,10 @@
 //! Settings of a Manager.
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
-
 use crate::clock::{Clock, Rng};
+use crate::cluster::ControllerClients;
 use crate::controller::ControllerOptions;
 use crate::informer::{CacheMode, Namespaces};
 use crate::leader::LeaderElectionOptions;
@@ -18,49 +15,6 @@ use crate::webhook::WebhookOptions;
 
 /// How long controllers may take to finish running reconciles, as in controller-runtime.
 const GRACEFUL_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The clients of controllers by their names, for a Manager whose controllers act as different
-/// users.
-///
-/// Informers are shared by controllers, so they use the client of the Manager.
-///
-/// ```
-/// use bellerophon::client::connect;
-/// use bellerophon::manager::{ControllerClients, ManagerOptions};
-/// use kube::Config;
-///
-/// fn options(config: Config) -> ManagerOptions {
-///     let clients = ControllerClients::new(move |controller| {
-///         let mut config = config.clone();
-///         let user = format!("system:serviceaccount:heroes:{controller}");
-///         config.auth_info.impersonate = Some(user);
-///         connect(config).expect("the configuration is valid")
-///     });
-///     ManagerOptions {
-///         controller_clients: Some(clients),
-///         ..ManagerOptions::default()
-///     }
-/// }
-/// ```
-#[derive(Clone)]
-pub struct ControllerClients(Arc<dyn Fn(&str) -> Client + Send + Sync>);
-
-impl ControllerClients {
-    /// Clients that a function returns. It is called several times for a controller.
-    pub fn new(client_of: impl Fn(&str) -> Client + Send + Sync + 'static) -> Self {
-        Self(Arc::new(client_of))
-    }
-
-    pub(super) fn of(&self, controller: &str) -> Client {
-        (self.0)(controller)
-    }
-}
-
-impl fmt::Debug for ControllerClients {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ControllerClients").finish_non_exhaustive()
-    }
-}
 
 /// Settings of a [`Manager`](super::Manager).
 ///

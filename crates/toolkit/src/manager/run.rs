@@ -17,8 +17,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::runnable::{BoxRunnable, RunnableGroup};
 use super::{Manager, ManagerError, endpoints};
+use crate::cluster::Cluster;
 use crate::informer::InformerHandle;
 use crate::leader::{LeaderElectionOptions, LeaderElector, unique_identity};
+#[cfg(feature = "webhooks")]
+use crate::webhook::{LeadingWebhooks, WebhookServer};
 
 /// How long caches, event writers and servers may take to stop; they have little to finish.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,20 +50,17 @@ impl Manager {
         ready: Option<oneshot::Sender<()>>,
     ) -> Result<(), ManagerError> {
         // All mistakes are returned together, before any request is sent.
-        let errors = self.errors.take();
+        let errors = self.cluster.errors.take();
         if !errors.is_empty() {
             return Err(ManagerError::setup(&errors));
         }
-        let cache_sync_timeout = self.cache_sync_timeout();
+        let cache_sync_timeout = self.controllers.cache_sync_timeout();
         #[cfg(feature = "webhooks")]
-        let (webhook_server, webhooks) = self.prepare_webhooks().await?.unzip();
+        let (webhook_server, webhooks) = self.bind_webhooks().await?.unzip();
         let Self {
-            client,
+            cluster,
             options,
-            factory,
-            informers,
             controllers,
-            writers,
             runnables,
             health,
             synced,
@@ -68,6 +68,13 @@ impl Manager {
             leadership_sender,
             ..
         } = self;
+        let Cluster {
+            client,
+            factory,
+            informers,
+            writers,
+            ..
+        } = cluster;
 
         // A failure anywhere stops the rest as a stop from outside does.
         let stop = stop.child_token();
@@ -107,7 +114,11 @@ impl Manager {
         }
         #[cfg(feature = "webhooks")]
         if let Some(server) = webhook_server {
-            servers.spawn(server.run(servers_closing.clone()));
+            let closing = servers_closing.clone();
+            servers.spawn(async move {
+                server.run(closing).await;
+                Ok(())
+            });
         }
         let mut always: Vec<Work> = Vec::new();
         let mut leading: Vec<Work> = Vec::new();
@@ -158,11 +169,14 @@ impl Manager {
                 #[cfg(feature = "webhooks")]
                 if let Some(webhooks) = webhooks {
                     match stop.run_until_cancelled(webhooks.register()).await {
-                        Some(Ok(())) => {
-                            leading.push(Box::new(|stop, _| Box::pin(webhooks.run(stop))))
-                        }
+                        Some(Ok(())) => leading.push(Box::new(|stop, _| {
+                            Box::pin(async move {
+                                webhooks.run(stop).await;
+                                Ok(())
+                            })
+                        })),
                         Some(Err(error)) => {
-                            failure.record(Ok(Err(error)));
+                            failure.record(Ok(Err(error.into())));
                             return;
                         }
                         None => return,
@@ -248,12 +262,18 @@ impl Manager {
         Ok(())
     }
 
-    /// The longest that any controller waits for its caches.
-    fn cache_sync_timeout(&self) -> Option<Duration> {
-        self.controllers
-            .iter()
-            .map(|controller| controller.cache_sync_timeout())
-            .max()
+    /// Binds the server of the declared webhooks; `None` if there are none.
+    #[cfg(feature = "webhooks")]
+    async fn bind_webhooks(
+        &mut self,
+    ) -> Result<Option<(WebhookServer, LeadingWebhooks)>, ManagerError> {
+        let webhooks = std::mem::take(&mut self.webhooks);
+        let options = self.options.webhooks.clone();
+        let bound = webhooks.bind(options, &mut self.cluster).await?;
+        if let Some((server, _)) = &bound {
+            self.readyz_check("webhook", server.readiness());
+        }
+        Ok(bound)
     }
 }
 

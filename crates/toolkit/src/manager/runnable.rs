@@ -5,7 +5,7 @@ use std::future::Future;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use crate::controller::BoxError;
+use crate::error::BoxError;
 
 /// When a runnable runs, as in controller-runtime.
 ///

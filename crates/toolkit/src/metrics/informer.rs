@@ -13,7 +13,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::{counter::ConstCounter, gauge::ConstGauge};
 
-use crate::informer::{Informer, InformerStats};
+use crate::informer_stats::InformerStats;
 
 /// Reads the stats of an informer; `None` once it is dropped.
 type ReadStats = Box<dyn Fn() -> Option<InformerStats> + Send>;
@@ -23,11 +23,8 @@ type ReadStats = Box<dyn Fn() -> Option<InformerStats> + Send>;
 pub(super) struct TrackedInformers(Arc<Mutex<Vec<(String, ReadStats)>>>);
 
 impl TrackedInformers {
-    pub(super) fn track(&self, informer: &Arc<Informer>) {
-        let name = informer.core.name.clone();
-        let informer = Arc::downgrade(informer);
-        let stats = move || informer.upgrade().map(|informer| informer.core.stats());
-        self.lock().push((name, Box::new(stats)));
+    pub(super) fn track(&self, name: &str, stats: ReadStats) {
+        self.lock().push((name.to_owned(), stats));
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(String, ReadStats)>> {

@@ -25,7 +25,7 @@ use prometheus_client::metrics::{
 use prometheus_client::registry::Registry;
 
 use crate::events::EventRecorder;
-use crate::informer::Informer;
+use crate::informer_stats::InformerStats;
 use crate::queue::{QueueObserver, WorkQueue};
 use controller::ControllerFamilies;
 pub(crate) use controller::ControllerMetrics;
@@ -149,9 +149,13 @@ impl Metrics {
         }))
     }
 
-    /// Reports the stats of an informer at each scrape until it is dropped.
-    pub(crate) fn track_informer(&self, informer: &Arc<Informer>) {
-        self.0.informers.track(informer);
+    /// Reports the stats of an informer at each scrape until there are none.
+    pub(crate) fn track_informer(
+        &self,
+        name: &str,
+        stats: impl Fn() -> Option<InformerStats> + Send + 'static,
+    ) {
+        self.0.informers.track(name, Box::new(stats));
     }
 
     /// The observer of queues of that name, for [`QueueOptions`](crate::queue::QueueOptions).

@@ -11,6 +11,7 @@ mod record; // trace events and their text form
 mod ring; // the ring buffer and its readers
 mod timeline; // reconciles with causes and writes, as text
 
+pub(crate) use probes::TracedCache;
 pub use probes::{CacheSnapshot, QueueSnapshot};
 pub use record::{AcceptedWrite, ERROR_MAX_BYTES, TraceEvent, TraceRecord};
 pub use ring::{Trace, TraceBatch, TraceReader};

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::informer::{Informer, InformerStats};
+use crate::informer_stats::InformerStats;
 use crate::queue::{QueueSample, QueueStats, WorkQueue};
 
 /// The work queue of one controller at one moment.
@@ -50,6 +50,11 @@ pub struct CacheSnapshot {
     pub resource_version: Option<u64>,
 }
 
+/// A cache that is read when a snapshot is requested.
+pub(crate) trait TracedCache: Send + Sync {
+    fn snapshot(&self) -> CacheSnapshot;
+}
+
 /// Reads a queue with at most that many keys of each state; `None` once it is dropped.
 type ReadQueue = Box<dyn Fn(usize) -> Option<(QueueStats, QueueSample)> + Send>;
 
@@ -63,7 +68,7 @@ struct TrackedQueue {
 #[derive(Default)]
 pub(super) struct Probes {
     queues: Mutex<Vec<TrackedQueue>>,
-    informers: Mutex<Vec<Weak<Informer>>>,
+    informers: Mutex<Vec<Weak<dyn TracedCache>>>,
 }
 
 impl Probes {
@@ -75,11 +80,11 @@ impl Probes {
         });
     }
 
-    pub(super) fn track_informer(&self, informer: &Arc<Informer>) {
+    pub(super) fn track_informer(&self, informer: Weak<dyn TracedCache>) {
         let mut informers = lock(&self.informers);
         // Informers come and go with the objects that select them.
         informers.retain(|informer| informer.strong_count() > 0);
-        informers.push(Arc::downgrade(informer));
+        informers.push(informer);
     }
 
     pub(super) fn queues(&self, keys_max: usize) -> Vec<QueueSnapshot> {
@@ -103,14 +108,7 @@ impl Probes {
             .iter()
             .filter_map(Weak::upgrade)
             .collect();
-        informers
-            .iter()
-            .map(|informer| CacheSnapshot {
-                kind: informer.core.kind.clone(),
-                stats: informer.core.stats(),
-                resource_version: informer.core.newest_version(),
-            })
-            .collect()
+        informers.iter().map(|cache| cache.snapshot()).collect()
     }
 }
 

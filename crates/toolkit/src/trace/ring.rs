@@ -5,17 +5,16 @@
 //! Guarantees: recording never waits for a reader.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::links::Links;
-use super::probes::{CacheSnapshot, Probes, QueueSnapshot};
+use super::probes::{CacheSnapshot, Probes, QueueSnapshot, TracedCache};
 use super::record::{TraceEvent, TraceRecord};
 use super::timeline::Timeline;
 use crate::ObjectKey;
-use crate::informer::Informer;
 use crate::queue::WorkQueue;
 
 /// The records after the last one that a reader has seen.
@@ -237,7 +236,7 @@ impl Trace {
     }
 
     /// Lists a cache in [`caches`](Self::caches) until it is dropped.
-    pub(crate) fn track_informer(&self, informer: &Arc<Informer>) {
+    pub(crate) fn track_informer(&self, informer: Weak<dyn TracedCache>) {
         if let Some(ring) = &self.0 {
             ring.probes.track_informer(informer);
         }

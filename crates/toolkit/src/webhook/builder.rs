@@ -15,9 +15,10 @@ use super::declaration::{Admission, Settings, Verb};
 use super::handler::{AnyHandler, Mutator, Validator, any_mutator, any_validator};
 use super::options::FailurePolicy;
 use super::review::{GroupVersionKind, Operation};
-use crate::manager::Manager;
+use super::run::Webhooks;
+use crate::cluster::Cluster;
 
-/// Declares the webhooks of a kind. [`Manager::webhook`] returns it.
+/// Declares the webhooks of a kind. [`Manager::webhook`](crate::manager::Manager::webhook) returns it.
 ///
 /// A setting applies to the verbs after it. Default: creations and updates of the object itself,
 /// in all namespaces but `kube-system` and that of the webhook's own Service.
@@ -48,16 +49,22 @@ use crate::manager::Manager;
 /// }
 /// ```
 pub struct WebhookBuilder<'a, K> {
-    mgr: &'a mut Manager,
+    cluster: &'a Cluster,
+    webhooks: &'a mut Webhooks,
     settings: Settings,
     location: &'static Location<'static>,
     kind: PhantomData<fn(K)>,
 }
 
 impl<'a, K: Kind<DynamicType = ()>> WebhookBuilder<'a, K> {
-    pub(crate) fn new(mgr: &'a mut Manager, location: &'static Location<'static>) -> Self {
+    pub(crate) fn new(
+        cluster: &'a Cluster,
+        webhooks: &'a mut Webhooks,
+        location: &'static Location<'static>,
+    ) -> Self {
         Self {
-            mgr,
+            cluster,
+            webhooks,
             settings: Settings::default(),
             location,
             kind: PhantomData,
@@ -139,7 +146,7 @@ impl<'a, K: Kind<DynamicType = ()>> WebhookBuilder<'a, K> {
         let handler = any_mutator(mutator);
         if self.settings.operations.contains(&Operation::Delete) {
             let message = "an object that is deleted cannot be mutated: declare other operations";
-            self.mgr.add_setup_error(message.to_owned(), self.location);
+            self.cluster.errors.add(message.to_owned(), self.location);
         }
         self.declare(Verb::Mutate, failure_policy, has_side_effects, handler)
     }
@@ -200,16 +207,18 @@ impl<'a, K: Kind<DynamicType = ()>> WebhookBuilder<'a, K> {
         S: Kind<DynamicType = ()> + TryFrom<K, Error: fmt::Display>,
         K: TryFrom<S, Error: fmt::Display>,
     {
-        let metrics = self.mgr.metrics().clone();
-        let webhooks = &mut self.mgr.webhooks;
-        let is_new = webhooks
+        let is_new = self
+            .webhooks
             .service
-            .add_conversion(&metrics, |conversions| conversions.add::<K, S>());
+            .add_conversion(self.cluster.metrics(), |conversions| {
+                conversions.add::<K, S>()
+            });
         let resource = ApiResource::erase::<K>(&());
         let name = format!("{}.{}", resource.plural, resource.group);
         let kind = &resource.kind;
-        if !webhooks.declarations.converted.contains(&name) {
-            webhooks.declarations.converted.push(name);
+        let declarations = &mut self.webhooks.declarations;
+        if !declarations.converted.contains(&name) {
+            declarations.converted.push(name);
         }
         if !is_new {
             let message = format!(
@@ -217,7 +226,7 @@ impl<'a, K: Kind<DynamicType = ()>> WebhookBuilder<'a, K> {
                 resource.api_version,
                 S::api_version(&())
             );
-            self.mgr.add_setup_error(message, self.location);
+            self.cluster.errors.add(message, self.location);
         }
         self
     }
@@ -249,7 +258,12 @@ impl<'a, K: Kind<DynamicType = ()>> WebhookBuilder<'a, K> {
             has_side_effects,
             settings: self.settings.clone(),
         };
-        self.mgr.declare_webhook(admission, handler, self.location);
+        let name = admission.name();
+        let metrics = self.cluster.metrics();
+        if !self.webhooks.declare(admission, handler, metrics) {
+            let message = format!("two webhooks are named {name}; name one of them");
+            self.cluster.errors.add(message, self.location);
+        }
         self
     }
 }

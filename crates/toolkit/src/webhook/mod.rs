@@ -74,6 +74,4 @@ pub use rejection::{FieldError, Rejection};
 pub use review::{Operation, Review};
 pub use service::WebhookService;
 
-pub(crate) use admission::AdmissionHandler;
-pub(crate) use declaration::Admission;
-pub(crate) use run::Webhooks;
+pub(crate) use run::{LeadingWebhooks, WebhookError, WebhookServer, Webhooks};

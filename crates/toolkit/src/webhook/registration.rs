@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::certificates::secret::{AuthorityError, AuthoritySecret, Stored};
 use super::declaration::{Declarations, Registered, Target, bundles};
 use super::options::{Endpoint, Registration, WebhookOptions};
-use crate::client::one_line;
+use crate::error::one_line;
 
 /// How often configurations are compared with the bundle.
 const PERIOD: Duration = Duration::from_secs(30);

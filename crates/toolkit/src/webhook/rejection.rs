@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::status::{Cause, Details, Status};
-use crate::client::one_line;
+use crate::error::one_line;
 
 /// Why a request is not admitted.
 ///

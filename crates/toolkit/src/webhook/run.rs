@@ -3,15 +3,20 @@
 //! In: declarations and options. Out: a server, which every replica runs, and a registrar, which
 //! the leader runs.
 
+use std::io;
+use std::net::SocketAddr;
+use std::panic::Location;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::PartialObjectMeta;
+use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::admission::AdmissionHandler;
 use super::certificates::authority::SubjectName;
 use super::certificates::files::CertificateFiles;
 use super::certificates::secret::{AuthoritySecret, AutomaticCertificate};
@@ -22,8 +27,25 @@ use super::server::{self, ServedCertificate};
 use super::service::WebhookService;
 use crate::ObjectKey;
 use crate::client::ReconcileClient;
+use crate::cluster::Cluster;
 use crate::informer::{InformerOptions, Namespaces};
-use crate::manager::{Manager, ManagerError};
+use crate::metrics::Metrics;
+
+/// Why webhooks are not served or not registered.
+#[derive(Debug, Error)]
+pub(crate) enum WebhookError {
+    #[error("webhooks in a pod need a Service: set ManagerOptions::webhooks.endpoint")]
+    NoService,
+    #[error("cannot serve on {address}: {source}")]
+    Bind {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    #[error(transparent)]
+    Registration(#[from] RegistrationError),
+}
 
 /// The webhooks that a Manager declares.
 #[derive(Debug, Default)]
@@ -33,10 +55,18 @@ pub(crate) struct Webhooks {
 }
 
 impl Webhooks {
-    /// The first declared webhook with the name of another one.
-    pub(crate) fn named_as(&self, admission: &Admission) -> Option<&Admission> {
+    /// Adds a webhook to what is served and registered. Returns false if there is one of its name.
+    pub(super) fn declare(
+        &mut self,
+        admission: Admission,
+        handler: AdmissionHandler,
+        metrics: &Metrics,
+    ) -> bool {
         let mut declared = self.declarations.admission.iter();
-        declared.find(|declared| declared.name() == admission.name())
+        let is_new = declared.all(|declared| declared.name() != admission.name());
+        self.service.add(admission.path(), handler, metrics);
+        self.declarations.admission.push(admission);
+        is_new
     }
 
     /// The objects that register the webhooks, without a bundle.
@@ -49,98 +79,30 @@ impl Webhooks {
         let objects = self.declarations.objects(&target).into_iter();
         objects.map(|registered| registered.object).collect()
     }
-}
 
-/// What follows the certificate of this replica.
-enum Certificate {
-    Automatic(Box<AutomaticCertificate>),
-    Files(CertificateFiles),
-}
-
-/// The server of one replica, bound.
-pub(crate) struct WebhookServer {
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-    service: WebhookService,
-    certificate: Certificate,
-}
-
-impl WebhookServer {
-    /// Serves until `stop`.
-    pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), ManagerError> {
-        let following = async {
-            match self.certificate {
-                Certificate::Automatic(certificate) => certificate.run(stop.clone()).await,
-                Certificate::Files(files) => files.run(stop.clone()).await,
-            }
-        };
-        let serving = server::serve(self.listener, self.acceptor, self.service, stop.clone());
-        tokio::join!(following, serving);
-        Ok(())
-    }
-}
-
-/// Registers the webhooks while this process leads.
-pub(crate) struct LeadingWebhooks {
-    registrar: Registrar,
-    served: ServedCertificate,
-}
-
-impl LeadingWebhooks {
-    /// Registers the webhooks, once this replica can answer.
-    pub(crate) async fn register(&self) -> Result<(), ManagerError> {
-        self.served.available().await;
-        self.registrar.register().await.map_err(failed)
-    }
-
-    /// Keeps them registered until `stop`.
-    pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), ManagerError> {
-        self.registrar.run(stop).await;
-        Ok(())
-    }
-}
-
-fn failed(error: RegistrationError) -> ManagerError {
-    ManagerError::Runnable {
-        name: "the registration of webhooks".to_owned(),
-        source: Box::new(error),
-    }
-}
-
-impl Manager {
     /// Binds the server of the declared webhooks; `None` if there are none.
-    pub(crate) async fn prepare_webhooks(
-        &mut self,
-    ) -> Result<Option<(WebhookServer, LeadingWebhooks)>, ManagerError> {
-        let Webhooks {
-            service,
-            declarations,
-        } = std::mem::take(&mut self.webhooks);
-        if declarations.is_empty() {
+    ///
+    /// # Errors
+    /// The address cannot be used, or a pod has no Service.
+    pub(crate) async fn bind(
+        self,
+        options: WebhookOptions,
+        cluster: &mut Cluster,
+    ) -> Result<Option<(WebhookServer, LeadingWebhooks)>, WebhookError> {
+        if self.declarations.is_empty() {
             return Ok(None);
         }
-        let options = self.options().webhooks.clone();
         // A loopback address in a pod would be that of the API server, which finds nothing there
         // and rejects every request.
         if options.endpoint.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-            let message = "webhooks in a pod need a Service: set ManagerOptions::webhooks.endpoint";
-            return Err(ManagerError::Setup(vec![message.to_owned()]));
+            return Err(WebhookError::NoService);
         }
         let address = options.bind_address;
-        let bind = |source| ManagerError::Bind { address, source };
+        let bind = |source| WebhookError::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(bind)?;
         let endpoint = options.endpoint_at(listener.local_addr().map_err(bind)?);
         let served = ServedCertificate::default();
-        let is_served = served.clone();
-        self.readyz_check("webhook", move || match is_served.get() {
-            Some(_) => Ok(()),
-            None => Err("there is no certificate yet".to_owned()),
-        });
-        let config = server::tls_config(served.clone());
-        let config = config.map_err(|error| ManagerError::Runnable {
-            name: "the webhook server".to_owned(),
-            source: Box::new(error),
-        })?;
+        let config = server::tls_config(served.clone())?;
         let files = |directory: &std::path::PathBuf| {
             Certificate::Files(CertificateFiles {
                 directory: directory.clone(),
@@ -149,11 +111,11 @@ impl Manager {
         };
         let (certificate, bundle) = match &options.certificates {
             Certificates::Automatic => {
-                let secret = self.authority_secret(&options, &endpoint);
+                let secret = authority_secret(cluster, &options, &endpoint);
                 let certificate = AutomaticCertificate {
                     names: names_of(&endpoint),
                     served: served.clone(),
-                    changed: self.watch_secret(&secret.key),
+                    changed: watch_secret(cluster, &secret.key),
                     secret: secret.clone(),
                 };
                 (
@@ -169,44 +131,107 @@ impl Manager {
         let server = WebhookServer {
             listener,
             acceptor: TlsAcceptor::from(Arc::new(config)),
-            service,
+            service: self.service,
             certificate,
+            served: served.clone(),
         };
         let registrar = Registrar {
-            client: self.client().clone(),
-            declarations,
+            client: cluster.client.clone(),
+            declarations: self.declarations,
             options,
             endpoint,
             bundle,
         };
         Ok(Some((server, LeadingWebhooks { registrar, served })))
     }
+}
 
-    fn authority_secret(&self, options: &WebhookOptions, endpoint: &Endpoint) -> AuthoritySecret {
-        let namespace = match endpoint {
-            Endpoint::Service { namespace, .. } => namespace.clone(),
-            Endpoint::Url(_) => self.client().default_namespace().to_owned(),
-        };
-        let name = format!("{}-ca", options.name());
-        AuthoritySecret {
-            client: ReconcileClient::new(self.client().clone(), options.name()),
-            key: ObjectKey::namespaced(&namespace, &name),
-            clock: self.clock(),
-            rng: self.rng().clone(),
+/// What follows the certificate of this replica.
+enum Certificate {
+    Automatic(Box<AutomaticCertificate>),
+    Files(CertificateFiles),
+}
+
+/// The server of one replica, bound.
+pub(crate) struct WebhookServer {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    service: WebhookService,
+    certificate: Certificate,
+    served: ServedCertificate,
+}
+
+impl WebhookServer {
+    /// Whether reviews can be answered.
+    pub(crate) fn readiness(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static {
+        let served = self.served.clone();
+        move || match served.get() {
+            Some(_) => Ok(()),
+            None => Err("there is no certificate yet".to_owned()),
         }
     }
 
-    /// Is notified when the Secret changes. Only its metadata is cached: it has keys.
-    fn watch_secret(&mut self, key: &ObjectKey) -> Arc<Notify> {
-        let changed = Arc::new(Notify::new());
-        let informer = self.informer::<PartialObjectMeta<Secret>>(InformerOptions {
-            namespaces: Some(Namespaces::named(key.namespace())),
-            ..InformerOptions::fields(format!("metadata.name={}", key.name()))
-        });
-        let notify = changed.clone();
-        informer.add_key_handler(move |_| notify.notify_one());
-        changed
+    /// Serves until `stop`.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let following = async {
+            match self.certificate {
+                Certificate::Automatic(certificate) => certificate.run(stop.clone()).await,
+                Certificate::Files(files) => files.run(stop.clone()).await,
+            }
+        };
+        let serving = server::serve(self.listener, self.acceptor, self.service, stop.clone());
+        tokio::join!(following, serving);
     }
+}
+
+/// Registers the webhooks while this process leads.
+pub(crate) struct LeadingWebhooks {
+    registrar: Registrar,
+    served: ServedCertificate,
+}
+
+impl LeadingWebhooks {
+    /// Registers the webhooks, once this replica can answer.
+    pub(crate) async fn register(&self) -> Result<(), WebhookError> {
+        self.served.available().await;
+        Ok(self.registrar.register().await?)
+    }
+
+    /// Keeps them registered until `stop`.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        self.registrar.run(stop).await;
+    }
+}
+
+fn authority_secret(
+    cluster: &Cluster,
+    options: &WebhookOptions,
+    endpoint: &Endpoint,
+) -> AuthoritySecret {
+    let namespace = match endpoint {
+        Endpoint::Service { namespace, .. } => namespace.clone(),
+        Endpoint::Url(_) => cluster.client.default_namespace().to_owned(),
+    };
+    let name = format!("{}-ca", options.name());
+    AuthoritySecret {
+        client: ReconcileClient::new(cluster.client.clone(), options.name()),
+        key: ObjectKey::namespaced(&namespace, &name),
+        clock: cluster.clock(),
+        rng: cluster.rng().clone(),
+    }
+}
+
+/// Is notified when the Secret changes. Only its metadata is cached: it has keys.
+fn watch_secret(cluster: &mut Cluster, key: &ObjectKey) -> Arc<Notify> {
+    let changed = Arc::new(Notify::new());
+    let options = InformerOptions::<PartialObjectMeta<Secret>> {
+        namespaces: Some(Namespaces::named(key.namespace())),
+        ..InformerOptions::fields(format!("metadata.name={}", key.name()))
+    };
+    let informer = cluster.informer_at(options, Location::caller());
+    let notify = changed.clone();
+    informer.add_key_handler(move |_| notify.notify_one());
+    changed
 }
 
 /// The names by which the API server verifies the certificate.

@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::service::WebhookService;
-use crate::manager::accept;
+use crate::http_server::accept;
 
 /// An API server reuses its connections; there are few API servers.
 const CONNECTIONS_MAX: usize = 1024;

@@ -22,7 +22,7 @@ use tower::Service;
 use super::admission::{AdmissionHandler, Answer};
 use super::conversion::Conversions;
 use super::declaration::CONVERT_PATH;
-use crate::controller::BoxError;
+use crate::error::BoxError;
 use crate::metrics::{Metrics, WebhookMetrics};
 
 /// The largest body of a review, as in controller-runtime: a request of 3 MiB, twice, and more.

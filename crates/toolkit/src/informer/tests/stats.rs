@@ -14,8 +14,10 @@ async fn metrics_report_an_informer_while_it_exists() {
     running.caught_up(&server).await;
     let metrics = Metrics::new();
     let other = Running::on(&server).await;
-    metrics.track_informer(&running.informer.handle.informer);
-    metrics.track_informer(&other.informer.handle.informer);
+    for informer in [&running.informer, &other.informer] {
+        let informer = &informer.handle.informer;
+        metrics.track_informer(&informer.core.name, informer.stats_while_alive());
+    }
     sleep(Duration::from_secs(5)).await;
     let text = metrics.encode();
     for line in [

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bellerophon_kinds::{KindCodec, Object};
 use tokio::time::Instant;
 
-use super::gate::{Awaited, Gate, Seen, Written};
+use super::writes::{Awaited, Gate, Seen, Written};
 use crate::ObjectKey;
 use crate::informer::{InformerHandle, kind_name};
 use crate::metrics::ControllerMetrics;
@@ -47,9 +47,9 @@ impl WatchedCache {
 
 pub(crate) struct Core {
     pub(crate) name: Arc<str>,
-    pub(super) queue: WorkQueue,
-    pub(super) trace: Trace,
-    pub(super) metrics: ControllerMetrics,
+    pub(crate) queue: WorkQueue,
+    pub(crate) trace: Trace,
+    pub(crate) metrics: ControllerMetrics,
     fairness: Fairness,
     gate: Mutex<Gate>,
     /// Filled before the start.
@@ -57,7 +57,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(
+    pub(crate) fn new(
         name: Arc<str>,
         queue: WorkQueue,
         fairness: Fairness,
@@ -76,7 +76,7 @@ impl Core {
     }
 
     /// Adds a cache that the gate compares writes with, and returns its name.
-    pub(super) fn add_cache(&self, informer: Arc<InformerHandle>) -> Arc<str> {
+    pub(crate) fn add_cache(&self, informer: Arc<InformerHandle>) -> Arc<str> {
         let kind = kind_name(&informer.informer.resource);
         let mut caches = self.caches.write().unwrap_or_else(PoisonError::into_inner);
         let name = match caches.iter().filter(|cache| cache.kind == kind).count() {
@@ -113,7 +113,7 @@ impl Core {
     }
 
     /// A change of a cache was delivered to a handler of this controller.
-    pub(super) fn delivered(&self, cache: &Arc<str>, cause: &Cause) {
+    pub(crate) fn delivered(&self, cache: &Arc<str>, cause: &Cause) {
         self.trace.record(|| TraceEvent::Delivered {
             kind: cause.kind.clone(),
             key: cause.key.clone(),
@@ -134,7 +134,7 @@ impl Core {
         }
     }
 
-    pub(super) fn enqueue(&self, key: ObjectKey, priority: Priority, cause: Cause) {
+    pub(crate) fn enqueue(&self, key: ObjectKey, priority: Priority, cause: Cause) {
         self.trace.record(|| TraceEvent::Enqueued {
             controller: self.name.clone(),
             key: key.clone(),
@@ -151,13 +151,13 @@ impl Core {
     }
 
     /// Puts a key into the queue, in its flow.
-    pub(super) fn add(&self, key: ObjectKey, opts: AddOpts) {
+    pub(crate) fn add(&self, key: ObjectKey, opts: AddOpts) {
         let flow = self.fairness.flow(&key);
         self.queue.add_with_opts(key, AddOpts { flow, ..opts });
     }
 
     /// Returns a key that was not reconciled.
-    pub(super) fn put_back(&self, item: &Item<'_, ObjectKey>, delay: Duration) {
+    pub(crate) fn put_back(&self, item: &Item<'_, ObjectKey>, delay: Duration) {
         self.queue
             .put_back(item, delay, self.fairness.flow(item.key()));
     }
@@ -217,7 +217,7 @@ impl Core {
     /// Until when the key must be held back. A cache may be up to date without an event of the
     /// object, by a bookmark or because it does not select what was written: so it is compared
     /// again. A reflector of it that backs off is requested to retry.
-    pub(super) fn held_until(&self, key: &ObjectKey, now: Instant) -> Option<Instant> {
+    pub(crate) fn held_until(&self, key: &ObjectKey, now: Instant) -> Option<Instant> {
         // The gate and the caches are locked one after the other, never together.
         let awaited = self.gate().awaited_by(key);
         if awaited.is_empty() {
