@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::links::Links;
 use super::probes::{CacheSnapshot, Probes, QueueSnapshot};
-use super::record::{TraceEvent, TraceRecord};
+use super::record::{AcceptedWrite, TraceEvent, TraceRecord};
 use super::timeline::Timeline;
 use crate::ObjectKey;
 use crate::informer::Informer;
@@ -82,8 +82,51 @@ struct Ring {
 
 #[derive(Debug, Default)]
 struct Records {
-    ring: VecDeque<Arc<TraceRecord>>,
+    /// The newest records. Their sequence numbers have no gaps.
+    ring: VecDeque<Recorded>,
+    /// The sequence number of the newest record.
     sequence: u64,
+}
+
+/// A record in the ring.
+#[derive(Clone, Debug)]
+enum Recorded {
+    /// An accepted write, and when it was recorded. An API server records each request that writes,
+    /// and few are read: a record for readers has ten times the size.
+    Accepted(Instant, Arc<AcceptedWrite>),
+    Other(Arc<TraceRecord>),
+}
+
+impl Recorded {
+    fn new(sequence: u64, at: Instant, event: TraceEvent) -> Self {
+        match event {
+            TraceEvent::Accepted(write) => Self::Accepted(at, write),
+            event => Self::Other(Arc::new(TraceRecord {
+                sequence,
+                at,
+                event,
+            })),
+        }
+    }
+
+    /// The record for a reader.
+    fn into_record(self, sequence: u64) -> Arc<TraceRecord> {
+        match self {
+            Self::Accepted(at, write) => Arc::new(TraceRecord {
+                sequence,
+                at,
+                event: TraceEvent::Accepted(write),
+            }),
+            Self::Other(record) => record,
+        }
+    }
+}
+
+impl Records {
+    /// The sequence number of the oldest record; the next one if there is none.
+    fn oldest_sequence(&self) -> u64 {
+        self.sequence + 1 - self.ring.len() as u64
+    }
 }
 
 impl Trace {
@@ -113,14 +156,10 @@ impl Trace {
         let overwritten = {
             let mut records = ring.lock();
             records.sequence += 1;
-            let sequence = records.sequence;
+            let recorded = Recorded::new(records.sequence, at, event);
             let is_full = records.ring.len() == ring.capacity;
             let overwritten = is_full.then(|| records.ring.pop_front());
-            records.ring.push_back(Arc::new(TraceRecord {
-                sequence,
-                at,
-                event,
-            }));
+            records.ring.push_back(recorded);
             overwritten
         };
         // Freed after the lock is released.
@@ -138,20 +177,21 @@ impl Trace {
         let Some(ring) = &self.0 else {
             return TraceBatch::default();
         };
-        let records = ring.lock();
-        let oldest = records
-            .ring
-            .front()
-            .map_or(records.sequence + 1, |record| record.sequence);
-        // Sequence numbers in the ring have no gaps, so a position follows from a number.
-        let skip = (sequence + 1).saturating_sub(oldest);
+        let (oldest, recorded) = {
+            let records = ring.lock();
+            let oldest = records.oldest_sequence();
+            // Sequence numbers in the ring have no gaps, so a position follows from a number.
+            let skip = (sequence + 1).saturating_sub(oldest);
+            let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+            let recorded: Vec<_> = records.ring.iter().skip(skip).cloned().collect();
+            (oldest, recorded)
+        };
+        let first = oldest.max(sequence + 1);
+        // After the lock is released.
+        let records = (first..).zip(recorded);
+        let records = records.map(|(sequence, recorded)| recorded.into_record(sequence));
         TraceBatch {
-            records: records
-                .ring
-                .iter()
-                .skip(usize::try_from(skip).unwrap_or(usize::MAX))
-                .cloned()
-                .collect(),
+            records: records.collect(),
             missed: oldest.saturating_sub(sequence + 1),
         }
     }
@@ -210,7 +250,7 @@ impl Trace {
         };
         let mut links = ring.links.lock().unwrap_or_else(PoisonError::into_inner);
         let batch = self.since(links.seen());
-        links.update(&batch, ring.oldest_sequence(), ring.capacity);
+        links.update(&batch, ring.lock().oldest_sequence(), ring.capacity);
         read(&links)
     }
 
@@ -245,11 +285,6 @@ impl Trace {
 }
 
 impl Ring {
-    fn oldest_sequence(&self) -> u64 {
-        let records = self.lock();
-        records.ring.front().map_or(0, |record| record.sequence)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
