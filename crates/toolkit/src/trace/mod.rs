@@ -12,6 +12,6 @@ mod ring; // the ring buffer and its readers
 mod timeline; // reconciles with causes and writes, as text
 
 pub use probes::{CacheSnapshot, QueueSnapshot};
-pub use record::{AcceptedWrite, ERROR_MAX_BYTES, TraceEvent, TraceRecord};
+pub use record::{AcceptedWrite, ERROR_MAX_BYTES, TraceEvent, TraceRecord, WriteAttributes};
 pub use ring::{Trace, TraceBatch, TraceReader};
 pub use timeline::{CauseLink, Timeline, TracedReconcile};

@@ -330,6 +330,7 @@ impl TraceReader {
 mod tests {
     use super::*;
     use crate::queue::CauseEvent;
+    use crate::trace::WriteAttributes;
 
     fn delivered(name: usize) -> TraceEvent {
         TraceEvent::Delivered {
@@ -338,6 +339,24 @@ mod tests {
             resource_version: None,
             event: CauseEvent::Added,
         }
+    }
+
+    fn accepted(resource_version: u64) -> Arc<AcceptedWrite> {
+        let attributes = WriteAttributes {
+            user: "admin".into(),
+            manager: "kubectl".into(),
+            verb: "update",
+            subresource: "".into(),
+            kind: "Pod".into(),
+            is_in_process: false,
+        };
+        Arc::new(AcceptedWrite {
+            attributes: attributes.into(),
+            key: ObjectKey::cluster("web"),
+            previous_version: None,
+            resource_version,
+            is_deletion: false,
+        })
     }
 
     fn sequences(batch: &TraceBatch) -> Vec<u64> {
@@ -378,6 +397,27 @@ mod tests {
         assert_eq!(batch.missed, 6);
         trace.record(|| delivered(0));
         assert_eq!(sequences(&reader.next().await), [13]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn accepted_writes_keep_their_place_between_other_records() {
+        let trace = Trace::new(4);
+        for version in 1..=6 {
+            trace.record(|| delivered(version));
+            trace.record(|| TraceEvent::Accepted(accepted(version as u64)));
+        }
+        let batch = trace.since(0);
+        assert_eq!(sequences(&batch), [9, 10, 11, 12]);
+        assert_eq!(batch.missed, 8);
+        for (sequence, version) in [(9, 5), (11, 6)] {
+            let batch = trace.since(sequence);
+            let record = &batch.records[0];
+            assert_eq!(record.sequence, sequence + 1);
+            let TraceEvent::Accepted(write) = &record.event else {
+                panic!("{record} is no accepted write");
+            };
+            assert_eq!(write.resource_version, version);
+        }
     }
 
     #[test]
