@@ -60,7 +60,7 @@ pub use bellerophon_resources::kinds::Component;
 pub use connect::{ByteStream, Dialer, Dialing, InProcessDialer, LoopbackDialer, TcpDialer};
 pub use http::body::Body;
 pub use limits::RequestLimits;
-pub use observe::{ObservedRequest, ObservedWrite};
+pub use observe::{ObservedRequest, ObservedWrite, StoredObject, StoredObjects};
 pub use options::{
     AuthorizationMode, ServerOptions, ServiceAccountKeys, ServingCertificate, StaticToken,
 };

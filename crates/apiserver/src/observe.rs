@@ -1,14 +1,13 @@
-//! Accepted writes, for an observer in the process that runs the server.
+//! Accepted writes, for an observer in the process that runs the server, and the objects they left.
 //!
 //! In: commits of the storage, and the request that each belongs to. Out: one call per accepted write.
 //! Guarantees: a write is reported after it is stored and before its request is answered; without an
 //! observer nothing is done per write.
 
-use std::{cell::RefCell, fmt, future::Future, pin::Pin, sync::Arc, thread::LocalKey};
+use std::{cell::RefCell, fmt, future::Future, sync::Arc};
 
 use bellerophon_storage::{
-    CollectionName, Committing, Compacted, Expect, Listing, ObjectKey, Range, Revision, Scope,
-    Store, StoreWatch, Stored, Write,
+    Change, CollectionName, CommitObserver, Event, ObjectKey, Range, Scope, Store, Stored,
 };
 use bytes::Bytes;
 use http::Method;
@@ -23,8 +22,13 @@ tokio::task_local! {
     static REQUEST: Option<Arc<ObservedRequest>>;
 }
 
-/// The request of an accepted write.
-#[derive(Clone, Debug)]
+thread_local! {
+    /// The last request of this thread.
+    static LAST: RefCell<Option<Arc<ObservedRequest>>> = const { RefCell::new(None) };
+}
+
+/// The request of an accepted write. Consecutive requests of a client share one.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedRequest {
     /// The user.
     pub user: Arc<str>,
@@ -49,28 +53,46 @@ pub struct ObservedWrite {
     pub previous_version: Option<u64>,
     /// The object was removed.
     pub is_deletion: bool,
-    stored: Arc<Stored>,
+    event: Arc<Event>,
 }
 
 impl ObservedWrite {
+    /// A commit of the request that the current task executes.
+    fn of(resource: &CollectionName, event: &Arc<Event>) -> Self {
+        Self {
+            request: REQUEST.try_with(Clone::clone).ok().flatten(),
+            resource: resource.clone(),
+            previous_version: event.previous.as_ref().map(|previous| previous.revision),
+            is_deletion: event.change == Change::Deleted,
+            event: event.clone(),
+        }
+    }
+
     /// The namespace; empty for cluster-scoped resources.
     pub fn namespace(&self) -> &str {
-        self.stored.key.namespace()
+        self.event.object.key.namespace()
     }
 
     /// The name.
     pub fn name(&self) -> &str {
-        self.stored.key.name()
+        self.event.object.key.name()
     }
 
     /// The version of the write.
     pub fn resource_version(&self) -> u64 {
-        self.stored.revision
+        self.event.revision
     }
 
     /// The object as JSON; for a deletion its last state. It shares the memory of the storage.
     pub fn object(&self) -> &Bytes {
-        self.stored.encoded.bytes()
+        self.event.object.encoded.bytes()
+    }
+
+    /// The object before the write as JSON; `None` for a new object. It shares the memory of the
+    /// storage.
+    pub fn previous_object(&self) -> Option<&Bytes> {
+        let previous = self.event.previous.as_ref();
+        previous.map(|previous| previous.encoded.bytes())
     }
 }
 
@@ -83,6 +105,11 @@ pub(crate) fn with_request<F: Future>(
     running: F,
 ) -> impl Future<Output = F::Output> {
     REQUEST.scope(request, running)
+}
+
+/// Reports each commit to an observer.
+pub(crate) fn commit_observer(observer: Observer) -> CommitObserver {
+    Arc::new(move |resource, event| observer(ObservedWrite::of(resource, event)))
 }
 
 impl ObservedRequest {
@@ -103,127 +130,100 @@ impl ObservedRequest {
             _ => return None,
         };
         let manager = call.query.get("fieldManager").unwrap_or_default();
-        Some(Arc::new(Self {
-            user: shared(&USER, &call.user.name),
-            manager: shared(
-                &MANAGER,
-                &managed_fields::manager_name(manager, &call.user_agent),
-            ),
-            verb,
-            subresource: shared(&SUBRESOURCE, call.subresource_name()),
-            is_in_process,
-        }))
-    }
-}
-
-thread_local! {
-    // The values of the last request of this thread.
-    static USER: RefCell<Arc<str>> = RefCell::new("".into());
-    static MANAGER: RefCell<Arc<str>> = RefCell::new("".into());
-    static SUBRESOURCE: RefCell<Arc<str>> = RefCell::new("".into());
-}
-
-/// A text that shares its memory with the last one of this thread if they are equal: most requests
-/// are of few clients.
-fn shared(last: &'static LocalKey<RefCell<Arc<str>>>, text: &str) -> Arc<str> {
-    last.with_borrow_mut(|last| {
-        if **last != *text {
-            *last = text.into();
-        }
-        last.clone()
-    })
-}
-
-/// A store that reports its commits.
-pub(crate) struct ObservedStore {
-    store: Arc<dyn Store>,
-    observer: Observer,
-}
-
-impl ObservedStore {
-    pub(crate) fn new(store: Arc<dyn Store>, observer: Observer) -> Self {
-        Self { store, observer }
-    }
-
-    fn report(
-        &self,
-        resource: CollectionName,
-        expect: Expect,
-        is_deletion: bool,
-        stored: Arc<Stored>,
-    ) {
-        (self.observer)(ObservedWrite {
-            request: REQUEST.try_with(Clone::clone).ok().flatten(),
-            resource,
-            previous_version: match expect {
-                Expect::Absent => None,
-                Expect::Version(version) => Some(version),
-            },
-            is_deletion,
-            stored,
-        });
-    }
-}
-
-impl Store for ObservedStore {
-    fn revision(&self) -> Revision {
-        self.store.revision()
-    }
-
-    fn get(&self, resource: &str, key: &ObjectKey) -> Option<Arc<Stored>> {
-        self.store.get(resource, key)
-    }
-
-    fn list(
-        &self,
-        resource: &str,
-        range: &Range,
-        at: Option<Revision>,
-    ) -> Result<Listing, Compacted> {
-        self.store.list(resource, range, at)
-    }
-
-    fn commit(&self, write: Write) -> Committing<'_> {
-        let resource = write.collection.clone();
-        let expect = write.expect;
-        let is_deletion = write.put.is_none();
-        let committing = self.store.commit(write);
-        Box::pin(async move {
-            let stored = committing.await?;
-            self.report(resource, expect, is_deletion, stored.clone());
-            Ok(stored)
+        let manager = managed_fields::manager_name(manager, &call.user_agent);
+        let user = &*call.user.name;
+        let subresource = call.subresource_name();
+        LAST.with_borrow_mut(|last| {
+            // Most requests are of few clients.
+            let is_same = |last: &&mut Arc<Self>| {
+                *last.user == *user
+                    && *last.manager == *manager
+                    && last.verb == verb
+                    && *last.subresource == *subresource
+                    && last.is_in_process == is_in_process
+            };
+            if let Some(same) = last.as_mut().filter(is_same) {
+                return Some(same.clone());
+            }
+            *last = Some(Arc::new(Self {
+                user: user.into(),
+                manager: manager.into(),
+                verb,
+                subresource: subresource.into(),
+                is_in_process,
+            }));
+            last.clone()
         })
     }
+}
 
-    fn watch(
-        &self,
-        resource: &CollectionName,
-        scope: &Scope,
-        since: Revision,
-    ) -> Result<StoreWatch, Compacted> {
-        self.store.watch(resource, scope, since)
+/// The objects of a server as they are stored now, read without a request.
+#[derive(Clone)]
+pub struct StoredObjects(Arc<dyn Store>);
+
+/// A stored object.
+#[derive(Clone, Debug)]
+pub struct StoredObject {
+    /// The group and plural name of its resource: `apps/deployments`, `/pods`.
+    pub resource: Arc<str>,
+    stored: Arc<Stored>,
+}
+
+impl StoredObjects {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self(store)
     }
 
-    fn reached(&self, revision: Revision) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.store.reached(revision)
+    /// All objects of all resources.
+    pub fn list(&self) -> Vec<StoredObject> {
+        let mut objects = Vec::new();
+        for (resource, ..) in self.0.sizes() {
+            let range = Range::all_of(Scope::All);
+            let listing = self.0.list(&resource, &range, None);
+            let listing = listing.expect("the newest state is always kept");
+            objects.extend(listing.objects.into_iter().map(|stored| StoredObject {
+                resource: resource.clone(),
+                stored,
+            }));
+        }
+        objects
     }
 
-    fn compact(&self, upto: Revision) {
-        self.store.compact(upto);
-    }
-
-    fn size(&self, resource: &str) -> Option<(usize, usize)> {
-        self.store.size(resource)
-    }
-
-    fn sizes(&self) -> Vec<(CollectionName, usize, usize)> {
-        self.store.sizes()
+    /// An object of a resource; the namespace is empty for cluster-scoped resources.
+    pub fn get(&self, resource: &Arc<str>, namespace: &str, name: &str) -> Option<StoredObject> {
+        let key = ObjectKey::new(namespace, name);
+        Some(StoredObject {
+            resource: resource.clone(),
+            stored: self.0.get(resource, &key)?,
+        })
     }
 }
 
-impl fmt::Debug for ObservedStore {
+impl fmt::Debug for StoredObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ObservedStore")
+        f.write_str("StoredObjects")
+    }
+}
+
+impl StoredObject {
+    /// The namespace; empty for cluster-scoped resources.
+    pub fn namespace(&self) -> &str {
+        self.stored.key.namespace()
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        self.stored.key.name()
+    }
+
+    /// The version of its newest write.
+    pub fn resource_version(&self) -> u64 {
+        self.stored.revision
+    }
+
+    /// The object as JSON. It shares the memory of the storage.
+    pub fn object(&self) -> &Bytes {
+        self.stored.encoded.bytes()
     }
 }
 
@@ -309,6 +309,25 @@ mod tests {
             .map(|write| (write.previous_version, write.resource_version()))
             .collect();
         assert_eq!(versions[0].0, None);
+        let previous: Vec<_> = writes[started..]
+            .iter()
+            .map(ObservedWrite::previous_object)
+            .collect();
+        assert_eq!(previous[0], None);
+        assert_eq!(previous[1], Some(writes[started].object()));
+        assert_eq!(previous[2], Some(writes[started + 1].object()));
+        let stored = server.stored_objects();
+        let removed = stored.get(&"/configmaps".into(), "default", "a");
+        assert!(removed.is_none(), "it was removed");
+        let namespace = stored.get(&"/namespaces".into(), "", "default");
+        let namespace = namespace.expect("a namespace");
+        let listed = stored.list();
+        let same = listed
+            .iter()
+            .find(|object| object.name() == "default" && *object.resource == *"/namespaces");
+        let same = same.expect("all objects are listed");
+        assert_eq!(same.object(), namespace.object());
+        assert_eq!(same.resource_version(), namespace.resource_version());
         assert_eq!(versions[1].0, Some(versions[0].1), "it replaces the first");
         assert_eq!(versions[2].0, Some(versions[1].1), "it removes the second");
     }

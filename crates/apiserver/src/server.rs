@@ -9,7 +9,7 @@ use std::{
 };
 
 use bellerophon_resources::kinds::{Component, Components};
-use bellerophon_storage::{MemoryStore, Store};
+use bellerophon_storage::MemoryStore;
 use bytes::Bytes;
 use futures_util::{Stream, future::BoxFuture};
 use jiff::Timestamp;
@@ -30,7 +30,7 @@ use crate::{
     limits::RequestLimits,
     listen::{Limits, Listener},
     non_resource::{NonResourceEndpoints, custom::CustomEndpoint},
-    observe::{ObservedStore, ObservedWrite, Observer},
+    observe::{self, ObservedWrite, Observer, StoredObjects},
     options::{ServerOptions, ServiceAccountKeys},
     service::{ApiService, Server},
     snapshot::{self, Snapshot},
@@ -253,13 +253,13 @@ impl Builder {
             let snapshot = Snapshot::read(&self.snapshot)
                 .map_err(|e| StartError::Bootstrap(format!("the snapshot is not valid: {e}")))?;
             // An empty etcd has revision 1, so no object of a cluster has a version below 2.
-            let memory = Arc::new(MemoryStore::starting_at(snapshot.revision.max(1)));
-            let store: Arc<dyn Store> = match self.observer.0 {
-                Some(observer) => Arc::new(ObservedStore::new(memory, observer)),
-                None => memory,
+            let store = MemoryStore::starting_at(snapshot.revision.max(1));
+            let store = match self.observer.0 {
+                Some(observer) => store.observed_by(observe::commit_observer(observer)),
+                None => store,
             };
             let mut api = Api::new(
-                store,
+                Arc::new(store),
                 clock,
                 entropy,
                 self.limits,
@@ -563,6 +563,11 @@ impl ApiServer {
     /// All objects as bytes, for [`Builder::restore`]. Writes during the call may be missing.
     pub fn snapshot(&self) -> Vec<u8> {
         snapshot::write(&self.server.api)
+    }
+
+    /// The objects that are stored, for readers in this process.
+    pub fn stored_objects(&self) -> StoredObjects {
+        StoredObjects::new(self.server.api.store.clone())
     }
 
     /// Stops accepting requests, waits for those in flight, and returns when the sockets are

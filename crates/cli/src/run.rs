@@ -154,6 +154,7 @@ async fn add_page(manager: &mut Manager, address: SocketAddr) -> Result<(), CliE
         clock: manager.clock(),
         // The API server runs elsewhere.
         objects: None,
+        stored: None,
     };
     // `up` has this path on its API server.
     let endpoint: TextEndpoint = Arc::new(trace::endpoint(source.clone()));

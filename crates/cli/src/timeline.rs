@@ -314,8 +314,9 @@ impl Timeline {
     /// The command of a client outside of this process. Writes of controllers have separate
     /// entries.
     fn command(&self, write: &AcceptedWrite) -> Option<TimelineEntry> {
-        let object = (write.kind.clone(), write.key.clone());
-        (!write.is_in_process && self.is_related(&object))
+        let attributes = &write.attributes;
+        let object = (attributes.kind.clone(), write.key.clone());
+        (!attributes.is_in_process && self.is_related(&object))
             .then(|| TimelineEntry::Command(write.to_string()))
     }
 

@@ -166,6 +166,7 @@ impl RunningCluster {
                 trace: trace.clone(),
                 clock,
                 objects: objects.clone(),
+                stored: None,
             };
             builder.endpoint(trace::PATH, trace::endpoint(source))
         } else {
@@ -215,6 +216,7 @@ impl RunningCluster {
             trace: self.trace.clone(),
             clock: self.clock,
             objects: self.objects.clone(),
+            stored: Some(live_page::stored_objects(&self.server)),
         }
     }
 

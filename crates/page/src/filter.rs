@@ -71,7 +71,7 @@ impl Filter {
 
 fn named(event: &TraceEvent) -> Named<'_> {
     let (kind, keys): (Option<&str>, [Option<&ObjectKey>; 2]) = match event {
-        TraceEvent::Accepted(write) => (Some(&write.kind), [Some(&write.key), None]),
+        TraceEvent::Accepted(write) => (Some(&write.attributes.kind), [Some(&write.key), None]),
         TraceEvent::Listed { kind, .. } => (Some(kind), [None, None]),
         TraceEvent::Cached { kind, key, .. } | TraceEvent::Delivered { kind, key, .. } => {
             (Some(kind), [Some(key), None])

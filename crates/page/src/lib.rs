@@ -16,12 +16,14 @@ mod secret; // the only way from a stored object to a visible one
 mod diff; // differences between two versions
 mod digest; // summary of an object for the tree
 
+mod filter; // which records and objects a reader receives
+mod stored; // the objects that exist now
+
 mod line; // the trace format: one JSON object per line
 mod recorder; // writes a trace file
 mod replay; // reads a trace file
 mod state; // queues and caches as a line
 
-mod filter; // which records a reader receives
 mod lines; // the trace format as a stream of text
 mod source; // the source of lines: a running process, or a file
 
@@ -33,3 +35,4 @@ pub use object_log::ObjectLog;
 pub use recorder::{RecordError, record};
 pub use replay::{Replay, ReplayError};
 pub use source::{LiveSource, Source};
+pub use stored::{StoredObject, StoredObjects};

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::diff::Change;
 use crate::digest::Digest;
 use crate::object_log::{LoggedVersion, ObjectLog};
+use crate::stored::ExistingObject;
 
 /// `format` in the first line of a file.
 pub(crate) const HEADER_FORMAT: &str = "bellerophon-trace";
@@ -193,7 +194,7 @@ fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// An object that exists, with its newest write.
+/// An object that exists, with its newest version.
 #[derive(Serialize)]
 pub(crate) struct Existing<'a> {
     kind: &'a str,
@@ -202,13 +203,13 @@ pub(crate) struct Existing<'a> {
     digest: &'a Digest,
 }
 
-impl<'a> From<&'a LoggedVersion> for Existing<'a> {
-    fn from(logged: &'a LoggedVersion) -> Self {
+impl<'a> From<&'a ExistingObject> for Existing<'a> {
+    fn from(existing: &'a ExistingObject) -> Self {
         Self {
-            kind: &logged.write.kind,
-            object: (&logged.write.key).into(),
-            version: logged.write.resource_version,
-            digest: &logged.summary().digest,
+            kind: &existing.kind,
+            object: (&existing.key).into(),
+            version: existing.version,
+            digest: &existing.digest,
         }
     }
 }
@@ -364,17 +365,18 @@ fn accepted<'a>(write: &'a AcceptedWrite, objects: Option<&ObjectLog>) -> Accept
     let logged: Option<Arc<LoggedVersion>> =
         objects.and_then(|objects| objects.get(write.resource_version));
     let summary = logged.as_ref().map(|logged| logged.summary());
+    let attributes = &write.attributes;
     Accepted {
-        user: &write.user,
-        manager: &write.manager,
-        verb: write.verb,
-        subresource: &write.subresource,
-        kind: &write.kind,
+        user: &attributes.user,
+        manager: &attributes.manager,
+        verb: attributes.verb,
+        subresource: &attributes.subresource,
+        kind: &attributes.kind,
         object: (&write.key).into(),
         previous: write.previous_version,
         version: write.resource_version,
         deletion: write.is_deletion,
-        in_process: write.is_in_process,
+        in_process: attributes.is_in_process,
         changes: summary.map(|summary| summary.changes.clone()),
         more: summary.map(|summary| summary.more).filter(|more| *more > 0),
         digest: summary.map(|summary| summary.digest.clone()),
@@ -388,7 +390,7 @@ pub(crate) fn causes_json(causes: &Causes) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
-    use bellerophon::trace::Trace;
+    use bellerophon::trace::{Trace, WriteAttributes};
     use jiff::Timestamp;
     use serde_json::{Value, json};
 
@@ -413,6 +415,14 @@ mod tests {
     async fn records_have_the_members_of_the_format() {
         let key = ObjectKey::namespaced("default", "web");
         let name = json!({ "namespace": "default", "name": "web" });
+        let attributes = WriteAttributes {
+            user: "admin".into(),
+            manager: "kubectl".into(),
+            verb: "patch",
+            subresource: "scale".into(),
+            kind: "Deployment.apps".into(),
+            is_in_process: false,
+        };
         check(
             TraceEvent::Finished {
                 controller: "hero".into(),
@@ -438,16 +448,11 @@ mod tests {
         );
         check(
             TraceEvent::Accepted(Arc::new(AcceptedWrite {
-                user: "admin".into(),
-                manager: "kubectl".into(),
-                verb: "patch",
-                subresource: "scale".into(),
-                kind: "Deployment.apps".into(),
+                attributes: attributes.into(),
                 key,
                 previous_version: Some(4),
                 resource_version: 5,
                 is_deletion: false,
-                is_in_process: false,
             })),
             json!({ "type": "accepted", "user": "admin", "manager": "kubectl", "verb": "patch",
                 "subresource": "scale", "kind": "Deployment.apps", "object": name, "previous": 4,

@@ -1,19 +1,16 @@
 //! Versions of objects: what each accepted write replaced and left.
 //!
-//! In: accepted writes. Out: the two states of a write, and the newest state of every object.
+//! In: accepted writes with the states of their objects. Out: the two states of a write, and the kind
+//! of each resource.
 //! Guarantees: recording copies no object, it shares the bytes of the storage; at most
 //! [`VERSIONS_MAX`] writes and [`BYTES_MAX`] bytes are kept, the oldest are forgotten first.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bellerophon::ObjectKey;
 use bellerophon::trace::AcceptedWrite;
 use bytes::Bytes;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use serde_json::Value;
 
 use crate::diff::{self, Change};
@@ -34,7 +31,7 @@ pub(crate) struct LoggedVersion {
     pub(crate) write: Arc<AcceptedWrite>,
     /// The object as JSON; for a deletion its last state.
     object: Bytes,
-    /// The object before; `None` for a new object, and if it was forgotten.
+    /// The object before; `None` for a new object.
     before: Option<Bytes>,
     /// Computed for the first reader and shared by all.
     summary: OnceLock<Box<Summary>>,
@@ -55,8 +52,9 @@ impl LoggedVersion {
     pub(crate) fn summary(&self) -> &Summary {
         self.summary.get_or_init(|| {
             let write = &self.write;
-            let summarized = secret::summarized(&write.kind, self.before.as_deref(), &self.object);
-            let digest = Digest::of(&write.kind, &summarized.after);
+            let kind = &write.attributes.kind;
+            let summarized = secret::summarized(kind, self.before.as_deref(), &self.object);
+            let digest = Digest::of(kind, &summarized.after);
             let (before, after) = summarized.into_changed();
             let mut changes = match &before {
                 // All fields of a new or removed object have changed, which is no news.
@@ -77,16 +75,13 @@ impl LoggedVersion {
 
     /// The object before and after the write, without values of Secrets.
     pub(crate) fn states(&self) -> (Option<Visible>, Visible) {
-        secret::visible_pair(&self.write.kind, self.before.as_deref(), &self.object)
+        let kind = &self.write.attributes.kind;
+        secret::visible_pair(kind, self.before.as_deref(), &self.object)
     }
 
     /// Whether the state before the write is known, or there was none.
     pub(crate) fn has_before(&self) -> bool {
         self.before.is_some() || self.write.previous_version.is_none()
-    }
-
-    fn bytes(&self) -> usize {
-        self.object.len() + self.before.as_ref().map_or(0, Bytes::len)
     }
 }
 
@@ -94,30 +89,84 @@ impl LoggedVersion {
 #[derive(Clone, Default)]
 pub struct ObjectLog(Arc<Mutex<Log>>);
 
-#[derive(Default)]
 struct Log {
     /// In the order of their versions, which are unique in a cluster.
-    versions: VecDeque<Arc<LoggedVersion>>,
+    versions: VecDeque<Logged>,
     /// The bytes of `versions`.
     bytes: usize,
-    /// The newest write of each object that exists, by kind and key.
-    newest: HashTable<Newest>,
-    hasher: RandomState,
     /// The kind of each resource, by group and plural name.
     kinds: HashMap<Arc<str>, Arc<str>>,
 }
 
-/// An entry of [`Log::newest`].
-struct Newest {
-    /// The hash of kind and key, so that growth of the table reads no object.
-    hash: u64,
-    logged: Arc<LoggedVersion>,
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            // It never grows, so no write copies the others. Memory is used when it is written.
+            versions: VecDeque::with_capacity(VERSIONS_MAX),
+            bytes: 0,
+            kinds: HashMap::new(),
+        }
+    }
+}
+
+/// A write in the log.
+enum Logged {
+    /// Not read yet, as most writes of a server under load.
+    Unread {
+        write: Arc<AcceptedWrite>,
+        object: Bytes,
+        before: Option<Bytes>,
+    },
+    Read(Arc<LoggedVersion>),
+}
+
+impl Logged {
+    fn version(&self) -> u64 {
+        match self {
+            Self::Unread { write, .. } => write.resource_version,
+            Self::Read(logged) => logged.write.resource_version,
+        }
+    }
+
+    /// The bytes of both states.
+    fn bytes(&self) -> usize {
+        let (object, before) = match self {
+            Self::Unread { object, before, .. } => (object, before),
+            Self::Read(logged) => (&logged.object, &logged.before),
+        };
+        object.len() + before.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// The write for its readers, who share it.
+    fn read(&mut self) -> Arc<LoggedVersion> {
+        let logged = match self {
+            Self::Read(logged) => return logged.clone(),
+            Self::Unread {
+                write,
+                object,
+                before,
+            } => LoggedVersion {
+                write: write.clone(),
+                object: object.clone(),
+                before: before.clone(),
+                summary: OnceLock::new(),
+            },
+        };
+        let logged = Arc::new(logged);
+        *self = Self::Read(logged.clone());
+        logged
+    }
 }
 
 impl ObjectLog {
-    /// Adds a write. The object is JSON; for a deletion it is its last state.
-    pub fn add(&self, write: Arc<AcceptedWrite>, object: Bytes) {
-        self.lock().add(write, object);
+    /// Adds a write. The object and the one before it are JSON; for a deletion the object is its
+    /// last state.
+    pub fn add(&self, write: Arc<AcceptedWrite>, object: Bytes, before: Option<Bytes>) {
+        self.lock().add(Logged::Unread {
+            write,
+            object,
+            before,
+        });
     }
 
     /// The kind of a resource, such as `Deployment.apps` of `apps/deployments`. The first object of
@@ -137,37 +186,23 @@ impl ObjectLog {
         kind
     }
 
+    /// The resources of a kind. There may be several: a CustomResourceDefinition can be replaced.
+    pub(crate) fn resources_of(&self, kind: &str) -> Vec<Arc<str>> {
+        let log = self.lock();
+        let resources = log.kinds.iter().filter(|(_, known)| ***known == *kind);
+        resources.map(|(resource, _)| resource.clone()).collect()
+    }
+
     /// A write by its version; `None` if it is unknown or forgotten.
     pub(crate) fn get(&self, version: u64) -> Option<Arc<LoggedVersion>> {
-        self.lock().get(version).cloned()
+        let mut log = self.lock();
+        let at = log.position(version).ok()?;
+        Some(log.versions.get_mut(at)?.read())
     }
 
     /// The oldest version that is kept.
     pub(crate) fn oldest(&self) -> Option<u64> {
-        let log = self.lock();
-        log.versions
-            .front()
-            .map(|oldest| oldest.write.resource_version)
-    }
-
-    /// The newest write of every object that exists, in the order of their versions.
-    pub(crate) fn existing(&self) -> Vec<Arc<LoggedVersion>> {
-        let mut existing: Vec<_> = {
-            let log = self.lock();
-            log.newest
-                .iter()
-                .map(|entry| entry.logged.clone())
-                .collect()
-        };
-        existing.sort_by_key(|logged| logged.write.resource_version);
-        existing
-    }
-
-    /// The newest write of an object that exists.
-    pub(crate) fn newest(&self, kind: &str, key: &ObjectKey) -> Option<Arc<LoggedVersion>> {
-        let log = self.lock();
-        let hash = log.hash_of(kind, key);
-        log.newest(hash, kind, key).cloned()
+        self.lock().versions.front().map(Logged::version)
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
@@ -176,81 +211,29 @@ impl ObjectLog {
 }
 
 impl Log {
-    fn add(&mut self, write: Arc<AcceptedWrite>, object: Bytes) {
-        let version = write.resource_version;
-        let hash = self.hash_of(&write.kind, &write.key);
-        let newest = self.newest(hash, &write.kind, &write.key);
-        // Writes of two threads may arrive in another order than that of their versions.
-        let is_newest = newest.is_none_or(|newest| newest.write.resource_version < version);
-        let before = write.previous_version.and_then(|previous| {
-            let found = newest.filter(|newest| newest.write.resource_version == previous);
-            let found = found.or_else(|| self.get(previous));
-            found.map(|found| found.object.clone())
-        });
-        let logged = Arc::new(LoggedVersion {
-            write,
-            object,
-            before,
-            summary: OnceLock::new(),
-        });
-        if is_newest {
-            self.set_newest(hash, &logged);
-        }
-        self.bytes += logged.bytes();
-        let is_last = |last: &Arc<LoggedVersion>| last.write.resource_version < version;
-        let at = match self.versions.back().is_none_or(is_last) {
-            true => self.versions.len(),
-            false => self.position(version).unwrap_or_else(|at| at),
-        };
-        self.versions.insert(at, logged);
-        while self.versions.len() > VERSIONS_MAX || self.bytes > BYTES_MAX {
+    fn add(&mut self, logged: Logged) {
+        let version = logged.version();
+        let bytes = logged.bytes();
+        while self.versions.len() == VERSIONS_MAX || self.bytes + bytes > BYTES_MAX {
             let Some(oldest) = self.versions.pop_front() else {
-                return;
+                break;
             };
             self.bytes -= oldest.bytes();
+        }
+        self.bytes += bytes;
+        let is_last = |last: &Logged| last.version() < version;
+        if self.versions.back().is_none_or(is_last) {
+            self.versions.push_back(logged);
+        } else {
+            // Writes of two threads may arrive in another order than that of their versions.
+            let at = self.position(version).unwrap_or_else(|at| at);
+            self.versions.insert(at, logged);
         }
     }
 
     fn position(&self, version: u64) -> Result<usize, usize> {
-        let versions = &self.versions;
-        versions.binary_search_by_key(&version, |logged| logged.write.resource_version)
-    }
-
-    fn get(&self, version: u64) -> Option<&Arc<LoggedVersion>> {
-        let at = self.position(version).ok()?;
-        self.versions.get(at)
-    }
-
-    fn hash_of(&self, kind: &str, key: &ObjectKey) -> u64 {
-        self.hasher.hash_one((kind, key))
-    }
-
-    fn newest(&self, hash: u64, kind: &str, key: &ObjectKey) -> Option<&Arc<LoggedVersion>> {
-        let found = self.newest.find(hash, |entry| entry.is_of(hash, kind, key));
-        found.map(|entry| &entry.logged)
-    }
-
-    /// Makes a write the newest of its object, or forgets the object that it deleted.
-    fn set_newest(&mut self, hash: u64, logged: &Arc<LoggedVersion>) {
-        let AcceptedWrite { kind, key, .. } = &*logged.write;
-        let is_of = |entry: &Newest| entry.is_of(hash, kind, key);
-        match self.newest.entry(hash, is_of, |entry| entry.hash) {
-            Entry::Occupied(entry) if logged.write.is_deletion => drop(entry.remove()),
-            Entry::Occupied(mut entry) => entry.get_mut().logged = logged.clone(),
-            Entry::Vacant(_) if logged.write.is_deletion => {}
-            Entry::Vacant(entry) => {
-                let logged = logged.clone();
-                entry.insert(Newest { hash, logged });
-            }
-        }
-    }
-}
-
-impl Newest {
-    /// Whether this is the newest write of that object.
-    fn is_of(&self, hash: u64, kind: &str, key: &ObjectKey) -> bool {
-        let write = &self.logged.write;
-        self.hash == hash && *write.kind == *kind && write.key == *key
+        self.versions
+            .binary_search_by_key(&version, Logged::version)
     }
 }
 
@@ -266,38 +249,49 @@ impl fmt::Debug for ObjectLog {
 
 #[cfg(test)]
 mod tests {
+    use bellerophon::ObjectKey;
+    use bellerophon::trace::WriteAttributes;
     use serde_json::json;
 
     use super::*;
 
-    fn write(name: &str, versions: (Option<u64>, u64), replicas: u32) -> (AcceptedWrite, Bytes) {
+    type Versions = (Option<u64>, u64);
+
+    fn object(name: &str, version: u64, replicas: u32) -> Bytes {
         let object = json!({ "kind": "Deployment", "apiVersion": "apps/v1",
-            "metadata": { "name": name, "resourceVersion": versions.1.to_string() },
+            "metadata": { "name": name, "resourceVersion": version.to_string() },
             "spec": { "replicas": replicas } });
-        let write = AcceptedWrite {
+        object.to_string().into()
+    }
+
+    fn write(name: &str, versions: Versions) -> Arc<AcceptedWrite> {
+        let attributes = WriteAttributes {
             user: "admin".into(),
             manager: "kubectl".into(),
             verb: "update",
             subresource: "".into(),
             kind: "Deployment.apps".into(),
+            is_in_process: false,
+        };
+        Arc::new(AcceptedWrite {
+            attributes: attributes.into(),
             key: ObjectKey::namespaced("default", name),
             previous_version: versions.0,
             resource_version: versions.1,
             is_deletion: false,
-            is_in_process: false,
-        };
-        (write, object.to_string().into())
-    }
-
-    fn add(log: &ObjectLog, (write, object): (AcceptedWrite, Bytes)) {
-        log.add(Arc::new(write), object);
+        })
     }
 
     #[test]
     fn summary_has_changes_without_bookkeeping() {
         let log = ObjectLog::default();
-        add(&log, write("web", (None, 1), 2));
-        add(&log, write("web", (Some(1), 2), 4));
+        let states = [object("web", 1, 2), object("web", 2, 4)];
+        log.add(write("web", (None, 1)), states[0].clone(), None);
+        log.add(
+            write("web", (Some(1), 2)),
+            states[1].clone(),
+            Some(states[0].clone()),
+        );
         let first = log.get(1).unwrap();
         assert!(first.summary().changes.is_empty(), "all of it is new");
         let second = log.get(2).unwrap();
@@ -308,23 +302,44 @@ mod tests {
     }
 
     #[test]
-    fn write_that_arrives_late_does_not_become_the_newest() {
+    fn write_that_arrives_late_is_before_newer_ones() {
         let log = ObjectLog::default();
-        add(&log, write("web", (Some(2), 3), 3));
-        add(&log, write("web", (Some(1), 2), 2));
-        assert_eq!(log.existing()[0].write.resource_version, 3);
-        assert!(!log.get(3).unwrap().has_before());
-        let (mut deletion, object) = write("web", (Some(3), 4), 3);
-        deletion.is_deletion = true;
-        add(&log, (deletion, object));
-        assert!(log.existing().is_empty());
+        let states = [2, 3, 4].map(|version| object("web", version, version as u32));
+        log.add(
+            write("web", (Some(3), 4)),
+            states[2].clone(),
+            Some(states[1].clone()),
+        );
+        log.add(write("web", (Some(1), 2)), states[0].clone(), None);
+        log.add(
+            write("web", (Some(2), 3)),
+            states[1].clone(),
+            Some(states[0].clone()),
+        );
         assert_eq!(log.oldest(), Some(2));
+        assert!(!log.get(2).unwrap().has_before());
+        for version in [2, 3, 4] {
+            let logged = log.get(version).unwrap();
+            assert_eq!(logged.write.resource_version, version);
+            let (_, after) = logged.states();
+            assert_eq!(after.value()["spec"]["replicas"], version);
+        }
+        assert!(log.get(3).unwrap().has_before());
+        assert!(log.get(5).is_none());
+    }
+
+    #[test]
+    fn readers_share_a_version() {
+        let log = ObjectLog::default();
+        log.add(write("web", (None, 1)), object("web", 1, 2), None);
+        let readers = [log.get(1).unwrap(), log.get(1).unwrap()];
+        assert!(Arc::ptr_eq(&readers[0], &readers[1]));
     }
 
     #[test]
     fn kind_of_a_resource_has_its_group() {
         let log = ObjectLog::default();
-        let (_, object) = write("web", (None, 1), 1);
+        let object = object("web", 1, 1);
         assert_eq!(
             &*log.kind_of(&"apps/deployments".into(), &object),
             "Deployment.apps"
@@ -334,5 +349,10 @@ mod tests {
             "Deployment.apps",
             "the first object decides"
         );
+        assert_eq!(
+            log.resources_of("Deployment.apps"),
+            ["apps/deployments".into()]
+        );
+        assert!(log.resources_of("Deployment").is_empty());
     }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use bellerophon::ObjectKey;
 use bellerophon::clock::Clock;
 use bellerophon::trace::Trace;
 
@@ -13,7 +14,9 @@ use crate::filter::Filter;
 use crate::line::{self, Existing, TYPES_OF_FILES};
 use crate::object_log::ObjectLog;
 use crate::replay::Replay;
+use crate::secret::Visible;
 use crate::state;
+use crate::stored::{self, StoredObjects};
 
 /// The lines of one batch: about 1 MB of text.
 pub(crate) const BATCH_MAX_LINES: usize = 2_000;
@@ -27,6 +30,9 @@ pub struct LiveSource {
     pub clock: Clock,
     /// The versions of objects; `None` if the API server runs elsewhere, and there are no diffs.
     pub objects: Option<ObjectLog>,
+    /// The objects that exist; `None` if the API server runs elsewhere, and for a reader of lines
+    /// only.
+    pub stored: Option<Arc<dyn StoredObjects>>,
 }
 
 /// Where lines come from.
@@ -90,17 +96,25 @@ impl Source {
 
     /// The objects that exist now and pass a filter, as JSON.
     pub(crate) fn existing(&self, filter: &Filter) -> String {
-        let objects = match self {
-            Self::Live(live) => live.objects.as_ref(),
-            Self::Replay(_) => None,
-        };
-        let existing = objects.map(ObjectLog::existing).unwrap_or_default();
-        let existing: Vec<Existing<'_>> = existing
-            .iter()
-            .filter(|logged| filter.passes_object(&logged.write.kind, &logged.write.key))
-            .map(|logged| (&**logged).into())
-            .collect();
+        let stored = self.stored();
+        let existing = stored.map(|(stored, log)| stored::existing(stored, log, filter));
+        let existing = existing.unwrap_or_default();
+        let existing: Vec<_> = existing.iter().map(Existing::from).collect();
         serde_json::to_string(&existing).expect("keys are strings and numbers are finite")
+    }
+
+    /// The newest state of an object that exists.
+    pub(crate) fn newest(&self, kind: &str, key: &ObjectKey) -> Option<Visible> {
+        let (stored, log) = self.stored()?;
+        stored::newest(stored, log, kind, key)
+    }
+
+    /// The objects that exist, and the log that knows their kinds.
+    fn stored(&self) -> Option<(&dyn StoredObjects, &ObjectLog)> {
+        match self {
+            Self::Live(live) => Some((live.stored.as_deref()?, live.objects.as_ref()?)),
+            Self::Replay(_) => None,
+        }
     }
 
     /// The versions of objects.

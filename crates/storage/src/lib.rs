@@ -182,6 +182,9 @@ pub struct Listing {
 /// A write under way; resolves when it is safe to answer the client.
 pub type Committing<'a> = Pin<Box<dyn Future<Output = Result<Arc<Stored>, Conflict>> + Send + 'a>>;
 
+/// Receives the collection and the event of each commit. It must not block.
+pub type CommitObserver = Arc<dyn Fn(&CollectionName, &Arc<Event>) + Send + Sync>;
+
 /// Revisioned storage. In memory today; a durable one answers the same calls and resolves a commit
 /// only when it is on disk.
 pub trait Store: Send + Sync + 'static {

@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     future::Future,
     pin::Pin,
     sync::{Arc, PoisonError, RwLock},
@@ -11,14 +12,16 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    Change, CollectionName, Committing, Compacted, Conflict, Event, Expect, Listing, ObjectKey,
-    Put, Range, Revision, Scope, Store, StoreWatch, Stored, Write, resource_store::ResourceStore,
+    Change, CollectionName, CommitObserver, Committing, Compacted, Conflict, Event, Expect,
+    Listing, ObjectKey, Put, Range, Revision, Scope, Store, StoreWatch, Stored, Write,
+    resource_store::ResourceStore,
 };
 
 /// Objects and history in memory, gone with the process.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
+    observer: Option<CommitObserver>,
 }
 
 #[derive(Debug)]
@@ -67,6 +70,15 @@ impl Shared {
     }
 }
 
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("shared", &self.shared)
+            .field("is_observed", &self.observer.is_some())
+            .finish()
+    }
+}
+
 impl Default for MemoryStore {
     fn default() -> Self {
         Self::new()
@@ -91,11 +103,21 @@ impl MemoryStore {
                 state: RwLock::new(state),
                 reached: watch::Sender::new(revision),
             }),
+            observer: None,
+        }
+    }
+
+    /// Calls an observer after each commit, before it resolves.
+    #[must_use]
+    pub fn observed_by(self, observer: CommitObserver) -> Self {
+        Self {
+            observer: Some(observer),
+            ..self
         }
     }
 
     fn commit_now(&self, write: Write) -> Result<Arc<Stored>, Conflict> {
-        let (stored, revision, notification) = self.shared.write(|state| {
+        let (event, notification) = self.shared.write(|state| {
             let revision = state.revision + 1;
             let collection = state.collection_mut(&write.collection);
             let previous = collection.get(&write.key).cloned();
@@ -109,14 +131,17 @@ impl MemoryStore {
             }
             let event = event_of(revision, write.key, write.put, previous)
                 .ok_or(Conflict { current: None })?;
-            let stored = event.object.clone();
-            let notification = collection.apply(event);
+            let event = Arc::new(event);
+            let notification = collection.apply(event.clone());
             state.revision = revision;
-            Ok((stored, revision, notification))
+            Ok((event, notification))
         })?;
         notification.notify();
-        self.shared.reached.send_replace(revision);
-        Ok(stored)
+        self.shared.reached.send_replace(event.revision);
+        if let Some(observer) = &self.observer {
+            observer(&write.collection, &event);
+        }
+        Ok(event.object.clone())
     }
 }
 

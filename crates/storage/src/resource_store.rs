@@ -76,7 +76,7 @@ impl ResourceStore {
 
     /// Applies a write whose precondition holds; returns the notification to send once the lock is
     /// released.
-    pub(super) fn apply(&mut self, event: Event) -> Notification {
+    pub(super) fn apply(&mut self, event: Arc<Event>) -> Notification {
         let now = Instant::now();
         let notification = self.changed.count(&event.object.key, self.end());
         match event.change {
@@ -97,7 +97,7 @@ impl ResourceStore {
             }
         }
         self.past_bytes += event.past_bytes();
-        self.history.push_back((now, Arc::new(event)));
+        self.history.push_back((now, event));
         while self.history.len() > HISTORY_MAX_EVENTS
             || (self.past_bytes > HISTORY_MAX_BYTES && self.history.len() > 1)
             || self

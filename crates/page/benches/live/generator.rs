@@ -13,7 +13,7 @@ use std::{
 
 use bellerophon::ObjectKey;
 use bellerophon::queue::{Cause, CauseEvent, Causes};
-use bellerophon::trace::{AcceptedWrite, Trace, TraceEvent};
+use bellerophon::trace::{AcceptedWrite, Trace, TraceEvent, WriteAttributes};
 use bellerophon_page::ObjectLog;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -34,10 +34,15 @@ pub(crate) struct Generator {
     objects: ObjectLog,
     /// The newest version of the storage.
     version: u64,
-    /// The versions of the objects of a Deployment: itself, its ReplicaSet and a Pod.
-    versions: Vec<[Option<u64>; 3]>,
+    /// The objects of a Deployment, each with its version: itself, its ReplicaSet and a Pod.
+    stored: Vec<[Option<Stored>; 3]>,
+    /// The attributes of the patches of each writer.
+    patches: [Arc<WriteAttributes>; 3],
     chain: u64,
 }
+
+/// A version of an object, and its bytes.
+type Stored = (u64, Bytes);
 
 /// Who writes an object of a chain.
 struct Writer {
@@ -68,13 +73,27 @@ const WRITERS: [Writer; 3] = [
     },
 ];
 
+impl Writer {
+    fn attributes(&self, verb: &'static str) -> Arc<WriteAttributes> {
+        Arc::new(WriteAttributes {
+            user: self.user.into(),
+            manager: self.manager.into(),
+            verb,
+            subresource: self.subresource.into(),
+            kind: self.kind.into(),
+            is_in_process: self.user != "admin",
+        })
+    }
+}
+
 impl Generator {
     pub(crate) fn new(trace: Trace, objects: ObjectLog) -> Self {
         Self {
             trace,
             objects,
             version: 100,
-            versions: vec![[None; 3]; OBJECTS as usize],
+            stored: vec![[const { None }; 3]; OBJECTS as usize],
+            patches: WRITERS.each_ref().map(|writer| writer.attributes("patch")),
             chain: 0,
         }
     }
@@ -100,10 +119,10 @@ impl Generator {
         let object: Bytes = body(&WRITERS[0], &key, 1, 0).to_string().into();
         let started = now();
         for number in 0..RECORDINGS {
-            let previous_version = Some(self.version);
+            let before = Some((self.version, object.clone()));
             self.version += 1;
             let key = ObjectKey::namespaced("team-a", format!("web-{}", number % OBJECTS));
-            self.record(&WRITERS[0], key, previous_version, object.clone());
+            self.record(0, key, object.clone(), before);
         }
         started.elapsed() / RECORDINGS as u32
     }
@@ -155,42 +174,28 @@ impl Generator {
         self.version += 1;
         let version = self.version;
         let writer = &WRITERS[place];
-        let object = (number % OBJECTS) as usize;
-        let previous_version = self.versions[object][place].replace(version);
-        let body = body(writer, key, version, number / OBJECTS);
-        self.record(
-            writer,
-            key.clone(),
-            previous_version,
-            body.to_string().into(),
-        );
+        let body = body(writer, key, version, number / OBJECTS).to_string();
+        let body = Bytes::from(body);
+        let stored = &mut self.stored[(number % OBJECTS) as usize][place];
+        let before = stored.replace((version, body.clone()));
+        self.record(place, key.clone(), body, before);
         version
     }
 
     /// Records a write of the newest version as the observer of `bellerophon up` does.
-    fn record(
-        &self,
-        writer: &Writer,
-        key: ObjectKey,
-        previous_version: Option<u64>,
-        object: Bytes,
-    ) {
+    fn record(&self, place: usize, key: ObjectKey, object: Bytes, before: Option<Stored>) {
+        let (previous_version, before) = before.unzip();
         let accepted = Arc::new(AcceptedWrite {
-            user: writer.user.into(),
-            manager: writer.manager.into(),
-            verb: match previous_version {
-                Some(_) => "patch",
-                None => "create",
+            attributes: match previous_version {
+                Some(_) => self.patches[place].clone(),
+                None => WRITERS[place].attributes("create"),
             },
-            subresource: writer.subresource.into(),
-            kind: writer.kind.into(),
             key,
             previous_version,
             resource_version: self.version,
             is_deletion: false,
-            is_in_process: writer.user != "admin",
         });
-        self.objects.add(accepted.clone(), object);
+        self.objects.add(accepted.clone(), object, before);
         self.trace.record(|| TraceEvent::Accepted(accepted));
     }
 

@@ -99,6 +99,8 @@ fn main() -> Result<(), BenchError> {
         trace: trace.clone(),
         clock: Clock::system(),
         objects: Some(objects.clone()),
+        // The browser reads them before the first write.
+        stored: None,
     };
     let page = ServedPage::start(source)?;
     let browser = Browser::start(DESKTOP);

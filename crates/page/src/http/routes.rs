@@ -202,7 +202,7 @@ impl Routes {
         let total = changes.len();
         changes.truncate(CHANGES_MAX);
         Ok(json_response(&json!({
-            "kind": &*logged.write.kind,
+            "kind": &*logged.write.attributes.kind,
             "version": version,
             "previous": logged.write.previous_version,
             "changes": changes,
@@ -219,16 +219,15 @@ impl Routes {
 
     /// An object at a version, or its newest one.
     fn object(&self, query: &Query) -> Result<Response<Body>, StatusCode> {
-        let objects = self.source.objects().ok_or(StatusCode::NOT_FOUND)?;
-        let logged = match query.number("version") {
-            Some(version) => self.logged(version)?,
+        let object = match query.number("version") {
+            Some(version) => self.logged(version)?.states().1,
             None => {
                 let kind = query.get("kind").ok_or(StatusCode::BAD_REQUEST)?;
                 let key = query.key().ok_or(StatusCode::BAD_REQUEST)?;
-                objects.newest(kind, &key).ok_or(StatusCode::NOT_FOUND)?
+                let newest = self.source.newest(kind, &key);
+                newest.ok_or(StatusCode::NOT_FOUND)?
             }
         };
-        let (_, object) = logged.states();
         Ok(json_response(object.value()))
     }
 

@@ -141,6 +141,7 @@ mod tests {
             trace: trace.clone(),
             clock: Clock::system(),
             objects: None,
+            stored: None,
         });
         for (since, expected) in [
             (0, vec!["records 4,5", "ready"]),
@@ -165,6 +166,7 @@ mod tests {
             trace: trace.clone(),
             clock: Clock::system(),
             objects: None,
+            stored: None,
         });
         let mut frames = Box::pin(frames(source, 0, Filter::default()));
         assert_eq!(next(&mut frames).await, ["ready"]);

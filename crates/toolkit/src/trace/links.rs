@@ -111,9 +111,10 @@ impl Links {
     fn read(&mut self, record: &Record) {
         match &record.event {
             // Other accepted writes are linked by the responses to them.
-            TraceEvent::Accepted(write) if !write.subresource.is_empty() => {
-                let object = (write.kind.clone(), write.key.clone());
-                let accepted = (write.subresource.clone(), write.resource_version);
+            TraceEvent::Accepted(write) if !write.attributes.subresource.is_empty() => {
+                let attributes = &write.attributes;
+                let object = (attributes.kind.clone(), write.key.clone());
+                let accepted = (attributes.subresource.clone(), write.resource_version);
                 self.accepted.insert(object, accepted);
             }
             // Changes of a cache are linked by their delivery to the controller.

@@ -13,6 +13,6 @@ mod timeline; // reconciles with causes and writes, as text
 
 pub(crate) use probes::TracedCache;
 pub use probes::{CacheSnapshot, QueueSnapshot};
-pub use record::{AcceptedWrite, ERROR_MAX_BYTES, TraceEvent, TraceRecord};
+pub use record::{AcceptedWrite, ERROR_MAX_BYTES, TraceEvent, TraceRecord, WriteAttributes};
 pub use ring::{Trace, TraceBatch, TraceReader};
 pub use timeline::{CauseLink, Timeline, TracedReconcile};

@@ -141,19 +141,22 @@ pub const ERROR_MAX_BYTES: usize = 512;
 /// A write that an API server accepted, and the request that made it.
 ///
 /// ```
-/// use bellerophon::{ObjectKey, trace::AcceptedWrite};
+/// use bellerophon::{ObjectKey, trace::{AcceptedWrite, WriteAttributes}};
 ///
-/// let write = AcceptedWrite {
+/// let attributes = WriteAttributes {
 ///     user: "admin".into(),
 ///     manager: "kubectl".into(),
 ///     verb: "patch",
 ///     subresource: "scale".into(),
 ///     kind: "Deployment.apps".into(),
+///     is_in_process: false,
+/// };
+/// let write = AcceptedWrite {
+///     attributes: attributes.into(),
 ///     key: ObjectKey::namespaced("default", "stable"),
 ///     previous_version: Some(4217),
 ///     resource_version: 4218,
 ///     is_deletion: false,
-///     is_in_process: false,
 /// };
 /// assert_eq!(
 ///     write.to_string(),
@@ -162,6 +165,29 @@ pub const ERROR_MAX_BYTES: usize = 512;
 /// ```
 #[derive(Clone, Debug)]
 pub struct AcceptedWrite {
+    /// Who wrote an object of which kind, and how. Consecutive writes of a client share them.
+    pub attributes: Arc<WriteAttributes>,
+    /// The object.
+    pub key: ObjectKey,
+    /// The version that was replaced; `None` for a new object.
+    pub previous_version: Option<u64>,
+    /// The version of the write, which is also that of its watch event.
+    pub resource_version: u64,
+    /// The object was removed.
+    pub is_deletion: bool,
+}
+
+/// What the writes of a client to the objects of a kind have in common.
+///
+/// ```
+/// use bellerophon::trace::WriteAttributes;
+///
+/// fn is_of_a_client(attributes: &WriteAttributes) -> bool {
+///     !attributes.is_in_process && !attributes.user.is_empty()
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct WriteAttributes {
     /// The user of the request; empty for a write of the API server itself.
     pub user: Arc<str>,
     /// The field manager, or the program of the user agent.
@@ -172,34 +198,27 @@ pub struct AcceptedWrite {
     pub subresource: Arc<str>,
     /// The kind of the object.
     pub kind: Arc<str>,
-    /// The object.
-    pub key: ObjectKey,
-    /// The version that was replaced; `None` for a new object.
-    pub previous_version: Option<u64>,
-    /// The version of the write, which is also that of its watch event.
-    pub resource_version: u64,
-    /// The object was removed.
-    pub is_deletion: bool,
     /// The request came from a client in this process, such as a built-in controller.
     pub is_in_process: bool,
 }
 
 impl fmt::Display for AcceptedWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = match self.verb {
+        let attributes = &*self.attributes;
+        let verb = match attributes.verb {
             "create" => "created",
             "update" => "updated",
             "patch" => "patched",
             "apply" => "applied",
             _ => "deleted",
         };
-        write!(f, "{} {verb} ", self.manager)?;
-        if !self.subresource.is_empty() {
-            write!(f, "{} of ", self.subresource)?;
+        write!(f, "{} {verb} ", attributes.manager)?;
+        if !attributes.subresource.is_empty() {
+            write!(f, "{} of ", attributes.subresource)?;
         }
         let version = self.resource_version;
-        write!(f, "{} {} at {version}", self.kind, self.key)?;
-        match &*self.user {
+        write!(f, "{} {} at {version}", attributes.kind, self.key)?;
+        match &*attributes.user {
             "" => Ok(()),
             user => write!(f, ", user {user}"),
         }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::links::Links;
 use super::probes::{CacheSnapshot, Probes, QueueSnapshot, TracedCache};
-use super::record::{TraceEvent, TraceRecord};
+use super::record::{AcceptedWrite, TraceEvent, TraceRecord};
 use super::timeline::Timeline;
 use crate::ObjectKey;
 use crate::queue::WorkQueue;
@@ -81,8 +81,51 @@ struct Ring {
 
 #[derive(Debug, Default)]
 struct Records {
-    ring: VecDeque<Arc<TraceRecord>>,
+    /// The newest records. Their sequence numbers have no gaps.
+    ring: VecDeque<Recorded>,
+    /// The sequence number of the newest record.
     sequence: u64,
+}
+
+/// A record in the ring.
+#[derive(Clone, Debug)]
+enum Recorded {
+    /// An accepted write, and when it was recorded. An API server records each request that writes,
+    /// and few are read: a record for readers has ten times the size.
+    Accepted(Instant, Arc<AcceptedWrite>),
+    Other(Arc<TraceRecord>),
+}
+
+impl Recorded {
+    fn new(sequence: u64, at: Instant, event: TraceEvent) -> Self {
+        match event {
+            TraceEvent::Accepted(write) => Self::Accepted(at, write),
+            event => Self::Other(Arc::new(TraceRecord {
+                sequence,
+                at,
+                event,
+            })),
+        }
+    }
+
+    /// The record for a reader.
+    fn into_record(self, sequence: u64) -> Arc<TraceRecord> {
+        match self {
+            Self::Accepted(at, write) => Arc::new(TraceRecord {
+                sequence,
+                at,
+                event: TraceEvent::Accepted(write),
+            }),
+            Self::Other(record) => record,
+        }
+    }
+}
+
+impl Records {
+    /// The sequence number of the oldest record; the next one if there is none.
+    fn oldest_sequence(&self) -> u64 {
+        self.sequence + 1 - self.ring.len() as u64
+    }
 }
 
 impl Trace {
@@ -112,14 +155,10 @@ impl Trace {
         let overwritten = {
             let mut records = ring.lock();
             records.sequence += 1;
-            let sequence = records.sequence;
+            let recorded = Recorded::new(records.sequence, at, event);
             let is_full = records.ring.len() == ring.capacity;
             let overwritten = is_full.then(|| records.ring.pop_front());
-            records.ring.push_back(Arc::new(TraceRecord {
-                sequence,
-                at,
-                event,
-            }));
+            records.ring.push_back(recorded);
             overwritten
         };
         // Freed after the lock is released.
@@ -137,20 +176,21 @@ impl Trace {
         let Some(ring) = &self.0 else {
             return TraceBatch::default();
         };
-        let records = ring.lock();
-        let oldest = records
-            .ring
-            .front()
-            .map_or(records.sequence + 1, |record| record.sequence);
-        // Sequence numbers in the ring have no gaps, so a position follows from a number.
-        let skip = (sequence + 1).saturating_sub(oldest);
+        let (oldest, recorded) = {
+            let records = ring.lock();
+            let oldest = records.oldest_sequence();
+            // Sequence numbers in the ring have no gaps, so a position follows from a number.
+            let skip = (sequence + 1).saturating_sub(oldest);
+            let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+            let recorded: Vec<_> = records.ring.iter().skip(skip).cloned().collect();
+            (oldest, recorded)
+        };
+        let first = oldest.max(sequence + 1);
+        // After the lock is released.
+        let records = (first..).zip(recorded);
+        let records = records.map(|(sequence, recorded)| recorded.into_record(sequence));
         TraceBatch {
-            records: records
-                .ring
-                .iter()
-                .skip(usize::try_from(skip).unwrap_or(usize::MAX))
-                .cloned()
-                .collect(),
+            records: records.collect(),
             missed: oldest.saturating_sub(sequence + 1),
         }
     }
@@ -209,7 +249,7 @@ impl Trace {
         };
         let mut links = ring.links.lock().unwrap_or_else(PoisonError::into_inner);
         let batch = self.since(links.seen());
-        links.update(&batch, ring.oldest_sequence(), ring.capacity);
+        links.update(&batch, ring.lock().oldest_sequence(), ring.capacity);
         read(&links)
     }
 
@@ -244,11 +284,6 @@ impl Trace {
 }
 
 impl Ring {
-    fn oldest_sequence(&self) -> u64 {
-        let records = self.lock();
-        records.ring.front().map_or(0, |record| record.sequence)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -294,6 +329,7 @@ impl TraceReader {
 mod tests {
     use super::*;
     use crate::queue::CauseEvent;
+    use crate::trace::WriteAttributes;
 
     fn delivered(name: usize) -> TraceEvent {
         TraceEvent::Delivered {
@@ -302,6 +338,24 @@ mod tests {
             resource_version: None,
             event: CauseEvent::Added,
         }
+    }
+
+    fn accepted(resource_version: u64) -> Arc<AcceptedWrite> {
+        let attributes = WriteAttributes {
+            user: "admin".into(),
+            manager: "kubectl".into(),
+            verb: "update",
+            subresource: "".into(),
+            kind: "Pod".into(),
+            is_in_process: false,
+        };
+        Arc::new(AcceptedWrite {
+            attributes: attributes.into(),
+            key: ObjectKey::cluster("web"),
+            previous_version: None,
+            resource_version,
+            is_deletion: false,
+        })
     }
 
     fn sequences(batch: &TraceBatch) -> Vec<u64> {
@@ -342,6 +396,27 @@ mod tests {
         assert_eq!(batch.missed, 6);
         trace.record(|| delivered(0));
         assert_eq!(sequences(&reader.next().await), [13]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn accepted_writes_keep_their_place_between_other_records() {
+        let trace = Trace::new(4);
+        for version in 1..=6 {
+            trace.record(|| delivered(version));
+            trace.record(|| TraceEvent::Accepted(accepted(version as u64)));
+        }
+        let batch = trace.since(0);
+        assert_eq!(sequences(&batch), [9, 10, 11, 12]);
+        assert_eq!(batch.missed, 8);
+        for (sequence, version) in [(9, 5), (11, 6)] {
+            let batch = trace.since(sequence);
+            let record = &batch.records[0];
+            assert_eq!(record.sequence, sequence + 1);
+            let TraceEvent::Accepted(write) = &record.event else {
+                panic!("{record} is no accepted write");
+            };
+            assert_eq!(write.resource_version, version);
+        }
     }
 
     #[test]
