@@ -1,5 +1,6 @@
 //! Webhooks, policies and quotas, from configuration to denial.
 
+mod audit; // what webhooks and policies add to audit events
 mod bounds; // webhooks and policies that misbehave
 mod conversion; // custom resources that a webhook converts
 mod kube_rs; // a webhook with the types of kube-rs
