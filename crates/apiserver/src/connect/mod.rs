@@ -24,8 +24,8 @@ mod rewrite; // links of responses
 mod stream; // the byte stream to a backend
 mod tag; // start tags
 mod trust; // certificates of webhooks
-mod unverified; // TLS without verification
 mod url; // paths and queries
+mod verifier; // TLS clients
 mod webhooks; // calls of webhooks
 mod websocket; // logs and watches as messages
 
@@ -35,7 +35,7 @@ pub(crate) use admitted::options_object;
 pub(crate) use backend::RequestBody;
 pub(crate) use location::{Location, Scheme, TlsPeer};
 pub(crate) use stream::Counted;
-pub(crate) use unverified::accept_any_certificate;
+pub(crate) use verifier::accept_any_certificate;
 pub(crate) use webhooks::{Handler as WebhookHandler, WebhookConnections};
 pub(crate) use websocket::{accept_log, accept_watch, is_websocket};
 
@@ -63,6 +63,7 @@ use crate::{
 };
 use backend::{Backends, Unreachable};
 use resolve::Locations;
+use verifier::Verifier;
 
 /// The limit of a document that the server itself fetches.
 const FETCHED_MAX_BYTES: usize = 16 << 20;
@@ -119,7 +120,7 @@ impl Connector {
         dialer: Arc<dyn Dialer>,
         stop: CancellationToken,
     ) -> Result<Self, rustls::Error> {
-        let unverified = unverified::client_config()?;
+        let unverified = Arc::new(Verifier::Any.client_config()?);
         Ok(Self {
             backends: Backends::new(dialer, stop, unverified),
         })

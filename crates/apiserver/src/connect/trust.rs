@@ -7,18 +7,13 @@
 use std::{io, sync::Arc};
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        verify_server_name,
-    },
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
-    server::ParsedCertificate,
-    version::{TLS12, TLS13},
+    CertificateError, ClientConfig, Error, RootCertStore,
+    client::WebPkiServerVerifier,
+    pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-use crate::tls;
+use super::verifier::Verifier;
+use crate::tls::provider;
 
 /// The TLS configuration of a bundle in PEM; an empty one trusts the roots of the system.
 ///
@@ -44,77 +39,14 @@ pub(super) fn client_config(ca_bundle: &[u8]) -> Result<ClientConfig, String> {
         tracing::debug!(added, ignored, "trusting the roots of the system");
     }
     let roots = Arc::new(roots);
-    let inner = if roots.is_empty() {
+    let roots = if roots.is_empty() {
         None
     } else {
-        let verifier = WebPkiServerVerifier::builder_with_provider(roots, tls::provider()).build();
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider()).build();
         Some(verifier.map_err(|error| error.to_string())?)
     };
-    let mut config = ClientConfig::builder_with_provider(tls::provider())
-        .with_protocol_versions(&[&TLS13, &TLS12])
-        .map_err(|error| error.to_string())?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(BundleVerifier { inner, pinned }))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
-}
-
-/// Trusts the certificates of a bundle and what they signed.
-#[derive(Debug)]
-struct BundleVerifier {
-    /// `None` if the bundle has no root.
-    inner: Option<Arc<WebPkiServerVerifier>>,
-    pinned: Vec<CertificateDer<'static>>,
-}
-
-impl ServerCertVerifier for BundleVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        if self.pinned.iter().any(|pinned| pinned == end_entity) {
-            let certificate = ParsedCertificate::try_from(end_entity)?;
-            verify_server_name(&certificate, server_name)?;
-            return Ok(ServerCertVerified::assertion());
-        }
-        match &self.inner {
-            Some(inner) => {
-                inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-            }
-            None => Err(Error::InvalidCertificate(CertificateError::UnknownIssuer)),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &tls::provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &tls::provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        tls::provider()
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
+    let verifier = Verifier::Bundle { roots, pinned };
+    verifier.client_config().map_err(|error| error.to_string())
 }
 
 /// Why a handshake failed, with the message of Go.

@@ -21,7 +21,12 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, process::Command};
 
-use super::{project::Project, watch::is_manifest, webhooks};
+use super::{
+    project::Project,
+    serving::{Serving, ServingState},
+    watch::is_manifest,
+    webhooks,
+};
 use crate::{error::CliError, kubeconfig::Account};
 
 /// The field manager of applied objects.
@@ -51,8 +56,8 @@ pub(super) struct Installed {
 pub(super) struct Applied {
     /// The number of objects.
     pub(super) count: usize,
-    /// Webhook configurations that were left out: the pods of their Services are not run here, and
-    /// the server would refuse what they are for.
+    /// Webhook configurations that were left out: nothing answers for their Services, and the server
+    /// would refuse what they are for.
     pub(super) left_out: Vec<String>,
 }
 
@@ -110,32 +115,37 @@ impl Installer {
         Ok(installed)
     }
 
-    /// Applies the YAML files of a project, CRDs first.
+    /// Applies the objects of YAML files: CRDs, then webhook configurations of Services, then others.
+    ///
+    /// Until the operator answers at the address of `serving`, only the CRDs, if there are
+    /// configurations: webhooks are to be called for all other objects. If it does not answer in
+    /// time, all but the configurations.
     ///
     /// # Errors
-    /// A file that is not YAML, or an object that the server refuses.
-    pub(super) async fn files(&self, project: &Project) -> Result<Applied, CliError> {
-        let mut objects = Vec::new();
-        for path in manifest_files(project.root()) {
-            let step = format!("cannot read {}", path.display());
-            let text = fs::read_to_string(&path).map_err(CliError::context(&step))?;
-            let documents: Vec<Value> =
-                serde_saphyr::from_multiple(&text).map_err(CliError::context(&step))?;
-            // Other YAML files than manifests have no kind.
-            let documents = documents.into_iter().filter(|document| {
-                document["kind"].is_string() && document["apiVersion"].is_string()
-            });
-            objects.extend(documents);
+    /// An object that the server refuses.
+    pub(super) async fn files(
+        &self,
+        objects: &[Value],
+        serving: Option<&Serving>,
+    ) -> Result<Applied, CliError> {
+        let mut objects: Vec<&Value> = objects.iter().collect();
+        objects.sort_by_key(|object| (object["kind"] != CRD, !webhooks::calls_a_service(object)));
+        let state = serving.map(|serving| serving.state);
+        let has_webhooks = objects.iter().copied().any(webhooks::calls_a_service);
+        if state == Some(ServingState::Awaited) && has_webhooks {
+            objects.retain(|object| object["kind"] == CRD);
         }
-        objects.sort_by_key(|object| object["kind"] != CRD);
         let mut applied = Applied::default();
-        for object in &objects {
-            if webhooks::calls_a_service(object) {
+        for object in objects {
+            if webhooks::calls_a_service(object) && state != Some(ServingState::Answered) {
                 applied.left_out.push(describe(object));
-            } else {
-                self.apply(object).await?;
-                applied.count += 1;
+                continue;
             }
+            match serving {
+                Some(serving) => self.apply(&serving.with_url(object)).await?,
+                None => self.apply(object).await?,
+            }
+            applied.count += 1;
         }
         Ok(applied)
     }
@@ -153,6 +163,23 @@ impl Installer {
             }
         }
         TcpStream::connect(address).await.is_ok()
+    }
+
+    /// Whether a webhook configuration names an address.
+    pub(super) async fn is_called(&self, address: SocketAddr) -> bool {
+        for kind in webhooks::CONFIGURATION_KINDS {
+            let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+            let api =
+                Api::<DynamicObject>::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk));
+            // A list that fails shows no registration, which is only explained.
+            let list = api.list(&ListParams::default()).await;
+            let stored = list.map(|list| list.items).unwrap_or_default();
+            let mut stored = stored.iter().map(|object| &object.data);
+            if stored.any(|data| webhooks::is_registered(data, address)) {
+                return true;
+            }
+        }
+        false
     }
 
     async fn get(&self, object: &Value) -> Option<Value> {
@@ -283,8 +310,28 @@ impl Installer {
     }
 }
 
+/// The objects in the YAML files of a project.
+///
+/// # Errors
+/// A file that cannot be read, or is not YAML.
+pub(super) fn read_files(project: &Project) -> Result<Vec<Value>, CliError> {
+    let mut objects = Vec::new();
+    for path in manifest_files(project.root()) {
+        let step = format!("cannot read {}", path.display());
+        let text = fs::read_to_string(&path).map_err(CliError::context(&step))?;
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(&text).map_err(CliError::context(&step))?;
+        // Other YAML files than manifests have no kind.
+        let documents = documents
+            .into_iter()
+            .filter(|document| document["kind"].is_string() && document["apiVersion"].is_string());
+        objects.extend(documents);
+    }
+    Ok(objects)
+}
+
 /// `CustomResourceDefinition heroes.example.com`.
-fn describe(object: &Value) -> String {
+pub(super) fn describe(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     format!(
         "{} {}",

@@ -9,6 +9,7 @@
 mod install; // CRDs, permissions, samples
 mod process; // process groups
 mod project; // languages, builds
+mod serving; // webhooks of operators that are given a certificate
 mod watch; // changes of files
 mod webhooks; // webhooks on the loopback address
 
@@ -24,13 +25,14 @@ use jiff::SignedDuration;
 use serde_json::Value;
 use tokio::{
     task::JoinSet,
-    time::{Duration, Instant, sleep, timeout},
+    time::{Duration, Instant, sleep, sleep_until, timeout},
 };
 
 use self::{
-    install::{Installed, Installer, is_unanswered},
+    install::{Applied, Installed, Installer, describe, is_unanswered, read_files},
     process::ProcessGroup,
     project::{Build, Project},
+    serving::{Serving, ServingState},
     watch::Watcher,
 };
 use crate::{
@@ -111,6 +113,10 @@ async fn run(
         .map_err(CliError::context("cannot write to stdout"))?;
     let step = "cannot read the project";
     let mut watcher = Watcher::start(project.root(), tasks).map_err(CliError::context(step))?;
+    let serving = match project.is_given_certificate() {
+        true => Some(Serving::create(project.root())?),
+        false => None,
+    };
     let session = session.insert(Session {
         installer: Installer::new(cluster.admin_client()),
         administrator: up_options.kubeconfig.clone(),
@@ -118,6 +124,8 @@ async fn run(
         build: None,
         operator: None,
         webhooks: None,
+        serving,
+        registration_check: None,
     });
     session.apply_files().await;
     session.begin_build().await;
@@ -136,6 +144,7 @@ async fn run(
                 SessionEvent::OperatorEnded(how) => {
                     say(&format!("the operator ended: {how}; waiting for a change"));
                 }
+                SessionEvent::RegistrationDue => session.report_unregistered_webhooks().await,
             },
             result = cluster.ended() => return result,
         }
@@ -151,8 +160,13 @@ struct Session {
     /// The build under way, and when it began.
     build: Option<(Build, Instant)>,
     operator: Option<ProcessGroup>,
-    /// The webhook configurations of the last operator; `None` if it serves no webhooks.
+    /// The webhook configurations of the last operator, or of the YAML files if `serving` is there;
+    /// `None` if there are none.
     webhooks: Option<Vec<Value>>,
+    /// Where the operator serves webhooks, if it does not register them itself.
+    serving: Option<Serving>,
+    /// When the webhooks that the operator serves have to be registered, if no file registers them.
+    registration_check: Option<Instant>,
 }
 
 /// What happens in a session by itself.
@@ -160,6 +174,8 @@ enum SessionEvent {
     Built(Built),
     /// The operator ended, and nobody stopped it.
     OperatorEnded(String),
+    /// The operator had time to register the webhooks that it serves, if it serves any.
+    RegistrationDue,
 }
 
 /// The result of a build.
@@ -198,6 +214,12 @@ impl Session {
                 None => std::future::pending().await,
             }
         };
+        let due = async {
+            match self.registration_check {
+                Some(time) => sleep_until(time).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             (result, took) = built => {
                 self.build = None;
@@ -210,7 +232,12 @@ impl Session {
             status = ended => {
                 self.operator = None;
                 let how = status.map_or_else(|e| e.to_string(), |status| status.to_string());
+                self.registration_check = None;
                 SessionEvent::OperatorEnded(how)
+            }
+            () = due => {
+                self.registration_check = None;
+                SessionEvent::RegistrationDue
             }
         }
     }
@@ -226,7 +253,7 @@ impl Session {
             say(&format!("build failed after {seconds:.1} s; {kept}"));
             return;
         };
-        let installed = match self.installer.operator(&self.project, &program).await {
+        let mut installed = match self.installer.operator(&self.project, &program).await {
             Ok(installed) => installed,
             Err(error) => {
                 report(&error);
@@ -237,6 +264,9 @@ impl Session {
         if let Some(misfit) = &installed.misfit {
             report(misfit);
         }
+        if self.serving.is_some() {
+            installed.webhooks = self.webhooks.clone();
+        }
         if installed.webhooks.is_none() {
             // Samples may be of a kind that the operator defines.
             self.apply_files().await;
@@ -245,7 +275,9 @@ impl Session {
             Ok(address) => {
                 say(&format!("built in {seconds:.1} s; the operator runs"));
                 if let Some(address) = address {
-                    self.await_registration(address).await;
+                    if self.serving.is_none() {
+                        self.await_registration(address).await;
+                    }
                     // Not before, so that the webhooks are called for them.
                     self.apply_files().await;
                 }
@@ -271,13 +303,18 @@ impl Session {
             .await?;
         self.webhooks = installed.webhooks;
         // After the end of the old operator, whose port is free now.
-        let address = match &self.webhooks {
-            Some(_) => Some(webhooks::free_address().map_err(|error| {
-                CliError::context("cannot find a free port for the webhooks")(error)
-            })?),
-            None => None,
+        let address = match (&self.webhooks, &mut self.serving) {
+            (_, Some(serving)) => {
+                serving.prepare_start()?;
+                self.webhooks.is_some().then(|| serving.address())
+            }
+            (Some(_), None) => Some(webhooks::free_address()?),
+            (None, None) => None,
         };
+        let is_undeclared = self.serving.is_some() && address.is_none();
+        self.registration_check = is_undeclared.then(|| Instant::now() + REGISTRATION_MAX);
         let mut command = self.project.run(program, address);
+        command.envs(self.serving.iter().flat_map(Serving::environment));
         let kubeconfig = std::path::absolute(kubeconfig?).map_err(CliError::new)?;
         command.env("KUBECONFIG", kubeconfig);
         let step = format!("cannot run {}", command.as_std().get_program().display());
@@ -331,26 +368,74 @@ impl Session {
         Ok(path)
     }
 
-    /// Applies the YAML files. Objects of kinds that do not exist yet come after the build.
-    async fn apply_files(&self) {
-        let is_first = self.operator.is_none() && self.build.is_none();
-        let until = Instant::now() + REGISTRATION_MAX;
-        let result = loop {
-            match self.installer.files(&self.project).await {
-                // An operator that was replaced listens before it has a certificate.
-                Err(error)
-                    if self.operator.is_some()
-                        && is_unanswered(message_of(&error))
-                        && Instant::now() < until =>
-                {
-                    sleep(REGISTRATION_POLL).await;
+    /// Waits until the operator answers at the address that it was given.
+    async fn await_serving(&mut self) {
+        let (Some(serving), Some(operator)) = (&mut self.serving, &mut self.operator) else {
+            return;
+        };
+        let patience = match serving.state {
+            ServingState::Awaited => REGISTRATION_MAX,
+            // Reported before.
+            ServingState::Unanswered => Duration::ZERO,
+            ServingState::Answered => return,
+        };
+        let until = Instant::now() + patience;
+        let address = serving.address();
+        let answered = async {
+            loop {
+                match serving.check().await {
+                    Err(_) if Instant::now() < until => sleep(REGISTRATION_POLL).await,
+                    result => break result,
                 }
-                result => break result,
             }
         };
-        match result {
+        let result = tokio::select! {
+            result = answered => result,
+            // `next` reports it.
+            _ended = operator.wait() => return,
+        };
+        serving.state = match result {
+            Ok(()) => {
+                say(&format!("webhooks are called at https://{address}"));
+                ServingState::Answered
+            }
+            Err(error) => {
+                let configurations = self.webhooks.iter().flatten();
+                let names: Vec<String> = configurations.map(describe).collect();
+                let error = error.with_hint(
+                    "serve where WEBHOOK_HOST and WEBHOOK_PORT say, with the certificate in \
+                     WEBHOOK_CERT_DIR (webhook.Options in Go), or remove the configuration",
+                );
+                say(&format!(
+                    "{} is not applied: the operator does not answer at https://{address}: {}",
+                    names.join(", "),
+                    message_of(&error)
+                ));
+                ServingState::Unanswered
+            }
+        };
+    }
+
+    /// Explains why the webhooks that the operator serves are not called.
+    async fn report_unregistered_webhooks(&self) {
+        let Some(serving) = &self.serving else { return };
+        let address = serving.address();
+        if serving.check().await.is_ok() && !self.installer.is_called(address).await {
+            say(&format!(
+                "the operator serves webhooks at https://{address}, and neither it nor a YAML file of \
+                 the project registers them: nothing calls them; write a webhook configuration, as \
+                 `bellerophon new NAME --go --webhook` does"
+            ));
+        }
+    }
+
+    /// Applies the YAML files. Objects of kinds that do not exist yet come after the build.
+    async fn apply_files(&mut self) {
+        let is_first = self.operator.is_none() && self.build.is_none();
+        match self.try_apply_files().await {
             Ok(applied) => {
-                for object in applied.left_out {
+                let left_out = applied.left_out.iter().filter(|_| self.serving.is_none());
+                for object in left_out {
                     say(&format!(
                         "{object} is not applied: nothing answers for its Service"
                     ));
@@ -363,6 +448,42 @@ impl Session {
             Err(_) if is_first && self.project.has_manifests() => {}
             Err(error) => report(&error),
         }
+    }
+
+    async fn try_apply_files(&mut self) -> Result<Applied, CliError> {
+        let objects = read_files(&self.project)?;
+        if self.serving.is_some() {
+            self.register(&objects).await?;
+        }
+        let until = Instant::now() + REGISTRATION_MAX;
+        loop {
+            let applied = self.installer.files(&objects, self.serving.as_ref()).await;
+            match applied {
+                // An operator that was replaced listens before it has a certificate.
+                Err(error)
+                    if self.operator.is_some()
+                        && is_unanswered(message_of(&error))
+                        && Instant::now() < until =>
+                {
+                    sleep(REGISTRATION_POLL).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Prepares the webhook configurations of YAML files: deletes those that are no longer there, and
+    /// waits for the operator.
+    async fn register(&mut self, objects: &[Value]) -> Result<(), CliError> {
+        let mut declared = objects.to_vec();
+        declared.retain(webhooks::calls_a_service);
+        self.remove_undeclared(Some(&declared)).await?;
+        self.webhooks = (!declared.is_empty()).then_some(declared);
+        if self.webhooks.is_some() {
+            self.registration_check = None;
+            self.await_serving().await;
+        }
+        Ok(())
     }
 
     async fn stop(self) {

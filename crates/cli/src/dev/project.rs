@@ -70,6 +70,11 @@ impl Project {
         self.language == Language::Rust
     }
 
+    /// Whether its program serves webhooks with a certificate that it is given.
+    pub(super) fn is_given_certificate(&self) -> bool {
+        matches!(self.language, Language::Go | Language::Python)
+    }
+
     /// Starts a build.
     ///
     /// # Errors

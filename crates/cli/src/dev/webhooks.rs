@@ -12,6 +12,8 @@ use std::{
 
 use serde_json::{Value, json};
 
+use crate::error::CliError;
+
 /// The ports that are tried in order. The first is the default of the toolkit.
 const PORTS: std::ops::Range<u16> = 9443..9543;
 
@@ -19,7 +21,7 @@ const PORTS: std::ops::Range<u16> = 9443..9543;
 const ROLE_NAME: &str = "bellerophon-dev-webhooks";
 
 /// The kinds of webhook configurations.
-const CONFIGURATION_KINDS: [&str; 2] = [
+pub(super) const CONFIGURATION_KINDS: [&str; 2] = [
     "MutatingWebhookConfiguration",
     "ValidatingWebhookConfiguration",
 ];
@@ -37,6 +39,22 @@ pub(super) fn calls_a_service(object: &Value) -> bool {
         && webhooks.any(|webhook| webhook["clientConfig"]["service"].is_object())
 }
 
+/// Where webhooks of an object are called: of a webhook configuration, or of the conversion of a CRD.
+pub(super) fn client_configs(object: &mut Value) -> Vec<&mut Value> {
+    let is_crd = object["kind"] == "CustomResourceDefinition";
+    if is_configuration(object) {
+        let webhooks = object["webhooks"].as_array_mut();
+        let webhooks = webhooks.into_iter().flatten();
+        let configs = webhooks.filter_map(|webhook| webhook.get_mut("clientConfig"));
+        configs.collect()
+    } else if is_crd {
+        let config = object.pointer_mut("/spec/conversion/webhook/clientConfig");
+        config.into_iter().collect()
+    } else {
+        Vec::new()
+    }
+}
+
 /// Whether the operator of these manifests serves webhooks: its container has the option.
 pub(super) fn are_served(manifests: &[Value]) -> bool {
     let arguments = manifests.iter().filter_map(|object| {
@@ -51,8 +69,16 @@ pub(super) fn are_served(manifests: &[Value]) -> bool {
 ///
 /// # Errors
 /// All ports that are tried are in use.
-pub(super) fn free_address() -> io::Result<SocketAddr> {
-    first_free(PORTS)
+pub(super) fn free_address() -> Result<SocketAddr, CliError> {
+    first_free(PORTS).map_err(|error| {
+        let step = "cannot find a free port for the webhooks";
+        let hint = format!(
+            "{} to {} are tried; end a program that listens on one of them",
+            PORTS.start,
+            PORTS.end - 1
+        );
+        CliError::context(step)(error).with_hint(&hint)
+    })
 }
 
 fn first_free(ports: impl IntoIterator<Item = u16>) -> io::Result<SocketAddr> {

@@ -18,7 +18,7 @@ use clap::Args;
 
 use self::{
     names::Names,
-    template::{GO, PYTHON, Parts, RUST, RUST_WEBHOOK, TemplateFile},
+    template::{GO, GO_WEBHOOK, PYTHON, Parts, RUST, RUST_WEBHOOK, TemplateFile},
 };
 use crate::error::CliError;
 
@@ -50,7 +50,7 @@ pub(crate) struct NewOptions {
     toolkit: Option<PathBuf>,
 
     /// Write the operator in Go, with controller-runtime
-    #[arg(long, conflicts_with_all = ["python", "finalizer", "webhook", "toolkit"])]
+    #[arg(long, conflicts_with_all = ["python", "finalizer", "toolkit"])]
     go: bool,
 
     /// Write the operator in Python, with kopf
@@ -65,6 +65,11 @@ pub(crate) struct NewOptions {
 pub(crate) fn new(options: &NewOptions, out: &mut impl Write) -> Result<(), CliError> {
     let names = Names::new(&options.name, &options.group, options.kind.as_deref())?;
     let (language, files) = match options {
+        NewOptions {
+            go: true,
+            webhook: true,
+            ..
+        } => ("Go", [GO, GO_WEBHOOK].concat()),
         NewOptions { go: true, .. } => ("Go", GO.to_vec()),
         NewOptions { python: true, .. } => ("Python", PYTHON.to_vec()),
         NewOptions { webhook: true, .. } => ("Rust", [RUST, &[RUST_WEBHOOK]].concat()),

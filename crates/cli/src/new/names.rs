@@ -64,6 +64,12 @@ impl Names {
             singular,
         })
     }
+
+    /// The path of a webhook, as controller-runtime makes it: `example-com-v1alpha1-teamcontroller`.
+    pub(super) fn path(&self) -> String {
+        let group = self.group.replace('.', "-");
+        format!("{group}-v1alpha1-{}", self.singular)
+    }
 }
 
 fn usage(what: String, hint: &str) -> CliError {
@@ -110,6 +116,8 @@ mod tests {
             assert_eq!(names.kind, kind);
             assert_eq!(names.plural, plural);
         }
+        let names = Names::new("team-controller", "a.example.com", None).expect("valid");
+        assert_eq!(names.path(), "a-example-com-v1alpha1-teamcontroller");
         let names = Names::new("a", "example.com", Some("Mouse")).expect("valid");
         assert_eq!(names.plural, "mouses");
     }

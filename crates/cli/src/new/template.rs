@@ -57,6 +57,12 @@ pub(super) const GO: &[TemplateFile] = &[
     file!(".gitignore", "go/gitignore"),
 ];
 
+/// The files that `--webhook` adds to it.
+pub(super) const GO_WEBHOOK: &[TemplateFile] = &[
+    file!("webhook.go", "go/webhook.go"),
+    file!("webhook.yaml", "go/webhook.yaml"),
+];
+
 /// A project with kopf.
 pub(super) const PYTHON: &[TemplateFile] = &[
     file!("operator.py", "python/operator.py"),
@@ -114,6 +120,7 @@ pub(super) fn render(text: &str, names: &Names, toolkit: Option<&Path>, parts: P
         rendered = rendered.replace(&format!("{{{{toolkit:{name}}}}}"), &dependency);
     }
     for (mark, value) in [
+        ("{{path}}", &names.path()),
         ("{{name}}", &names.name),
         ("{{group}}", &names.group),
         ("{{kind}}", &names.kind),
@@ -150,7 +157,7 @@ mod tests {
     #[test]
     fn rendered_files_have_no_marks() {
         let names = Names::new("team-controller", "example.org", None).expect("valid");
-        for file in [RUST, &[RUST_WEBHOOK], GO, PYTHON].concat() {
+        for file in [RUST, &[RUST_WEBHOOK], GO, GO_WEBHOOK, PYTHON].concat() {
             for is_chosen in [true, false] {
                 let parts = Parts {
                     finalizer: is_chosen,

@@ -4,15 +4,17 @@
 use std::{
     fs,
     io::Write as _,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
-use crate::{running::Lines, waiting::await_condition};
+use crate::{running::Lines, waiting::await_condition, webhook_server};
 
 /// A compiler that fails or does not end depending on the source, whose program names the source,
 /// and that lists its builds.
@@ -37,6 +39,38 @@ trap 'echo "operator SOURCE stops"; exit 0' TERM
 echo "operator SOURCE runs as $$ with $(basename "$KUBECONFIG")"
 while :; do sleep 0.1; done
 "#;
+
+/// A Go compiler whose program names the source.
+const GO: &str = r#"#!/bin/sh
+read -r source < src/main.rs
+rm -f "$3"
+sed "s/SOURCE/$source/" operator.sh > "$3"
+chmod +x "$3"
+"#;
+
+/// A Go operator that prints where it has to serve its webhooks, and runs until SIGTERM. Tests serve
+/// them.
+const GO_OPERATOR: &str = r#"#!/bin/sh
+trap 'exit 0' TERM
+echo "operator SOURCE serves at $WEBHOOK_HOST:$WEBHOOK_PORT with $WEBHOOK_CERT_DIR"
+while :; do sleep 0.1; done
+"#;
+
+/// The configuration of the webhook that tests serve.
+const GO_WEBHOOK: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: label}
+webhooks:
+- name: label.example.com
+  clientConfig:
+    service: {name: label, namespace: label-system, path: /mutate--v1-configmap}
+  rules:
+  - {operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [configmaps]}
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}
+  sideEffects: None
+  admissionReviewVersions: [v1]
+";
 
 /// The Icecream operator of this binary, which serves a validating webhook.
 const ICECREAM_OPERATOR: &str = r#"#!/bin/sh
@@ -138,6 +172,21 @@ impl Session {
         project
     }
 
+    /// A project with an operator in Go and a ConfigMap `good`.
+    fn go_project() -> TempDir {
+        let project = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| project.path().join(name);
+        fs::create_dir(path("bin")).expect("created");
+        fs::create_dir(path("src")).expect("created");
+        executable(&path("bin/go"), GO);
+        fs::write(path("operator.sh"), GO_OPERATOR).expect("written");
+        fs::write(path("go.mod"), "").expect("written");
+        fs::write(path("go.sum"), "").expect("written");
+        fs::write(path("src/main.rs"), "one\n").expect("written");
+        fs::write(path("sample.yaml"), config_map("good")).expect("written");
+        project
+    }
+
     fn start_in(project: TempDir) -> Self {
         let search = format!(
             "{}:{}",
@@ -182,6 +231,19 @@ impl Session {
         id.split(' ').next().expect("an id").to_owned()
     }
 
+    /// Waits until the Go operator of a source runs, and returns where it serves webhooks and the
+    /// directory of its certificate.
+    fn go_operator(&self, source: &str) -> (SocketAddr, PathBuf) {
+        let line = self.wait_for(&format!("operator {source} serves at "));
+        let (_, place) = line.split_once(" at ").expect("an address");
+        let (address, directory) = place.split_once(" with ").expect("a directory");
+        (address.parse().expect("an address"), directory.into())
+    }
+
+    fn save(&self, name: &str, text: &str) {
+        fs::write(self.project.path().join(name), text).expect("written");
+    }
+
     fn kubeconfig(&self) -> PathBuf {
         self.project.path().join(".bellerophon/kubeconfig")
     }
@@ -205,6 +267,27 @@ fn is_running(id: &str) -> bool {
     state.is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 
+/// A ConfigMap in YAML.
+fn config_map(name: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n")
+}
+
+/// For tests with webhooks: `dev` finds a free port, and the operator listens on it later.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static SERIAL: Mutex<()> = Mutex::new(());
+    // A test that failed holds no port any more.
+    SERIAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Serves the webhooks of a Go operator until the runtime is dropped.
+fn serve_webhooks(address: SocketAddr, directory: &Path) -> Runtime {
+    let read = |name: &str| fs::read_to_string(directory.join(name)).expect("readable");
+    let runtime = Runtime::new().expect("a runtime");
+    let (certificate, key) = (read("tls.crt"), read("tls.key"));
+    runtime.block_on(webhook_server::start(address, &certificate, &key));
+    runtime
+}
+
 /// The hero `sample`, read by the administrator.
 fn sample(kubeconfig: &Path) -> Value {
     let path = "/apis/example.com/v1/namespaces/default/heroes/sample";
@@ -213,7 +296,7 @@ fn sample(kubeconfig: &Path) -> Value {
 
 /// An object, read by the administrator; `None` if it does not exist.
 fn get(kubeconfig: &Path, path: &str) -> Option<Value> {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let config = kube::config::Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
         let options = kube::config::KubeConfigOptions::default();
@@ -387,6 +470,7 @@ fn icecream_manifests(options: &[&str]) -> String {
 
 #[test]
 fn webhooks_are_called_on_a_free_port_and_survive_a_restart() {
+    let _serial = one_at_a_time();
     // Taken by this test, or by another program.
     let _taken = TcpListener::bind(("127.0.0.1", 9443));
     let project = Session::project("one");
@@ -434,6 +518,84 @@ fn webhooks_are_called_on_a_free_port_and_survive_a_restart() {
     session.edit("three");
     session.operator("three");
     await_condition("the configuration is deleted", || configuration().is_none());
+    session.interrupt();
+}
+
+#[test]
+fn webhooks_of_a_go_operator_are_called_at_the_address_it_is_given() {
+    let _serial = one_at_a_time();
+    // Taken by this test, or by another program.
+    let _taken = TcpListener::bind(("127.0.0.1", 9443));
+    let project = Session::go_project();
+    fs::write(project.path().join("webhook.yaml"), GO_WEBHOOK).expect("written");
+    let session = Session::start_in(project);
+    let stored = |path: &str| get(&session.kubeconfig(), path);
+    let configuration =
+        || stored("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/label");
+    let label = |name: &str| {
+        let path = format!("/api/v1/namespaces/default/configmaps/{name}");
+        stored(&path).expect("it is applied")["metadata"]["labels"]["seen"].clone()
+    };
+    let (address, directory) = session.go_operator("one");
+    assert_ne!(address.port(), 9443);
+    let operator = serve_webhooks(address, &directory);
+    session.wait_for(&format!("webhooks are called at https://{address}"));
+    session.wait_for("applied 2 objects");
+    assert_eq!(label("good"), "yes");
+    let webhook = &configuration().expect("it is applied")["webhooks"][0];
+    let url = format!("https://{address}/mutate--v1-configmap");
+    assert_eq!(webhook["clientConfig"]["url"], url);
+    session.save("sample.yaml", &config_map("bad"));
+    let line = session.wait_for("cannot apply ConfigMap bad");
+    assert!(line.contains("denied the request"), "{line}");
+    session.save("sample.yaml", &config_map("good"));
+    session.wait_for("applied 2 objects");
+
+    // The next operator has the port of the last one.
+    drop(operator);
+    session.edit("two");
+    let (second, directory) = session.go_operator("two");
+    assert_eq!(second, address);
+    let _operator = serve_webhooks(second, &directory);
+    session.wait_for(&format!("webhooks are called at https://{address}"));
+    session.wait_for("applied 2 objects");
+    session.save("sample.yaml", &config_map("other"));
+    session.wait_for("applied 2 objects");
+    assert_eq!(label("other"), "yes");
+
+    fs::remove_file(session.project.path().join("webhook.yaml")).expect("removed");
+    await_condition("the configuration is deleted", || configuration().is_none());
+    session.interrupt();
+}
+
+#[test]
+fn go_operator_that_does_not_serve_its_webhooks_is_explained() {
+    let _serial = one_at_a_time();
+    let project = Session::go_project();
+    fs::write(project.path().join("webhook.yaml"), GO_WEBHOOK).expect("written");
+    let session = Session::start_in(project);
+    let (address, directory) = session.go_operator("one");
+    let line = session.wait_for("MutatingWebhookConfiguration label is not applied");
+    for part in [&format!("https://{address}"), "refused", "WEBHOOK_CERT_DIR"] {
+        assert!(line.contains(part), "{line}");
+    }
+    // All other objects are applied.
+    session.wait_for("applied 1 objects");
+    let _operator = serve_webhooks(address, &directory);
+    session.save("sample.yaml", &config_map("later"));
+    session.wait_for("webhooks are called");
+    session.wait_for("applied 2 objects");
+    session.interrupt();
+}
+
+#[test]
+fn go_operator_whose_webhooks_nobody_registers_is_explained() {
+    let _serial = one_at_a_time();
+    let session = Session::start_in(Session::go_project());
+    let (address, directory) = session.go_operator("one");
+    let _operator = serve_webhooks(address, &directory);
+    let line = session.wait_for(&format!("serves webhooks at https://{address}"));
+    assert!(line.contains("nothing calls them"), "{line}");
     session.interrupt();
 }
 

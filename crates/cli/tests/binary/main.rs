@@ -14,6 +14,8 @@ mod kube_client; // clients of kube-rs
 mod kube_rs; // kube-rs
 mod kube_rs_webhook; // a webhook of kube-rs
 mod kubelet_sockets; // HTTPS sockets of kubelets
+#[path = "../../../apiserver/tests/apiserver/admission/label_webhook.rs"]
+mod label_webhook; // the handler of a webhook
 mod new; // projects of operators
 mod packages; // forms of manifests, and the files of a release
 mod page; // the live page over HTTP
@@ -29,3 +31,4 @@ mod store; // members, keys, backup and restore of a store
 mod store_load; // clients of a store that record what they do
 mod up; // output, files, signals and exit codes
 mod waiting; // conditions on other processes
+mod webhook_server; // the webhook over HTTPS

@@ -46,6 +46,24 @@ fn webhook_is_a_file_of_its_own() {
 }
 
 #[test]
+fn webhook_of_a_go_project_is_registered_by_a_manifest() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let group = "team.example.com";
+    let options = ["new", "gate", "--go", "--webhook", "--group", group];
+    let output = command(&directory).args(options).output();
+    let output = output.expect("the binary starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("in 8 files"), "{output:?}");
+    let read = |path: &str| fs::read_to_string(directory.path().join(path)).expect("written");
+    for path in ["mutate", "validate"] {
+        let path = format!("/{path}-team-example-com-v1alpha1-gate");
+        assert!(read("gate/webhook.go").contains(&path));
+        assert!(read("gate/webhook.yaml").contains(&path));
+    }
+    assert!(read("gate/main.go").contains("registerWebhooks(mgr)"));
+}
+
+#[test]
 fn wrong_names_and_toolkits_are_usage_errors() {
     let directory = tempfile::tempdir().expect("a directory");
     for (arguments, hint) in [
@@ -53,7 +71,7 @@ fn wrong_names_and_toolkits_are_usage_errors() {
         (&["hero", "--kind", "hero"], "upper-case"),
         (&["hero", "--group", "example"], "DNS name"),
         (&["hero", "--toolkit", "."], "checkout"),
-        (&["hero", "--webhook", "--go"], "cannot be used with"),
+        (&["hero", "--finalizer", "--go"], "cannot be used with"),
         (&["hero", "--webhook", "--python"], "cannot be used with"),
     ] {
         let output = command(&directory).arg("new").args(arguments).output();

@@ -1,8 +1,16 @@
 //! Operators: installation by manifests, reconciliation of the samples, and `bellerophon reboot`.
 
-use std::process::Command;
+use std::{
+    net::TcpListener,
+    process::{Child, Command, Stdio},
+};
 
-use crate::kubectl::{Kubectl, KubectlTest, Setup, assert_in_order};
+use tokio::time::Instant;
+
+use crate::{
+    kubectl::{Kubectl, KubectlTest, Setup, assert_in_order},
+    running::TIMEOUT,
+};
 
 /// The tests of this file.
 pub(crate) fn tests() -> Vec<KubectlTest> {
@@ -10,6 +18,7 @@ pub(crate) fn tests() -> Vec<KubectlTest> {
         KubectlTest::new(Setup::Cluster, manifests_install_operators_whose_pods_run),
         KubectlTest::new(Setup::Cluster, samples_are_reconciled_in_a_full_cluster),
         KubectlTest::new(Setup::Processes, operator_runs_in_a_pod_of_its_manifests),
+        KubectlTest::new(Setup::Server, denial_of_a_webhook_is_printed),
         KubectlTest::new(Setup::Cluster, annotated_nodes_reboot_and_paused_nodes_wait),
     ]
 }
@@ -36,6 +45,53 @@ fn operator_runs_in_a_pod_of_its_manifests(kubectl: &Kubectl) {
     kubectl.run(&format!("apply -f {sample}"));
     let copies = "get secrets -n team-a -o jsonpath={.items[*].data.user}";
     kubectl.wait_until(copies, "YmVsbGVyb3Bob24=");
+}
+
+/// `bellerophon run` with webhooks, which has nothing else to set up.
+fn denial_of_a_webhook_is_printed(kubectl: &Kubectl) {
+    let file = kubectl.write("manifests.yaml", &manifests("icecream"));
+    kubectl.run(&format!("apply -f {file}"));
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    drop(listener);
+    let run = Command::new(env!("CARGO_BIN_EXE_bellerophon"))
+        .args(["run", "icecream", "--kubeconfig"])
+        .args([
+            kubectl.server.kubeconfig(),
+            &format!("--webhooks=https://{address}"),
+        ])
+        .stderr(Stdio::null())
+        .spawn();
+    let _operator = KillOnDrop(run.expect("the binary starts"));
+    kubectl.run("create deployment taken --image=example");
+    let sample = include_str!("../../../../samples/icecream.yaml");
+    let taken = sample.replace("deploymentName: example-icecream", "deploymentName: taken");
+    let file = kubectl.write("icecream.yaml", &taken);
+    // The operator registers the webhook when it has started; until then the object is admitted.
+    let start = Instant::now();
+    let error = loop {
+        let mut apply = kubectl.command(&format!("apply --dry-run=server -f {file}"));
+        let output = apply.output().expect("kubectl starts");
+        if !output.status.success() {
+            break String::from_utf8_lossy(&output.stderr).into_owned();
+        }
+        assert!(start.elapsed() < TIMEOUT, "the webhook is not called");
+    };
+    assert_in_order(
+        &error,
+        &["admission webhook", "denied the request", "taken"],
+    );
+}
+
+/// A process that does not outlive its test.
+struct KillOnDrop(Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // The process may have exited already.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
 }
 
 fn manifests_install_operators_whose_pods_run(kubectl: &Kubectl) {

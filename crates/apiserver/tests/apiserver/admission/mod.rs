@@ -1,8 +1,10 @@
 //! Webhooks, policies and quotas, from configuration to denial.
 
+mod audit; // what webhooks and policies add to audit events
 mod bounds; // webhooks and policies that misbehave
 mod conversion; // custom resources that a webhook converts
-mod kube_rs; // a webhook with the types of kube-rs
+mod kube_rs; // a webhook of kube-rs
+mod label_webhook; // its handler
 mod quota; // ResourceQuotas under concurrent writes
 mod tls; // webhooks behind a Service, over TLS
 mod webhooks; // handlers in this process

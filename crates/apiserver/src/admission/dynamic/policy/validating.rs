@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bellerophon_cel::Value;
-use serde_json::json;
+use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{BUDGET, ConfigurationError, Invocation, inputs, invocations};
@@ -39,6 +39,18 @@ impl Decision {
             reason: String::new(),
         }
     }
+}
+
+/// The audit annotation of a failed validation. Mirrors `ValidationFailureValue`, whose fields have
+/// this order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ValidationFailure<'a> {
+    message: &'a str,
+    policy: &'a str,
+    binding: &'a str,
+    expression_index: usize,
+    validation_actions: &'a [String],
 }
 
 /// The label of a decision in metrics. Mirrors ErrorType: a denial is an `invalid_error`, too.
@@ -193,12 +205,17 @@ fn check<'a>(
                 }
                 "Audit" => {
                     observe("audit", &decision.message);
-                    let failures = json!([{"message": decision.message, "policy": policy.name,
-                        "binding": binding.name, "expressionIndex": index,
-                        "validationActions": binding.actions}]);
+                    let failures = [ValidationFailure {
+                        message: &decision.message,
+                        policy: &policy.name,
+                        binding: &binding.name,
+                        expression_index: index,
+                        validation_actions: &binding.actions,
+                    }];
+                    let failures = serde_json::to_string(&failures);
                     output.annotate(
                         "validation.policy.admission.k8s.io/validation_failure".into(),
-                        failures.to_string(),
+                        failures.expect("strings and a number are JSON"),
                     );
                 }
                 "Warn" => {

@@ -16,7 +16,8 @@ pub(super) use patch::decode as decode_mutated;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use self::call::{Outcome, Reviewed, call};
@@ -150,11 +151,14 @@ pub(super) async fn mutate(
             .await
             {
                 Ok(patched) => {
-                    let annotation = json!({"configuration": webhook.configuration,
-                        "webhook": webhook.name, "patch": patch.source, "patchType": "JSONPatch"});
+                    let value = annotation(&PatchAnnotation {
+                        configuration: &webhook.configuration,
+                        webhook: &webhook.name,
+                        patch: &patch.source,
+                        patch_type: "JSONPatch",
+                    });
                     let key = format!("patch.webhook.admission.k8s.io/round_{round}_index_{place}");
-                    let output = request.attributes.output;
-                    output.annotate_request(key, annotation.to_string());
+                    request.attributes.output.annotate_request(key, value);
                     if let Some(object) = object.as_deref_mut() {
                         changed = *object != patched;
                         *object = patched;
@@ -241,14 +245,37 @@ fn settle(
     }
 }
 
+/// Mirrors `MutationAuditAnnotation`, whose fields have this order.
+#[derive(Serialize)]
+struct MutationAnnotation<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    mutated: bool,
+}
+
+/// Mirrors `PatchAuditAnnotation`, whose fields have this order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PatchAnnotation<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    patch: &'a Value,
+    patch_type: &'static str,
+}
+
+fn annotation(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("strings and values are JSON")
+}
+
 fn annotate_mutation(request: &Request<'_>, invocation: &Invocation<'_>, round: u8, mutated: bool) {
     let Invocation { webhook, place, .. } = invocation;
-    let value = json!({"configuration": webhook.configuration, "webhook": webhook.name,
-        "mutated": mutated});
-    request.attributes.output.annotate(
-        format!("mutation.webhook.admission.k8s.io/round_{round}_index_{place}"),
-        value.to_string(),
-    );
+    let value = annotation(&MutationAnnotation {
+        configuration: &webhook.configuration,
+        webhook: &webhook.name,
+        mutated,
+    });
+    let key = format!("mutation.webhook.admission.k8s.io/round_{round}_index_{place}");
+    request.attributes.output.annotate(key, value);
 }
 
 fn observe(
