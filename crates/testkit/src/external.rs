@@ -33,6 +33,12 @@ const CONDITION_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long the write before a crash may take.
 const CRASH_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The number of volumes, to which the control plane binds claims.
+const VOLUMES: usize = 8;
+
+/// The default storage class, and the class of the volumes.
+const STORAGE_CLASS: &str = "standard";
+
 /// How long objects of an earlier test may take to be deleted.
 const RESET_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -228,6 +234,33 @@ impl External {
             let is_in_time = begun.elapsed() < CONDITION_TIMEOUT;
             assert!(is_in_time, "{collection} is not served");
             sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Creates the default storage class and volumes of it, as an administrator without a
+    /// provisioner does. The storage class outlives the test.
+    pub(crate) async fn create_volumes(&self) {
+        let class = json!({
+            "metadata": {
+                "name": STORAGE_CLASS,
+                "annotations": { "storageclass.kubernetes.io/is-default-class": "true" },
+            },
+            "provisioner": "kubernetes.io/no-provisioner",
+        });
+        let classes = Request::post("/apis/storage.k8s.io/v1/storageclasses");
+        self.send(classes, &class).await;
+        for number in 1..=VOLUMES {
+            let volume = json!({
+                "metadata": { "name": format!("volume-{number}") },
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "capacity": { "storage": "100Gi" },
+                    "hostPath": { "path": format!("/volumes/{number}") },
+                    "storageClassName": STORAGE_CLASS,
+                },
+            });
+            self.send(Request::post("/api/v1/persistentvolumes"), &volume)
+                .await;
         }
     }
 

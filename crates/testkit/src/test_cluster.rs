@@ -177,6 +177,12 @@ impl TestCluster {
         })
     }
 
+    /// Whether an hour takes milliseconds: the API server is embedded. On a control plane of
+    /// `BELLEROPHON_TEST_KUBECONFIG`, time is real, and [`advance`](Self::advance) is limited.
+    pub fn has_virtual_time(&self) -> bool {
+        matches!(self.server, Server::Embedded { .. })
+    }
+
     /// The running controllers and nodes.
     ///
     /// # Panics
@@ -228,8 +234,13 @@ impl TestCluster {
                 .seed(SEED)
                 .clock(self.clock);
             let builder = match &self.server {
-                // Its controllers run already.
-                Server::External(_) => builder.level(Level::Nodes),
+                // Its controllers run already, but no provisioner of volumes.
+                Server::External(external) => {
+                    if level == Level::Full {
+                        external.create_volumes().await;
+                    }
+                    builder.level(Level::Nodes)
+                }
                 Server::Embedded { server, kubelets } => {
                     for object in rbac_objects() {
                         self.apply(object).await;
@@ -374,7 +385,8 @@ impl TestCluster {
         Api::all(self.client.clone())
     }
 
-    /// Advances virtual time. Everything that is due in this time happens.
+    /// Advances virtual time. Everything that is due in this time happens. In real time it waits 3
+    /// seconds at most.
     pub async fn advance(&self, time: Duration) {
         // With paused time a sleep advances the clock timer by timer, so everything due in between
         // runs in its order. `tokio::time::advance` would jump over them.

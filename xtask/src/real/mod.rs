@@ -117,7 +117,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
 }
 
-/// Runs the selected parts, several at a time, each on a control plane of its own.
+/// Runs the selected parts on several control planes at a time.
 fn on_control_planes(
     root: &Path,
     options: &Options,
@@ -144,27 +144,41 @@ fn on_control_planes(
     runs.sort_by_key(|run| !run.is_alone());
     let next = AtomicUsize::new(0);
     let report = Mutex::new(Report::default());
-    // Takes parts until none is left.
-    let work = |number: usize| -> Result<(), String> {
-        let directory = directory.join(number.to_string());
-        let logs = programs.logs().join(number.to_string());
+    let start = |name: &str| -> Result<ControlPlane, String> {
+        let directory = directory.join(name);
+        let logs = programs.logs().join(name);
         create(&directory)?;
         create(&logs)?;
         let control_plane = ControlPlane::start(programs, &directory, &logs)?;
-        let versions = control_plane.versions()?;
-        lock(&report).versions = versions;
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if let Some(run) = runs.get(index) {
-                let result = suites::run(root, &control_plane, run)?;
-                lock(&report).add(result);
-            } else if index == runs.len() && !scenarios.is_empty() {
-                let results = operators::run(root, &control_plane, &binary, &scenarios)?;
-                lock(&report).scenarios = results;
-            } else {
-                return Ok(());
-            }
+        lock(&report).versions = control_plane.versions()?;
+        Ok(control_plane)
+    };
+    // Objects of tests, such as a policy that selects all nodes, change what an operator does: the
+    // scenarios have a control plane of their own.
+    let work_on_scenarios = || -> Result<(), String> {
+        let control_plane = start("operators")?;
+        let results = operators::run(root, &control_plane, &binary, &scenarios)?;
+        lock(&report).scenarios = results;
+        Ok(())
+    };
+    // Takes runs until none is left.
+    let work_on_runs = |number: usize| -> Result<(), String> {
+        let mut control_plane = None;
+        while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let control_plane = match &control_plane {
+                Some(control_plane) => control_plane,
+                None => control_plane.insert(start(&number.to_string())?),
+            };
+            let result = suites::run(root, control_plane, run)?;
+            lock(&report).add(result);
         }
+        Ok(())
+    };
+    let work = |number: usize| {
+        if number == 1 && !scenarios.is_empty() {
+            work_on_scenarios()?;
+        }
+        work_on_runs(number)
     };
     let parts = runs.len() + usize::from(!scenarios.is_empty());
     thread::scope(|scope| {

@@ -112,12 +112,19 @@ async fn dynamic_kind_is_reconciled_with_its_children() {
             settle().await;
         })
         .await;
-        let expected = [
+        let mut expected = [
             "default/one with 0 children because ConfigMap added",
             "default/one with 1 children because ConfigMap retry, Secret added",
             "default/one with 0 children because Secret deleted",
         ];
-        assert_eq!(log.all()[..3], expected, "{initial_list:?}");
+        let mut log = log.all();
+        if !server.has_virtual_time() {
+            // The Secret may be added after the reconcile of the retry, which causes another one.
+            log.retain(|line| !line.ends_with("because Secret added"));
+            expected[1] = expected[1].trim_end_matches(", Secret added");
+            log[1] = log[1].trim_end_matches(", Secret added").to_owned();
+        }
+        assert_eq!(log[..3], expected, "{initial_list:?}");
     }
 }
 

@@ -25,6 +25,9 @@ use crate::external;
 /// Virtual time after which a condition counts as never fulfilled.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
+/// How long a control plane may take until it serves a new resource.
+const SERVED_MAX: Duration = Duration::from_secs(60);
+
 /// The API server of a test.
 pub(crate) enum TestServer {
     Embedded(Box<ApiServer>),
@@ -38,6 +41,38 @@ impl TestServer {
             Self::Embedded(server) => server.client(),
             Self::External(client) => client.clone(),
         }
+    }
+
+    /// Whether an hour takes milliseconds, and a run can be repeated.
+    pub(crate) fn has_virtual_time(&self) -> bool {
+        matches!(self, Self::Embedded(_))
+    }
+
+    /// How long work without a timer may take: no virtual time, but some real time.
+    pub(crate) fn time_without_timers(&self) -> Duration {
+        match self {
+            Self::Embedded(_) => Duration::ZERO,
+            Self::External(_) => Duration::from_secs(2),
+        }
+    }
+
+    /// Waits until a collection of a new resource is served. The embedded server serves it with the
+    /// response to the creation of its definition.
+    pub(crate) async fn wait_until_served(&self, collection: &str) {
+        let Self::External(client) = self else {
+            return;
+        };
+        let is_served = async || {
+            let request = http::Request::get(collection).body(Vec::new()).unwrap();
+            client.request::<serde_json::Value>(request).await.is_ok()
+        };
+        let served = async {
+            while !is_served().await {
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let served = timeout(SERVED_MAX, served).await;
+        assert!(served.is_ok(), "{collection} is not served");
     }
 }
 

@@ -38,7 +38,8 @@ async fn forbidden_resource_is_named_and_synced_once_permitted() {
         matches!(&error, SyncError::Forbidden { resource, .. } if resource == "secrets"),
         "{error}"
     );
-    assert_eq!(start.elapsed(), Duration::ZERO, "it fails immediately");
+    let limit = server.time_without_timers();
+    assert!(start.elapsed() <= limit, "it fails immediately");
     let group = "rbac.authorization.k8s.io";
     let binding: ClusterRoleBinding = serde_json::from_value(json!({
         "metadata": { "name": "jane" },

@@ -135,7 +135,8 @@ async fn object_deleted_before_it_is_read_does_not_delay_the_next() {
         for log in &logs {
             log.line("next exists").await;
         }
-        assert_eq!(start.elapsed(), Duration::ZERO, "no timer was needed");
+        let limit = server.time_without_timers();
+        assert!(start.elapsed() <= limit, "no timer was needed");
     })
     .await;
 }

@@ -9,7 +9,7 @@ use bellerophon_hero::{
 };
 use bellerophon_testkit::{OperatorUnderTest, TestCluster, wait_until};
 use k8s_openapi::api::{
-    core::v1::{Event, PersistentVolumeClaim, Pod},
+    core::v1::{Event, PersistentVolumeClaim, Pod, Secret, Service},
     policy::v1::PodDisruptionBudget,
 };
 use kube::{
@@ -17,6 +17,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::fixture::{
     BACKUP_REVISION, FIXTURE, check_model, cluster, cluster_on, hero, members, named, operator,
@@ -132,16 +133,23 @@ async fn invalid_specs_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn operator_uses_exactly_its_permissions() {
     let (cluster, account) = cluster().await;
+    let schedule = match cluster.has_virtual_time() {
+        true => "@hourly",
+        false => "* * * * *",
+    };
     cluster
         .apply(hero(
-            json!({"replicas": 2, "backup": {"schedule": "@hourly", "keep": 1}}),
+            json!({"replicas": 2, "backup": {"schedule": schedule, "keep": 1}}),
         ))
         .await;
     let operator = OperatorUnderTest::start(operator, &account);
     wait_until_running(&cluster.client, 2).await;
     // Two backups, of which one expires, and its file is deleted.
-    cluster.advance(Duration::from_secs(2 * 3600 + 600)).await;
     let backups = cluster.namespaced::<Backup>("default");
+    match cluster.has_virtual_time() {
+        true => cluster.advance(Duration::from_secs(2 * 3600 + 600)).await,
+        false => wait_until_first_expires(&backups, 1).await,
+    }
     wait_until(&backups, "one backup is kept", |backups| backups.len() == 1).await;
     // The schedule is changed, then deleted.
     patch(&cluster, json!({"backup": {"keep": 2}})).await;
@@ -165,18 +173,28 @@ async fn operator_uses_exactly_its_permissions() {
     wait_until_running(&cluster.client, 2).await;
     patch(&cluster, json!({"replicas": 1})).await;
     wait_until_running(&cluster.client, 1).await;
-    let services = cluster.namespaced::<k8s_openapi::api::core::v1::Service>("default");
+    let services = cluster.namespaced::<Service>("default");
     let selector = Patch::Merge(json!({"spec": {"selector": {"app": "other"}}}));
     services
         .patch("icarus", &PatchParams::default(), &selector)
         .await
         .expect("it is accepted");
-    let secrets = cluster.namespaced::<k8s_openapi::api::core::v1::Secret>("default");
+    let secrets = cluster.namespaced::<Secret>("default");
     let token = Patch::Merge(json!({"data": {"token": null}}));
     secrets
         .patch("icarus-admin", &PatchParams::default(), &token)
         .await
         .expect("it is accepted");
+    wait_until(&services, "the selector is restored", |services| {
+        let mut services = services.iter();
+        services.any(|service| service.name_any() == "icarus" && !selects_other(service))
+    })
+    .await;
+    wait_until(&secrets, "the token is restored", |secrets| {
+        let mut secrets = secrets.iter();
+        secrets.any(|secret| secret.name_any() == "icarus-admin" && has_token(secret))
+    })
+    .await;
     cluster.advance(Duration::from_secs(60)).await;
     wait_until_running(&cluster.client, 1).await;
     cluster.delete(hero(json!({}))).await;
@@ -193,6 +211,35 @@ async fn operator_uses_exactly_its_permissions() {
     assert_eq!(unused, [""; 0]);
     operator.stop().await;
     cluster.stop().await;
+}
+
+/// Waits until the first backup was deleted, and this many later ones are complete. A schedule of
+/// minutes takes minutes in real time.
+async fn wait_until_first_expires(backups: &Api<Backup>, kept: usize) {
+    let is_complete = |backup: &Backup| {
+        let status = backup.status.as_ref();
+        status.is_some_and(|status| status.phase == BackupPhase::Completed)
+    };
+    let first = wait_until(backups, "a backup is complete", |all| {
+        all.iter().any(is_complete)
+    })
+    .await;
+    let first = first[0].name_any();
+    wait_until(backups, "it has expired", |all| {
+        let mut later = all.iter();
+        all.len() == kept && later.all(|it| is_complete(it) && it.name_any() != first)
+    })
+    .await;
+}
+
+fn selects_other(service: &Service) -> bool {
+    let selector = service.spec.as_ref().and_then(|it| it.selector.as_ref());
+    selector.is_some_and(|labels| labels.get("app").is_some_and(|app| app == "other"))
+}
+
+fn has_token(secret: &Secret) -> bool {
+    let data = secret.data.as_ref();
+    data.is_some_and(|data| data.contains_key("token"))
 }
 
 async fn patch(cluster: &TestCluster, spec: Value) {
@@ -254,7 +301,12 @@ async fn store_is_restored_from_a_backup_as_a_new_cluster() {
 #[tokio::test(start_paused = true)]
 async fn backup_of_a_deleted_pod_fails_and_the_next_one_works() {
     let (cluster, account) = cluster().await;
-    cluster.apply(hero(json!({"replicas": 1}))).await;
+    // The timeout is ten minutes by default.
+    let (spec, limit) = match cluster.has_virtual_time() {
+        true => (json!({"replicas": 1}), 620),
+        false => (json!({"replicas": 1, "backup": {"timeoutSeconds": 60}}), 80),
+    };
+    cluster.apply(hero(spec)).await;
     let operator = OperatorUnderTest::start(operator, &account);
     wait_until_running(&cluster.client, 1).await;
     members().hold_tasks();
@@ -287,15 +339,14 @@ async fn backup_of_a_deleted_pod_fails_and_the_next_one_works() {
     cluster
         .delete(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
         .await;
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     wait_until(&backups, "both fail", |all| {
         phase(all, "killed") == Some(BackupPhase::Failed)
             && phase(all, "late") == Some(BackupPhase::Failed)
     })
     .await;
-    // The timeout is ten minutes by default.
     assert!(
-        began.elapsed() < Duration::from_secs(620),
+        began.elapsed() < Duration::from_secs(limit),
         "{:?}",
         began.elapsed()
     );
@@ -313,16 +364,23 @@ async fn backup_of_a_deleted_pod_fails_and_the_next_one_works() {
 async fn scheduled_backups_are_created_and_expire() {
     let (cluster, account) = cluster().await;
     cluster.apply(hero(json!({"replicas": 1}))).await;
+    let times = match cluster.has_virtual_time() {
+        true => "*/10 * * * *",
+        false => "* * * * *",
+    };
     let schedule = json!({
         "apiVersion": "stable.bellerophon.io/v1beta7", "kind": "ScheduledBackup",
         "metadata": {"name": "often"},
-        "spec": {"hero": "icarus", "schedule": "*/10 * * * *", "keep": 2},
+        "spec": {"hero": "icarus", "schedule": times, "keep": 2},
     });
     let operator = OperatorUnderTest::start(operator, &account);
     wait_until_running(&cluster.client, 1).await;
     cluster.apply(schedule).await;
-    cluster.advance(Duration::from_secs(45 * 60)).await;
     let backups = cluster.namespaced::<Backup>("default");
+    match cluster.has_virtual_time() {
+        true => cluster.advance(Duration::from_secs(45 * 60)).await,
+        false => wait_until_first_expires(&backups, 2).await,
+    }
     let kept = backups
         .list(&Default::default())
         .await

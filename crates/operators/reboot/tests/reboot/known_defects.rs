@@ -13,6 +13,7 @@ use bellerophon_testkit::{OperatorUnderTest, wait_until};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::fixture::{
     Monitor, RebootFixture, annotation, budget, has_no_grants, is_cordoned, policy, reboot_agents,
@@ -32,9 +33,14 @@ async fn agent_started_without_an_api_server_completes_its_reboot() {
     })
     .await;
     first.kill().await;
-    fixture.agents.disconnect(Duration::from_secs(30 * 60));
+    let minutes = match fixture.cluster.has_virtual_time() {
+        true => 30,
+        false => 2,
+    };
+    let outage = Duration::from_secs(minutes * 60);
+    fixture.agents.disconnect(outage);
     let second = OperatorUnderTest::start(reboot_agents, &fixture.agents);
-    fixture.cluster.advance(Duration::from_secs(29 * 60)).await;
+    sleep(outage - Duration::from_secs(60)).await;
     let node = nodes.get("node-1").await.expect("the node exists");
     assert!(is_cordoned(&node));
     assert!(annotation(&node, IN_PROGRESS).contains("Rebooting"));

@@ -13,10 +13,11 @@ use kube::core::{
     ApiResource, DynamicObject, Expression, GroupVersionKind, PartialObjectMeta, Selector,
 };
 use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::{config_map, create, factory, put};
-use crate::harness::server;
+use crate::harness::{create_namespace, server};
 
 async fn names<K: Kind>(client: &Client, options: InformerOptions<K>) -> Vec<String> {
     let informers = factory(client, 1);
@@ -175,7 +176,8 @@ async fn objects_stay_cached_in_namespaces_that_stay_watched() {
     let server = server().await;
     let client = server.client();
     create(&client, "a", "x").await;
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
+    create_namespace(&client, "team-a", json!({})).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "team-a");
     let created = maps
         .create(&Default::default(), &config_map("b", "x"))
         .await;
@@ -188,7 +190,7 @@ async fn objects_stay_cached_in_namespaces_that_stay_watched() {
     for (namespaces, objects) in [
         (Namespaces::named(["default"]), 1),
         (Namespaces::All, 2),
-        (Namespaces::named(["kube-system"]), 1),
+        (Namespaces::named(["team-a"]), 1),
         (Namespaces::named(["default"]), 1),
     ] {
         informers.set_namespaces(namespaces);

@@ -103,7 +103,12 @@ async fn standby_queues_nothing_until_it_leads() {
     settle().await;
     delete(&client, "a").await;
     settle().await;
-    assert_eq!(log.all(), ["a exists", "c exists", "a deleted"]);
+    let mut log = log.all();
+    if !server.has_virtual_time() {
+        // Different keys have no order.
+        log[..2].sort();
+    }
+    assert_eq!(log, ["a exists", "c exists", "a deleted"]);
     standby.stop().await.unwrap();
 }
 
