@@ -57,7 +57,7 @@ pub(crate) struct NonResourceEndpoints {
 }
 
 impl NonResourceEndpoints {
-    /// A site with these pages of others.
+    /// With endpoints of others besides its own.
     pub(crate) fn with(custom: Vec<CustomEndpoint>) -> Self {
         Self {
             custom,

@@ -144,6 +144,8 @@ pub(super) struct ReflectorState {
     phase: Phase,
     page_size: u32,
     initial: InitialList,
+    /// Whether the open watch is older than one second.
+    established: bool,
     /// Failures since a watch last stayed open for more than a second; at most 1 since a watch last
     /// delivered an event.
     failures: u32,
@@ -159,6 +161,7 @@ impl ReflectorState {
             phase: Phase::OpeningInitial,
             page_size,
             initial,
+            established: false,
             failures: 0,
             stream_failures: 0,
             rejections: 0,
@@ -194,6 +197,11 @@ impl ReflectorState {
     /// and changes nothing.
     pub(super) fn next(mut self, seen: Input) -> (Self, Vec<Change>) {
         let mut changes = Vec::new();
+        match seen {
+            Input::Opened => self.established = false,
+            Input::Established => self.established = true,
+            _ => {}
+        }
         let phase = std::mem::replace(&mut self.phase, Phase::OpeningInitial);
         self.phase = match (phase, seen) {
             (Phase::OpeningInitial, Input::Opened) => Phase::Streaming(Collected::default()),
@@ -215,6 +223,13 @@ impl ReflectorState {
                 self.page_failed(&request, &error)
             }
             (Phase::Opening { since }, Input::Opened) => Phase::Watching { since },
+            // As client-go: a connection that worked and is lost ends the watch, like a timeout.
+            (Phase::Watching { since }, Input::Failed(ListWatchError::Unreachable(_)))
+                if self.established =>
+            {
+                self.reset_failures();
+                Phase::Opening { since }
+            }
             (Phase::Opening { since } | Phase::Watching { since }, Input::Failed(error)) => {
                 self.watch_failed(since, &error)
             }
@@ -229,11 +244,11 @@ impl ReflectorState {
                 self.back_off(None, Resume::Watch { since })
             }
             (Phase::Watching { since }, Input::Established) => {
-                self.established();
+                self.reset_failures();
                 Phase::Watching { since }
             }
             (Phase::Watching { since }, Input::Ended { short_lived: false } | Input::TimedOut) => {
-                self.established();
+                self.reset_failures();
                 Phase::Opening { since }
             }
             (
@@ -336,7 +351,7 @@ impl ReflectorState {
         }
     }
 
-    fn established(&mut self) {
+    fn reset_failures(&mut self) {
         self.failures = 0;
         self.rejections = 0;
     }

@@ -251,7 +251,7 @@ fn short_lived_watch_backs_off_whatever_it_sent() {
 #[test]
 fn established_watch_ends_the_back_off() {
     let script =
-        "page:9 refused backed_off refused backed_off opened established bookmark:10 refused";
+        "page:9 refused backed_off refused backed_off opened established bookmark:10 403";
     check(
         InitialList::Paged,
         script,
@@ -262,6 +262,21 @@ fn established_watch_ends_the_back_off() {
         InitialList::Paged,
         script,
         "list !1 watch@9 backoff800 watch@9 read watch@9 backoff800",
+    );
+}
+
+/// A lost connection used to delay the watch by 0.8 to 1.6 s, however long it had worked.
+#[test]
+fn lost_connection_of_an_established_watch_resumes_without_delay() {
+    check(
+        InitialList::Paged,
+        "page:9 opened established bookmark:10 refused refused",
+        "list !1 watch@9 read read read watch@10 backoff800",
+    );
+    check(
+        InitialList::Streamed,
+        "opened established end:5 refused opened refused",
+        "stream read read !0 read watch@5 read backoff800",
     );
 }
 
