@@ -373,13 +373,13 @@ impl Session {
         let (Some(serving), Some(operator)) = (&mut self.serving, &mut self.operator) else {
             return;
         };
-        let patience = match serving.state {
+        let timeout = match serving.state {
             ServingState::Awaited => REGISTRATION_MAX,
             // Reported before.
             ServingState::Unanswered => Duration::ZERO,
             ServingState::Answered => return,
         };
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let address = serving.address();
         let answered = async {
             loop {
