@@ -1,8 +1,8 @@
 //! Observation: live reads of everything that belongs to a store.
 //!
 //! In: the key of a Bellerophon. Out: [`Observed`] for the plan, and the objects for its step.
-//! Guarantees: the Bellerophon is read first; nothing comes from a cache; secrets stay in
-//! [`Objects`], which has no `Debug`.
+//! Guarantees: the Bellerophon is read first, all other objects concurrently; nothing comes from a
+//! cache; secrets stay in [`Objects`], which has no `Debug`.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -159,10 +159,14 @@ async fn read_objects(
 ) -> Result<Objects, WriteError> {
     let namespace = key.namespace();
     let own = ListParams::default().labels(&format!("{}={}", names::HERO_LABEL, key.name()));
-    let pods: Vec<Arc<Pod>> = client.list(namespace, &own).await?;
-    let claims: Vec<Arc<PersistentVolumeClaim>> = client.list(namespace, &own).await?;
-    let services: Vec<Arc<Service>> = client.list(namespace, &own).await?;
-    let secrets: Vec<Arc<Secret>> = client.list(namespace, &own).await?;
+    let (pods, claims, services, secrets, budget, schedule) = tokio::try_join!(
+        client.list::<Pod>(namespace, &own),
+        client.list::<PersistentVolumeClaim>(namespace, &own),
+        client.list::<Service>(namespace, &own),
+        client.list::<Secret>(namespace, &own),
+        client.get(key),
+        client.get(key),
+    )?;
     let uid = hero.uid();
     let is_controlled =
         |pod: &Arc<Pod>| controller_of(&**pod).map(|owner| &owner.uid) == uid.as_ref();
@@ -171,8 +175,8 @@ async fn read_objects(
         claims: by_name(claims.into_iter().filter(|claim| is_of_member(claim))),
         services: by_name(services),
         secrets: by_name(secrets),
-        budget: client.get(key).await?,
-        schedule: client.get(key).await?,
+        budget,
+        schedule,
         hero,
     })
 }
