@@ -251,3 +251,80 @@ fn chunks(disk: Arc<dyn Disk>, snapshot: SnapshotData) -> SnapshotStream {
         }
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use openraft::{EntryPayload, vote::RaftLeaderId as _};
+    use tokio::{sync::mpsc, time::advance};
+
+    use super::*;
+    use crate::raft::types::{RaftEntry, RaftLogId};
+
+    fn id(index: u64) -> RaftLogId {
+        RaftLogId::new(LeaderId::new(1, 1), index)
+    }
+
+    /// A request that commits up to an index, with the entries after it.
+    fn request(committed: u64, entries: u64) -> AppendEntriesRequest<Types> {
+        let entry = |index| RaftEntry {
+            log_id: id(index),
+            payload: EntryPayload::Blank,
+        };
+        AppendEntriesRequest {
+            vote: RaftVote::new_committed(1, 1),
+            prev_log_id: Some(id(committed)),
+            entries: (1..=entries).map(|n| entry(committed + n)).collect(),
+            leader_commit: Some(id(committed)),
+        }
+    }
+
+    /// A stream of requests that the test sends.
+    fn requests() -> (
+        mpsc::Sender<AppendEntriesRequest<Types>>,
+        BoxStream<'static, AppendEntriesRequest<Types>>,
+    ) {
+        let (send, receive) = mpsc::channel(1);
+        let input = stream::unfold(receive, async |mut receive| {
+            Some((receive.recv().await?, receive))
+        });
+        (send, Box::pin(delay_commits(Box::pin(input))))
+    }
+
+    /// How many entries the next request has.
+    async fn entries(
+        sent: &mut (impl Stream<Item = AppendEntriesRequest<Types>> + Unpin),
+    ) -> Option<usize> {
+        sent.next().await.map(|request| request.entries.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commit_is_sent_with_entries_that_follow() {
+        let (send, mut sent) = requests();
+        send.try_send(request(7, 0)).unwrap();
+        assert!(sent.next().now_or_never().is_none());
+        advance(COMMIT_DELAY_MAX / 2).await;
+        send.try_send(request(7, 2)).unwrap();
+        assert_eq!(entries(&mut sent).await, Some(2));
+        drop(send);
+        assert_eq!(entries(&mut sent).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commit_without_entries_is_sent_after_the_delay() {
+        let (send, mut sent) = requests();
+        send.try_send(request(7, 0)).unwrap();
+        let start = Instant::now();
+        assert_eq!(entries(&mut sent).await, Some(0));
+        assert!(start.elapsed() >= COMMIT_DELAY_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn last_request_of_a_stream_is_not_delayed() {
+        let start = Instant::now();
+        let heartbeat = stream::iter([request(7, 0)]);
+        let mut sent = Box::pin(delay_commits(heartbeat));
+        assert_eq!(entries(&mut sent).await, Some(0));
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+}
