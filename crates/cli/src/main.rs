@@ -88,7 +88,11 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments, started: Instant) -> Result<(), CliError> {
     logs::init(arguments.verbose, arguments.log_format)?;
-    let runtime = Runtime::new().map_err(CliError::context("cannot start the runtime"))?;
+    let runtime = match &arguments.command {
+        Command::Store(_) => bellerophon_store::runtime(),
+        _ => Runtime::new(),
+    };
+    let runtime = runtime.map_err(CliError::context("cannot start the runtime"))?;
     match arguments.command {
         Command::Up(options) => {
             let detail = match arguments.verbose {

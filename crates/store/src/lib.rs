@@ -43,7 +43,7 @@ pub use raft::{
     PeerAddress, PeerRequest, PeerResponse, PeerTransport, SnapshotStream, TransportError,
 };
 pub use restore::{RestoreError, restore_directory};
-pub use serve::{Addresses, ServeError, ServeOptions, Server};
+pub use serve::{Addresses, ServeError, ServeOptions, Server, runtime};
 pub use snapshot::{SnapshotHeader, SnapshotReader, verify as verify_snapshot};
 pub use tls::{TlsError, TlsFiles, member_name};
 pub use watch::{WatchItem, WatchStream};

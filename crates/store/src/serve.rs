@@ -1,14 +1,17 @@
-//! One member as a program: listeners, certificates and tokens, start and stop.
+//! One member as a program: its runtime, listeners, certificates and tokens, start and stop.
 //!
 //! In: options of the command line. Out: a serving member until it is stopped.
 //! Guarantees: without TLS or tokens, only loopback addresses are served unless `insecure` is set.
 //! A stop hands leadership over before connections are closed. A storage error ends the member with
 //! an error.
 
-use std::{future::Future, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    env, future::Future, io, net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Duration,
+};
 
 use rand::{Rng as _, rngs::StdRng};
 use tokio::{
+    runtime::{self, Runtime},
     task::JoinSet,
     time::{MissedTickBehavior, interval, timeout},
 };
@@ -33,6 +36,23 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The end of a member: hand-over, flush and close.
 const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The runtime of a member as a program: one worker thread for two processors.
+///
+/// A request passes through a chain of short tasks, and each one that continues on another thread
+/// costs more than it saves. The syncs of the log, and the members on the same machine, use the
+/// other processors. The environment variable `TOKIO_WORKER_THREADS` sets another number.
+///
+/// # Errors
+/// The operating system starts no thread.
+pub fn runtime() -> io::Result<Runtime> {
+    let mut builder = runtime::Builder::new_multi_thread();
+    if env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        builder.worker_threads((processors / 2).max(1));
+    }
+    builder.enable_all().build()
+}
 
 /// Options of a member as a program.
 #[derive(Clone, Debug)]

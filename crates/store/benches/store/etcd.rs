@@ -1,7 +1,7 @@
 //! etcd as processes. The load generator speaks gRPC by itself: a length-prefixed protobuf message
 //! in an HTTP/2 request.
 
-use std::{env, net::SocketAddr, path::PathBuf, process::Stdio};
+use std::{env, io, net::SocketAddr, path::PathBuf, process::Stdio};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::Request;
@@ -9,11 +9,14 @@ use http_body_util::Full;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::target::{BenchError, Target, counter, eventually, free_port};
+use crate::{
+    processes::Usage,
+    target::{BenchError, Target, counter, eventually, free_port},
+};
 
 pub(crate) struct EtcdCluster {
     /// Killed when they are dropped.
-    _processes: Vec<Child>,
+    processes: Vec<Child>,
     _directory: TempDir,
     leader: SocketAddr,
 }
@@ -95,7 +98,7 @@ impl EtcdCluster {
         })
         .await?;
         Ok(Some(Self {
-            _processes: processes,
+            processes,
             _directory: directory,
             leader: leader.expect("the condition holds"),
         }))
@@ -146,5 +149,9 @@ impl Target for EtcdCluster {
 
     async fn syncs(&self) -> Result<u64, BenchError> {
         counter(self.leader, "etcd_disk_wal_fsync_duration_seconds_count").await
+    }
+
+    fn usage(&self) -> io::Result<Usage> {
+        Usage::of(&self.processes)
     }
 }

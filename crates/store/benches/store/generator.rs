@@ -18,6 +18,9 @@ const CLIENTS_PER_CONNECTION: usize = 8;
 const VALUE_BYTES: usize = 256;
 const KEYS: usize = 10_000;
 
+/// Concurrent puts while the keys are filled.
+const FILL_CLIENTS: usize = 64;
+
 /// A request that takes longer is an error.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -54,19 +57,42 @@ struct Samples {
     errors: u64,
 }
 
+/// Puts all keys that are loaded later.
+pub(crate) async fn fill(target: &impl Target) -> Result<(), BenchError> {
+    let requests = Arc::new(requests(target, Operation::Put));
+    let connection = connect(target.address()).await?;
+    let mut writers = JoinSet::new();
+    for first in 0..FILL_CLIENTS {
+        let mut sender = connection.clone();
+        let requests = requests.clone();
+        writers.spawn(async move {
+            for request in requests.iter().skip(first).step_by(FILL_CLIENTS) {
+                exchange(&mut sender, request.clone()).await?;
+            }
+            Ok::<_, BenchError>(())
+        });
+    }
+    while let Some(ended) = writers.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+fn requests(target: &impl Target, operation: Operation) -> Vec<Request<Full<Bytes>>> {
+    let value = Bytes::from(vec![b'v'; VALUE_BYTES]);
+    let request = |number| {
+        let key = format!("bench/{number:08}");
+        match operation {
+            Operation::Put => target.put(&key, &value),
+            Operation::Get => target.get(&key),
+        }
+    };
+    (0..KEYS).map(request).collect()
+}
+
 /// Loads a target.
 pub(crate) async fn run(target: &impl Target, load: &Load) -> Result<Measured, BenchError> {
-    let value = Bytes::from(vec![b'v'; VALUE_BYTES]);
-    let requests: Vec<Request<Full<Bytes>>> = (0..KEYS)
-        .map(|number| {
-            let key = format!("bench/{number:08}");
-            match load.operation {
-                Operation::Put => target.put(&key, &value),
-                Operation::Get => target.get(&key),
-            }
-        })
-        .collect();
-    let requests = Arc::new(requests);
+    let requests = Arc::new(requests(target, load.operation));
     let start = Instant::now() + load.time / 10;
     let end = start + load.time;
     let mut clients = JoinSet::new();

@@ -1,6 +1,7 @@
 //! The store as processes, without TLS on loopback, as etcd next to it.
 
 use std::{
+    env, io,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Stdio,
@@ -20,7 +21,10 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::target::{BenchError, Target, counter, eventually};
+use crate::{
+    processes::Usage,
+    target::{BenchError, Target, counter, eventually},
+};
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Addresses {
@@ -126,7 +130,9 @@ impl StoreCluster {
 
 impl StoreMember {
     async fn start(id: MemberId, data: &Path) -> Result<Self, BenchError> {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_bellerophon-store-member"))
+        let built = || env!("CARGO_BIN_EXE_bellerophon-store-member").into();
+        let program = env::var_os("STORE_MEMBER").unwrap_or_else(built);
+        let mut process = Command::new(program)
             .arg("--data")
             .arg(data)
             .stdout(Stdio::piped())
@@ -172,6 +178,10 @@ impl Target for StoreCluster {
 
     async fn syncs(&self) -> Result<u64, BenchError> {
         counter(self.leader.health, "store_wal_fsync_duration_seconds_count").await
+    }
+
+    fn usage(&self) -> io::Result<Usage> {
+        Usage::of(self.members.iter().map(|member| &member.process))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The loaded member: a leader that answers puts and gets over HTTP/2 without TLS.
 
-use std::{error::Error, future::Future, net::SocketAddr, time::Duration};
+use std::{error::Error, future::Future, io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use http::Request;
@@ -8,6 +8,8 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{net::TcpStream, time::sleep};
+
+use crate::processes::Usage;
 
 pub(crate) type BenchError = Box<dyn Error + Send + Sync>;
 pub(crate) type Connection = SendRequest<Full<Bytes>>;
@@ -25,6 +27,9 @@ pub(crate) trait Target {
 
     /// Syncs of the leader's log since its start.
     fn syncs(&self) -> impl Future<Output = Result<u64, BenchError>>;
+
+    /// What all members used since their start.
+    fn usage(&self) -> io::Result<Usage>;
 }
 
 /// An HTTP/2 connection.

@@ -9,9 +9,11 @@ use std::{collections::HashMap, error::Error, io::Write as _, path::PathBuf, pro
 use bellerophon_store::{ServeOptions, Server, TlsFiles, TokenFiles};
 use tokio::signal::unix::{SignalKind, signal};
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match run().await {
+fn main() -> ExitCode {
+    let served = bellerophon_store::runtime()
+        .map_err(Into::into)
+        .and_then(|runtime| runtime.block_on(run()));
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("member: {error}");
