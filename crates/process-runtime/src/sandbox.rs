@@ -315,10 +315,11 @@ fn mount_variable(name: &str) -> String {
 fn mount_source(mount: &Mount) -> io::Result<String> {
     let volume = mount.source.canonicalize()?;
     let source = match &mount.sub_path {
-        Some(sub_path) => volume.join(sub_path).canonicalize()?,
+        // Not resolved: the file that a link names is replaced when the volume is updated.
+        Some(sub_path) => volume.join(sub_path),
         None => volume.clone(),
     };
-    if !source.starts_with(&volume) {
+    if !source.canonicalize()?.starts_with(&volume) {
         let message = format!("subPath of volume {} leaves the volume", mount.name);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }

@@ -14,7 +14,7 @@ use crate::{
 
 /// The tests of this file.
 pub(crate) fn tests() -> Vec<ClientTest> {
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         (
             "scale_leads_to_ready_pods_in_one_chain",
             scale_leads_to_ready_pods_in_one_chain,
@@ -39,6 +39,10 @@ pub(crate) fn tests() -> Vec<ClientTest> {
         (
             "detectors_name_object_field_and_writers",
             detectors_name_object_field_and_writers,
+        ),
+        (
+            "queues_are_sorted_by_the_longest_wait",
+            queues_are_sorted_by_the_longest_wait,
         ),
         ("twelve_tabs_are_usable", twelve_tabs_are_usable),
         (
@@ -190,28 +194,38 @@ fn drawn_edges_are_those_of_the_records() {
          const blocks = new Set([...document.querySelectorAll('.blk')].map((e) => e.dataset.id)); \
          const started = new Map(); const pending = new Map(); const expected = []; \
          const key = (r) => r.controller + '|' + (r.key.namespace || '') + '|' + r.key.name; \
+         const accepted = new Map(); const object = (r) => [r.kind, r.object.namespace, \
+           r.object.name, (r.subresource || '').split(' ')[0]].join('|'); \
          for (const r of model.records) { \
+           if (r.type === 'accepted') accepted.set(object(r), r.version); \
            if (r.type === 'enqueued' && r.cause.version) { \
              if (!pending.has(key(r))) pending.set(key(r), new Set()); \
              pending.get(key(r)).add(r.cause.version); } \
            if (r.type === 'started') { started.set(key(r), r.seq); \
              for (const v of pending.get(key(r)) || []) expected.push(['w' + v, 'r' + r.seq]); \
              pending.delete(key(r)); } \
-           if (r.type === 'wrote' && r.version && started.has(key(r))) \
-             expected.push(['r' + started.get(key(r)), 'w' + r.version]); } \
+           /* The response to a binding has no version. */ \
+           const version = r.version ?? (r.subresource && accepted.get(object(r))); \
+           if (r.type === 'wrote' && version && started.has(key(r))) \
+             expected.push(['r' + started.get(key(r)), 'w' + version]); } \
          const visible = expected.filter(([a, b]) => [a, b].every((id) => \
            id[0] === 'w' ? shown.has(id) : blocks.has(id))); \
-         return { total: visible.length, missing: visible.map((p) => p.join('-')) \
-           .filter((id) => !drawn.has(id)) }; })()",
+         const ids = new Set(visible.map((p) => p.join('-'))); \
+         const links = [...document.querySelectorAll('g.edge')].filter((e) => \
+           ['event', 'write'].includes(e.dataset.type)).map((e) => e.dataset.edge); \
+         return { total: ids.size, missing: [...ids].filter((id) => !drawn.has(id)), \
+           extra: links.filter((id) => !ids.has(id)) }; })()",
     );
     assert!(missing["total"].as_u64() > Some(10), "{missing}");
     assert_eq!(missing["missing"], json!([]), "{missing}");
+    assert_eq!(missing["extra"], json!([]), "{missing}");
 }
 
 fn tree_equals_the_list_at_every_revision() {
     let server = RunningServer::start(&["--operators", "none"]);
     let browser = Browser::start(DESKTOP);
     open(&browser, &dashboard(&server));
+    let before = browser.eval("bellerophon.app.model.writeList.at(-1).version");
     deploy(&server);
     run(&server, "scale deployment stable --replicas=4");
     run(&server, "rollout status deployment stable --timeout=60s");
@@ -220,16 +234,20 @@ fn tree_equals_the_list_at_every_revision() {
         "bellerophon.app.model.writeList.some((write) => write.kind === 'Pod' && write.deletion)",
     );
     // The tree at the moment of a write has the objects of a list at its revision.
-    let points = browser.eval(
-        "bellerophon.app.model.writeList.filter((write) => write.ns === 'default').slice(-60) \
-         .filter((_, i) => i % 3 === 0).map((write) => { const at = \
-         bellerophon.app.model.existingAt(write.seq); return { version: write.version, \
+    let points = browser.eval(&format!(
+        "bellerophon.app.model.writeList \
+         .filter((write) => write.ns === 'default' && write.version > {before}) \
+         .filter((_, i, all) => Math.floor(i * 20 / all.length) !== Math.floor((i - 1) * 20 / all.length)) \
+         .map((write) => {{ const at = \
+         bellerophon.app.model.existingAt(write.seq); return {{ version: write.version, \
          pods: at.filter((item) => item.object.kind === 'Pod' && item.object.ns === 'default') \
          .map((item) => item.object.name).sort(), sets: at.filter((item) => item.object.kind === \
-         'ReplicaSet.apps').map((item) => item.object.name).sort() }; })",
-    );
+         'ReplicaSet.apps').map((item) => item.object.name).sort(), deployments: at \
+         .filter((item) => item.object.kind === 'Deployment.apps' && item.object.ns === 'default') \
+         .map((item) => item.object.name).sort() }}; }})",
+    ));
     let points = points.as_array().expect("a list");
-    assert!(points.len() >= 15, "{}", points.len());
+    assert_eq!(points.len(), 20);
     for point in points {
         let query = format!(
             "resourceVersion={}&resourceVersionMatch=Exact",
@@ -238,6 +256,10 @@ fn tree_equals_the_list_at_every_revision() {
         for (member, path) in [
             ("pods", "/api/v1/namespaces/default/pods"),
             ("sets", "/apis/apps/v1/namespaces/default/replicasets"),
+            (
+                "deployments",
+                "/apis/apps/v1/namespaces/default/deployments",
+            ),
         ] {
             let text = run(&server, &format!("get --raw {path}?{query}"));
             let list: Value = serde_json::from_str(&text).expect("JSON");
@@ -378,6 +400,11 @@ const DEFECTS: &str = r#"(() => {
         previous: version - 1 || undefined, ...extra }); };
     for (let i = 0; i < 12; i += 1) write('Deployment.apps', 'web', i % 2 ? 'autoscaler' : 'gitops',
         { changes: [{ path: 'spec.replicas', old: i % 2 ? 2 : 3, new: i % 2 ? 3 : 2 }] });
+    for (let i = 0; i < 12; i += 1) { const controller = i % 2 ? 'scaler' : 'fruit'; const kiwi = { namespace: 'default', name: 'kiwi' };
+        add({ type: 'started', controller, key: kiwi, attempt: 1, causes: [] });
+        write('Fruit.user', 'kiwi', controller, { changes: [{ path: 'spec.size', old: i % 2 ? 2 : 3, new: i % 2 ? 3 : 2 }] });
+        add({ type: 'wrote', controller, key: kiwi, kind: 'Fruit.user', object: kiwi, version: String(version) });
+        add({ type: 'finished', controller, key: kiwi, result: 'success', took_us: 5 }); }
     const fail = (controller, name, error) => { const k = { ...key, name };
         add({ type: 'started', controller, key: k, attempt: 1, causes: [] });
         add({ type: 'finished', controller, key: k, result: 'error', took_us: 5, error }); };
@@ -404,6 +431,10 @@ fn detectors_name_object_field_and_writers() {
         (
             "fight",
             vec!["spec.replicas flipped 12 times", "gitops", "autoscaler"],
+        ),
+        (
+            "hot-loop",
+            vec!["spec.size flipped 12 times", "Writers: fruit, scaler."],
         ),
         (
             "permission",
@@ -434,9 +465,37 @@ fn detectors_name_object_field_and_writers() {
             .iter()
             .filter(|finding| finding[0] == "hot-loop")
             .count(),
-        0,
+        1,
         "{found:?}"
     );
+}
+
+fn queues_are_sorted_by_the_longest_wait() {
+    let server = RunningServer::start(&["--operators", "none"]);
+    deploy(&server);
+    let browser = Browser::start(DESKTOP);
+    open(&browser, &dashboard(&server));
+    browser.eval("(bellerophon.app.pause(), bellerophon.app.show('queues'))");
+    let button = |selector: &str, text: &str| {
+        format!(
+            "[...document.querySelectorAll('{selector}')] \
+             .find((button) => button.textContent.startsWith('{text}'))"
+        )
+    };
+    for (selector, text) in [(".top .btn", "Sort"), (".menu button", "wait")] {
+        let button = button(selector, text);
+        browser.wait_for(&format!("{button} !== undefined"));
+        browser.eval(&format!("{button}.click()"));
+    }
+    // The largest numbers are those of the first rows, as they are shown.
+    browser.wait_for(
+        "(() => { const units = { 'ms': 1, 's': 1e3, 'min': 6e4 }; \
+         const waits = [...document.querySelectorAll('.q tbody tr')] \
+           .map((row) => row.querySelector('.qs b').textContent) \
+           .map((text) => text === 'none' ? 0 : parseFloat(text) * units[text.split(' ')[1]]); \
+         return waits.length > 5 && waits.every((wait, i) => i === 0 || wait <= waits[i - 1]); })()",
+    );
+    assert_eq!(browser.errors(), [""; 0]);
 }
 
 /// The time until a tab shows the stored records.

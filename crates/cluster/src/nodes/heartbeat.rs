@@ -82,16 +82,14 @@ impl Heartbeat {
         handle
     }
 
-    /// Operates the simulated node as its annotations request.
+    /// Applies the annotations: operates the simulated node, and sets its restart back-off.
     fn apply_annotations(&self, node: &Node, now: Timestamp) {
         let name = node.name_any();
         let simulation = NodeSimulation::of(node.metadata.annotations.as_ref());
-        let Some(operations) = self.nodes.apply_annotations(&name, &simulation, now) else {
+        if !self.nodes.apply_annotations(&name, &simulation, now) {
             return;
-        };
-        if !operations.is_empty() {
-            (self.on_node_change)(&name);
         }
+        (self.on_node_change)(&name);
         for error in simulation.errors {
             self.record_event(node, EventType::Warning, "InvalidSimulation", error);
         }

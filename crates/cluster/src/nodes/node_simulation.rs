@@ -7,14 +7,22 @@
 //! | `power` | `off`, `on` | `off` powers the node off; `on` or removal boots it |
 //! | `network` | `off`, `on` | `off` partitions the node; `on` or removal ends the partition |
 //! | `reboot` | any string | every new value reboots the node once |
+//! | `max-container-restart-period` | duration, 1s to 300s | the longest restart back-off of containers |
 //!
 //! In: annotations, and those that were applied before. Out: operations on the node.
 //! Guarantees: only changes of annotations cause operations, so a node can also be operated through
 //! the Rust API.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::SignedDuration;
 
 use super::container_simulation::{PREFIX, simulation_annotations};
+
+/// What `maxContainerRestartPeriod` of the kubelet's configuration may be.
+const RESTART_PERIOD_MIN: Duration = Duration::from_secs(1);
+pub(crate) const RESTART_PERIOD_MAX: Duration = Duration::from_secs(300);
 
 /// An operation on a simulated node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +40,8 @@ pub(crate) struct NodeSimulation {
     power_off: bool,
     network_off: bool,
     reboot: Option<String>,
+    /// The longest restart back-off of containers on the node.
+    pub(crate) max_container_restart_period: Option<Duration>,
     /// Messages about invalid annotations.
     pub(crate) errors: Vec<String>,
 }
@@ -48,6 +58,8 @@ impl NodeSimulation {
             power_off: value("power") == Some("off"),
             network_off: value("network") == Some("off"),
             reboot: value("reboot").map(str::to_owned),
+            max_container_restart_period: value("max-container-restart-period")
+                .and_then(restart_period),
             errors: annotations
                 .into_iter()
                 .flat_map(simulation_annotations)
@@ -95,6 +107,15 @@ impl NodeSimulation {
     }
 }
 
+/// A valid `maxContainerRestartPeriod`.
+fn restart_period(text: &str) -> Option<Duration> {
+    let period: SignedDuration = text.parse().ok()?;
+    let period = Duration::try_from(period).ok()?;
+    (RESTART_PERIOD_MIN..=RESTART_PERIOD_MAX)
+        .contains(&period)
+        .then_some(period)
+}
+
 /// The message about an invalid annotation; `None` if it is valid.
 fn validate((key, value): (&String, &String)) -> Option<String> {
     match &key[PREFIX.len()..] {
@@ -103,6 +124,10 @@ fn validate((key, value): (&String, &String)) -> Option<String> {
             "annotation {key} must be on or off, got {value:?}; it is ignored"
         )),
         "reboot" => None,
+        "max-container-restart-period" if restart_period(value.trim()).is_some() => None,
+        "max-container-restart-period" => Some(format!(
+            "annotation {key} must be a duration from 1s to 300s, got {value:?}; it is ignored"
+        )),
         _ => Some(format!(
             "annotation {key} is not a simulation annotation of nodes; it is ignored"
         )),
@@ -178,10 +203,13 @@ mod tests {
             ("network", "on"),
             ("reboot", ""),
             ("fail", "pull"),
+            ("max-container-restart-period", "301s"),
         ]);
         let expected = [
             "annotation sim.bellerophon.io/fail is not a simulation annotation of nodes; \
              it is ignored",
+            "annotation sim.bellerophon.io/max-container-restart-period must be a duration from \
+             1s to 300s, got \"301s\"; it is ignored",
             "annotation sim.bellerophon.io/power must be on or off, got \"of\"; it is ignored",
         ];
         assert_eq!(NodeSimulation::of(Some(&annotations)).errors, expected);

@@ -14,7 +14,7 @@ use bellerophon::clock::Rng;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::node_simulation::{NodeSimulation, Operation};
+use super::node_simulation::{NodeSimulation, Operation, RESTART_PERIOD_MAX};
 use super::node_status::{KUBELET_PORT, RuntimeInfo};
 use super::time::after;
 
@@ -83,6 +83,15 @@ impl SimulatedNode {
                 self.status_reported_at = None;
             }
         }
+    }
+
+    /// The longest restart back-off of its containers. Mirrors `maxContainerRestartPeriod` of the
+    /// kubelet's configuration.
+    pub(crate) fn backoff_max(&self) -> Duration {
+        let annotated = self.simulation.as_ref();
+        annotated
+            .and_then(|simulation| simulation.max_container_restart_period)
+            .unwrap_or(RESTART_PERIOD_MAX)
     }
 
     pub(crate) fn host_ip(&self) -> Ipv4Addr {
@@ -228,24 +237,25 @@ impl SimulatedNodes {
         self.update(name, |node| node.operate(operation, now))
     }
 
-    /// Performs the operations that follow from changed annotations; `None` if nothing changed.
+    /// Applies annotations, and performs the operations that follow from their change; returns
+    /// whether they have changed.
     pub(crate) fn apply_annotations(
         &self,
         name: &str,
         simulation: &NodeSimulation,
         now: Timestamp,
-    ) -> Option<Vec<Operation>> {
-        self.update(name, |node| {
+    ) -> bool {
+        let changed = self.update(name, |node| {
             if node.simulation.as_ref() == Some(simulation) {
-                return None;
+                return false;
             }
-            let operations = simulation.operations_since(node.simulation.as_ref());
-            for operation in &operations {
-                node.operate(*operation, now);
+            for operation in simulation.operations_since(node.simulation.as_ref()) {
+                node.operate(operation, now);
             }
             node.simulation = Some(simulation.clone());
-            Some(operations)
-        })?
+            true
+        });
+        changed.unwrap_or_default()
     }
 
     /// Ends the boot of a node: it has a new boot ID, and its kubelet starts without state.

@@ -6,7 +6,10 @@ use bellerophon_cluster::Nodes;
 use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kube::{Api, ResourceExt, api::Patch};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -165,6 +168,36 @@ async fn crashing_pod_backs_off_and_recovers() {
         |pod| is_ready(pod) && restarts(pod) == 3,
     )
     .await;
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn restart_back_off_honours_the_maximum_of_the_node() {
+    let cluster = test_cluster(2).await;
+    let nodes = cluster.all::<Node>();
+    let annotate = async |value: &str| {
+        let annotation = json!({"sim.bellerophon.io/max-container-restart-period": value});
+        let patch = Patch::Merge(json!({"metadata": {"annotations": annotation}}));
+        let patched = nodes.patch("node-1", &PatchParams::default(), &patch).await;
+        patched.unwrap();
+    };
+    annotate("5s").await;
+    let script = json!({"sim.bellerophon.io/run-for": "1s", "sim.bellerophon.io/exit-code": "3"});
+    for (name, node) in [("short", "node-1"), ("long", "node-2")] {
+        cluster.apply(pod(name, node, script.clone())).await;
+    }
+    cluster.advance(Duration::from_secs(600)).await;
+    let pods: Api<Pod> = cluster.namespaced("default");
+    let restarted = async |name: &str| restarts(&pods.get(name).await.unwrap());
+    // 600 s of runs of 1 s and delays of 5 s, against delays of 0, 10, 20, 40, 80, 160 and 300 s.
+    let short = restarted("short").await;
+    assert!((95..=102).contains(&short), "{short}");
+    assert_eq!(restarted("long").await, 6);
+    // A maximum that was changed applies to the next restart.
+    annotate("300s").await;
+    cluster.advance(Duration::from_secs(600)).await;
+    let later = restarted("short").await;
+    assert!((2..=4).contains(&(later - short)), "{short}, {later}");
     cluster.stop().await;
 }
 

@@ -13,3 +13,4 @@ mod nodes; // nodes without power
 mod probes; // startup, readiness and liveness
 mod stop; // graceful termination
 mod support; // clusters and pods of tests
+mod volumes; // volumes, and files that become variables

@@ -190,8 +190,17 @@ export function shape(number, size = 12) {
     h(tag, attributes));
 }
 
-/** The hollow square of a writer outside of this process. */
-export function outside(size = 12) {
+/** @type {Array<[string, Record<string, any>]>} */
+const HOLLOW_SHAPES = [
+  ['rect', { x: 2.5, y: 2.5, width: 7, height: 7, rx: 1 }],
+  ['circle', { cx: 6, cy: 6, r: 4 }],
+  ['path', { d: 'M6 1.500 10.500 6 6 10.500 1.500 6z' }],
+  ['path', { d: 'M6 2 10.500 9.800H1.500z' }],
+];
+
+/** The hollow square of a writer outside of this process; other shapes distinguish several. */
+export function outside(size = 12, number = 0) {
+  const [tag, attributes] = HOLLOW_SHAPES[Math.min(number, HOLLOW_SHAPES.length - 1)];
   return h('svg', { class: 'shape', width: size, height: size, viewBox: '0 0 12 12', 'aria-hidden': 'true' },
-    h('rect', { x: 2.5, y: 2.5, width: 7, height: 7, rx: 1, class: 'hollow' }));
+    h(tag, { ...attributes, class: 'hollow' }));
 }

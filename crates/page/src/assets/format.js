@@ -71,6 +71,14 @@ export function middle(name, max) {
   return `${name.slice(0, Math.max(0, max - suffix - 1))}…${name.slice(-suffix)}`;
 }
 
+/** A path cut at its beginning, so that its last name stays. @param {string} path @param {number} max */
+export function pathEnd(path, max) {
+  if (path.length <= max) return path;
+  const end = path.slice(1 - max);
+  const dot = end.indexOf('.');
+  return `…${dot >= 0 && end.length - dot > 4 ? end.slice(dot + 1) : end}`;
+}
+
 /** A value of a field as text. */
 export function value(value) {
   if (value === undefined) return 'unset';

@@ -15,7 +15,7 @@ import { operators } from './operators.js';
 import { keysDialog, palette } from './palette.js';
 import { panel } from './panel.js';
 import { download, perfetto } from './perfetto.js';
-import { queuePanel, queues } from './queues.js';
+import { queuePanel, queues, SORTS } from './queues.js';
 import { timebar } from './timebar.js';
 import { followEnd, shown, timeline } from './timeline.js';
 import { why, whyPanel } from './why.js';
@@ -41,7 +41,7 @@ class App {
     this.position = null;
     this.selected = null;
     this.chain = null;
-    this.filters = { ns: '', kind: '', hidden: new Set(HIDDEN_KINDS), lanes: (null), find: '', allQueues: false };
+    this.filters = { ns: '', kind: '', hidden: new Set(HIDDEN_KINDS), lanes: (null), find: '', allQueues: false, sort: '' };
     this.table = false;
     this.fold = true;
     this.range = 60e6;
@@ -517,10 +517,10 @@ function namespaces(app) {
   return [...app.names.ns].sort();
 }
 
-/** @param {App} app @param {string} id @param {string} name @param {string[]} values @param {string} current @param {(value: string) => void} choose */
-function chooser(app, id, name, values, current, choose) {
+/** @param {App} app @param {string} id @param {string} name @param {string[]} values @param {string} current @param {(value: string) => void} choose @param {string} [none] the text of no value */
+function chooser(app, id, name, values, current, choose, none = 'all') {
   const pick = (value) => { choose(value); app.menu = ''; app.render(); };
-  return dropdown(app, id, [`${name} `, h('b', null, current || 'all')], () => ['', ...values].map((value) => h('button', { key: value, 'aria-pressed': value === current ? 'true' : 'false', onclick: () => pick(value) }, h('span', null, value || 'all'), value === current ? icon('check', 14) : null)));
+  return dropdown(app, id, [`${name} `, h('b', null, current || none)], () => ['', ...values].map((value) => h('button', { key: value, 'aria-pressed': value === current ? 'true' : 'false', onclick: () => pick(value) }, h('span', null, value || none), value === current ? icon('check', 14) : null)));
 }
 
 /** @param {App} app @param {string} id @param {string[]} values @param {(value: string) => boolean} isOn @param {(value: string) => void} toggle */
@@ -550,7 +550,8 @@ function topbar(app, view) {
     const object = app.whyObject();
     parts.push(h('button', { key: 'object', class: 'btn', onclick: () => app.openPalette() }, object ? [`${short(object.kind)} `, h('b', { key: 'n' }, full(object))] : 'Choose an object', icon('down', 12)));
   } else if (app.view === 'queues') {
-    parts.push(h('button', { key: 'all', class: 'btn only-wide', 'aria-pressed': filters.allQueues ? 'true' : 'false', onclick: () => { filters.allQueues = !filters.allQueues; app.render(); } }, 'Controllers ', h('b', null, filters.allQueues ? 'all' : 'active')));
+    parts.push(h('button', { key: 'all', class: 'btn only-wide', 'aria-pressed': filters.allQueues ? 'true' : 'false', onclick: () => { filters.allQueues = !filters.allQueues; app.render(); } }, 'Controllers ', h('b', null, filters.allQueues ? 'all' : 'active')),
+      chooser(app, 'sort', 'Sort', Object.keys(SORTS), filters.sort, (value) => { filters.sort = value; }, 'lane order'));
   } else if (app.view === 'objects') {
     const plan = forest(app);
     parts.push(chooser(app, 'ns', 'Namespace', namespaces(app), filters.ns, (value) => app.setScope({ ns: value })), chooser(app, 'kind', 'Kind', kinds(app), filters.kind, (value) => { filters.kind = value; }),

@@ -2,10 +2,10 @@
 // is counted.
 
 import { h, icon } from './dom.js';
-import { ago, count, full, middle, plural, precise, short } from './format.js';
+import { ago, count, full, middle, pathEnd, plural, precise, short } from './format.js';
 import { bars, histogram } from './charts.js';
 import { writerName } from './names.js';
-import { activated, diff, empty, factList, health, writerShape } from './parts.js';
+import { activated, diff, empty, factList, heads, health, note, section, writerShape } from './parts.js';
 
 const DRAWN_MAX = 200;
 /** The last forest: top bar and view need the same. */
@@ -77,7 +77,7 @@ export function objects(app) {
   const shown = rows.slice(above, above + ROWS_SHOWN);
   const space = (key, count) => (count > 0 ? h('tr', { key, 'aria-hidden': 'true' }, h('td', { colspan: 6, css: { height: `${count * ROW}px` } })) : null);
   return h('div', { class: 'scroll', onscroll: (event) => { app.treeTop = event.currentTarget.scrollTop; app.render(); } }, h('table', { class: 'grid tree', role: 'treegrid', 'aria-label': 'Objects by owner' },
-    h('thead', null, h('tr', null, h('th', null, 'Object'), h('th', null, 'Status'), h('th', null, 'Changed'), h('th', null, 'Last writer'), h('th', { class: 'num' }, 'Version'), h('th', null, 'Writes, 10 min'))),
+    heads('Object', 'Status', 'Changed', 'Last writer', '#Version', 'Writes, 10 min'),
     h('tbody', null, space('above', above), shown, space('below', rows.length - above - shown.length))));
 }
 
@@ -163,10 +163,10 @@ export function objectPanel(app) {
   return h('aside', { class: 'panel', 'aria-label': 'Object' },
     h('div', { class: 'p-head' }, h('div', { class: 'row' }, h('span', { class: 't2' }, short(object.kind)), digest?.health === 'ok' ? null : health(digest), h('span', { class: 'grow' }), h('button', { class: 'btn icon ghost', 'aria-label': 'Close', onclick: () => app.selectObject(null) }, icon('close'))),
       h('h2', null, full(object)), factList(facts)),
-    newest ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Last change', h('span', { class: 'n' }, `${ago(time - newest.time)}, ${precise(newest.time)}`)), h('div', { class: 'write' }, h('div', { class: 'wh' }, writerShape(newest, app.model), h('span', null, `${writerName(newest)} ${newest.verb}${newest.sub ? ` ${newest.sub}` : ''}`), h('span', { class: 'mono' }, String(newest.version))), newest.changes.length ? h('div', { class: 'wb' }, diff(newest.changes.slice(0, 8), newest.more)) : null)) : null,
-    spec.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Fields and their managers'), h('table', { class: 'fields' }, h('tbody', null, spec.map((field) => h('tr', { key: field.path }, h('td', { class: 'mono cut', title: field.path }, field.path), h('td', { class: 'mono cut' }, middle(String(field.value), 14)), h('td', null, middle(field.manager || '', 16))))))) : null,
-    digest?.conditions?.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Conditions'), digest.conditions.map(([name, status, reason]) => h('div', { key: name, class: 'own' }, h('span', { class: `state ${status === 'True' ? 'ok' : ''}` }, icon(status === 'True' ? 'check' : 'clock', 14), name), h('span', { class: 't3' }, reason || status)))) : null,
-    digest?.finalizers?.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Finalizers'), digest.finalizers.map((name) => h('p', { key: name, class: 'mono small' }, name))) : null,
-    versions.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Versions', h('span', { class: 'n' }, `${versions.length} recorded, oldest ${versions[0].version}`)), bars(histogram(versions.map((v) => v.time), versions[0].time, Math.max(time, versions[0].time + 1), 32), { w: 316, h: 32, tone: 'acc' })) : null,
+    newest ? section(['Last change', note(`${ago(time - newest.time)}, ${precise(newest.time)}`)], h('div', { class: 'write' }, h('div', { class: 'wh' }, writerShape(newest, app.model), h('span', null, `${writerName(newest)} ${newest.verb}${newest.sub ? ` ${newest.sub}` : ''}`), h('span', { class: 'mono' }, String(newest.version))), newest.changes.length ? h('div', { class: 'wb' }, diff(newest.changes.slice(0, 8), newest.more)) : null)) : null,
+    spec.length ? section(['Fields and their managers'], h('table', { class: 'fields' }, h('tbody', null, spec.map((field) => h('tr', { key: field.path }, h('td', { class: 'mono cut', title: field.path }, pathEnd(field.path, 19)), h('td', { class: 'mono cut', title: String(field.value) }, middle(String(field.value), 7)), h('td', { title: field.manager }, middle(field.manager || '', 16))))))) : null,
+    digest?.conditions?.length ? section(['Conditions'], digest.conditions.map(([name, status, reason]) => h('div', { key: name, class: 'own' }, h('span', { class: `state ${status === 'True' ? 'ok' : ''}` }, icon(status === 'True' ? 'check' : 'clock', 14), name), h('span', { class: 't3' }, reason || status)))) : null,
+    digest?.finalizers?.length ? section(['Finalizers'], digest.finalizers.map((name) => h('p', { key: name, class: 'mono small' }, name))) : null,
+    versions.length ? section(['Versions', note(`${versions.length} recorded, oldest ${versions[0].version}`)], bars(histogram(versions.map((v) => v.time), versions[0].time, Math.max(time, versions[0].time + 1), 32), { w: 316, h: 32, tone: 'acc' })) : null,
     h('div', { class: 'p-foot' }, h('button', { class: 'btn', onclick: () => app.openWhy(object) }, 'Open why', h('kbd', null, 'W')), newest ? h('button', { class: 'btn ghost', onclick: () => app.showInTimeline(newest) }, 'Show in timeline', h('kbd', null, 'T')) : null));
 }

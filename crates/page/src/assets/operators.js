@@ -3,7 +3,7 @@
 import { h, icon } from './dom.js';
 import { ago, clock, count, full, plural, short } from './format.js';
 import { bars } from './charts.js';
-import { empty, factList, health } from './parts.js';
+import { empty, factList, heads, health, note, number } from './parts.js';
 
 export function operators(app) {
   const { seq, time } = app.at();
@@ -51,7 +51,7 @@ function rebootRoll(nodes, policies, time) {
   const done = states.filter(({ state }) => state[0] === 'done').length;
   const sorted = states.sort((a, b) => a.node.object.name.localeCompare(b.node.object.name, undefined, { numeric: true }));
   const names = { done: ['Rebooted', 'check'], act: ['Holds a slot', 'loop'], bad: ['Failed or not ready', 'error'], '': ['Waiting', 'clock'], idle: ['No request', ''] };
-  return h('section', { key: 'reboot', class: 'box' }, h('h2', { class: 'h' }, 'Reboot roll', h('span', { class: 'n' }, `${policy ? `RebootPolicy ${policy.object.name}, ` : ''}${plural(nodes.length, 'node')}`), h('span', { class: 'grow' }), policy ? health(policy.digest) : null),
+  return h('section', { key: 'reboot', class: 'box' }, h('h2', { class: 'h' }, 'Reboot roll', note(`${policy ? `RebootPolicy ${policy.object.name}, ` : ''}${plural(nodes.length, 'node')}`), h('span', { class: 'grow' }), policy ? health(policy.digest) : null),
     factList([['Slots used', status.limit === undefined ? 'unknown' : `${status.granted ?? 0} of ${status.limit}`], ['Rebooted', `${done} of ${nodes.length}`], ['Need a reboot', String(status.needed ?? 0)], ['Unavailable', String(status.unavailable ?? 0)]], 'strip4'),
     h('div', { class: 'bd' }, h('ul', { class: 'nodes' }, sorted.slice(0, 120).map(({ node, state }) => h('li', { key: node.object.name, class: `node ${state[0]}`, title: `${node.object.name}: ${state[1]}, ${node.write ? ago(time - node.write.time) : ''}` }, h('b', null, h('span', { class: 'cut' }, node.object.name), state[2] ? icon(state[2], 12) : null), h('span', { class: 'cut' }, state[1])))),
       h('div', { class: 'legend' }, Object.entries(names).map(([kind, [name, symbol]]) => h('span', { key: kind }, symbol ? icon(symbol, 12) : null, `${name} ${states.filter(({ state }) => state[0] === kind).length}`)))));
@@ -68,8 +68,8 @@ function secretMatrix(existing, synches) {
   });
   const columns = [...new Set(rows.flatMap((row) => [...row.spaces, ...row.failures.keys()]))].filter(Boolean).sort();
   const refused = rows.reduce((sum, row) => sum + row.failures.size, 0);
-  return h('section', { key: 'secrets', class: 'box' }, h('h2', { class: 'h' }, 'Secret fan-out', h('span', { class: 'n' }, `SecSynch, ${plural(rows.length, 'secret')} to ${plural(columns.length, 'namespace')}, key names only`), h('span', { class: 'grow' }), refused ? h('span', { class: 'tag error' }, icon('error', 12), `${refused} refused`) : null),
-    h('div', { class: 'bd' }, columns.length ? h('table', { class: 'matrix' }, h('thead', null, h('tr', null, h('th', null, 'Secret'), columns.map((name) => h('th', { key: name }, name)))),
+  return h('section', { key: 'secrets', class: 'box' }, h('h2', { class: 'h' }, 'Secret fan-out', note(`SecSynch, ${plural(rows.length, 'secret')} to ${plural(columns.length, 'namespace')}, key names only`), h('span', { class: 'grow' }), refused ? h('span', { class: 'tag error' }, icon('error', 12), `${refused} refused`) : null),
+    h('div', { class: 'bd' }, columns.length ? h('table', { class: 'matrix' }, heads('Secret', ...columns),
       h('tbody', null, rows.map((row) => h('tr', { key: row.item.object.id }, h('th', { scope: 'row' }, row.name), columns.map((name) => {
         if (row.failures.has(name)) return h('td', { key: name, class: 'bad', title: row.failures.get(name).reason || '' }, 'refused');
         return row.spaces.has(name) ? h('td', { key: name, class: 'good' }, h('span', { role: 'img', 'aria-label': 'copied' }, icon('check', 14))) : h('td', { key: name, class: 't3' }, 'not selected');
@@ -79,9 +79,9 @@ function secretMatrix(existing, synches) {
 function leases(list, time) {
   const held = list.filter((item) => item.object.ns !== 'kube-node-lease' && item.digest?.details?.holder);
   if (!held.length) return null;
-  return h('section', { key: 'leases', class: 'box' }, h('h2', { class: 'h' }, 'Leader election', h('span', { class: 'n' }, 'leases')), h('table', { class: 'grid' },
-    h('thead', null, h('tr', null, h('th', null, 'Lease'), h('th', null, 'Holder'), h('th', null, 'Renewed'), h('th', { class: 'num' }, 'Transitions'))),
-    h('tbody', null, held.map((item) => h('tr', { key: item.object.id }, h('td', { class: 'cut lease' }, full(item.object)), h('td', { class: 'cut lease' }, item.digest.details.holder), h('td', { class: 't2' }, item.digest.details.renewed ? ago(time - Date.parse(item.digest.details.renewed) * 1000) : 'never'), h('td', { class: 'num' }, String(item.digest.details.transitions ?? 0)))))));
+  return h('section', { key: 'leases', class: 'box' }, h('h2', { class: 'h' }, 'Leader election', note('leases')), h('table', { class: 'grid' },
+    heads('Lease', 'Holder', 'Renewed', '#Transitions'),
+    h('tbody', null, held.map((item) => h('tr', { key: item.object.id }, h('td', { class: 'cut lease' }, full(item.object)), h('td', { class: 'cut lease' }, item.digest.details.holder), h('td', { class: 't2' }, item.digest.details.renewed ? ago(time - Date.parse(item.digest.details.renewed) * 1000) : 'never'), number(String(item.digest.details.transitions ?? 0)))))));
 }
 
 const LAG_PARTS = 24;
@@ -107,17 +107,17 @@ function store(app, item, existing) {
   const role = (one) => (details.leader === one.name ? 'Leader' : one.role === 'Voter' ? 'Follower' : one.role || 'unknown');
   const isSteady = details.phase === 'Running';
   const facts = [['Quorum', `${voters.filter((one) => one.healthy).length} of ${voters.length} voters`], ['Leader', details.leader || 'none'], ['Version', details.version || 'unknown'], ['Format', details.formatLevel === undefined ? 'unknown' : `level ${details.formatLevel}`]];
-  return h('section', { key: item.object.id, class: 'box' }, h('h2', { class: 'h' }, `Bellerophon ${item.object.name}`, h('span', { class: 'n' }, item.object.ns || ''), h('span', { class: 'grow' }), details.phase ? h('span', { class: `tag${isSteady ? '' : ' acc'}` }, icon(isSteady ? 'check' : 'loop', 12), spaced(details.phase)) : null),
+  return h('section', { key: item.object.id, class: 'box' }, h('h2', { class: 'h' }, `Bellerophon ${item.object.name}`, note(item.object.ns || ''), h('span', { class: 'grow' }), details.phase ? h('span', { class: `tag${isSteady ? '' : ' acc'}` }, icon(isSteady ? 'check' : 'loop', 12), spaced(details.phase)) : null),
     factList(facts, 'strip4'),
-    members.length ? h('table', { class: 'grid members' }, h('thead', null, h('tr', null, h('th', null, 'Member'), h('th', null, 'Role'), h('th', { class: 'num' }, 'Lag, entries'), h('th', null, 'Lag, 10 min'), h('th', null, 'Node'), h('th', null, 'Health'))),
+    members.length ? h('table', { class: 'grid members' }, heads('Member', 'Role', '#Lag, entries', 'Lag, 10 min', 'Node', 'Health'),
       h('tbody', null, members.map((one) => h('tr', { key: one.name }, h('td', { class: 'cut' }, h('b', { class: 'strong' }, one.name)), h('td', null, h('span', { class: `tag${details.leader === one.name ? ' acc' : ''}` }, role(one))), h('td', { class: `num${one.lag ? '' : ' t3'}` }, one.lag === undefined || one.lag === null ? 'unknown' : count(one.lag)), h('td', null, bars(lags(item.object.versions, one.name, seq, time), { w: 72 })), h('td', { class: 't2' }, pods.get(one.name) || 'none'),
         h('td', null, h('span', { class: `state ${one.healthy ? 'ok' : 'warn'}` }, icon(one.healthy ? 'check' : 'clock', 14), one.healthy ? (one.phase === 'Active' || !one.phase ? 'healthy' : spaced(one.phase)) : 'not healthy')))))) : h('div', { class: 'bd' }, h('p', { class: 't3' }, 'No members yet')));
 }
 
 function backups(list) {
   if (!list.length) return null;
-  return h('section', { key: 'backups', class: 'box' }, h('h2', { class: 'h' }, 'Backups'), h('table', { class: 'grid' }, h('thead', null, h('tr', null, h('th', null, 'Backup'), h('th', null, 'Phase'), h('th', { class: 'num' }, 'Revision'), h('th', null, 'Checksum'))),
-    h('tbody', null, list.slice(-8).map((item) => h('tr', { key: item.object.id }, h('td', null, full(item.object)), h('td', null, item.digest?.details?.phase || ''), h('td', { class: 'num' }, String(item.digest?.details?.revision ?? '')), h('td', null, item.digest?.details?.checksum ? h('span', { class: 'state ok' }, icon('check', 14), 'recorded') : h('span', { class: 't3' }, 'none')))))));
+  return h('section', { key: 'backups', class: 'box' }, h('h2', { class: 'h' }, 'Backups'), h('table', { class: 'grid' }, heads('Backup', 'Phase', '#Revision', 'Checksum'),
+    h('tbody', null, list.slice(-8).map((item) => h('tr', { key: item.object.id }, h('td', null, full(item.object)), h('td', null, item.digest?.details?.phase || ''), number(String(item.digest?.details?.revision ?? '')), h('td', null, item.digest?.details?.checksum ? h('span', { class: 'state ok' }, icon('check', 14), 'recorded') : h('span', { class: 't3' }, 'none')))))));
 }
 
 function icecreams(list, existing) {
@@ -125,8 +125,8 @@ function icecreams(list, existing) {
   const pods = existing.filter((item) => item.object.kind === 'Pod' && item.digest?.node);
   const owned = (item) => pods.filter((pod) => pod.object.ns === item.object.ns && pod.object.name.startsWith(`${item.object.name}-`));
   const nodes = [...new Set(list.flatMap((item) => [...owned(item).map((pod) => pod.digest.node), ...(item.digest?.details?.nodes || [])]))].sort();
-  return h('section', { key: 'icecreams', class: 'box' }, h('h2', { class: 'h' }, 'Icecream', h('span', { class: 'n' }, 'pods by node')), h('div', { class: 'bd' }, h('table', { class: 'matrix' },
-    h('thead', null, h('tr', null, h('th', null, 'Icecream'), nodes.map((name) => h('th', { key: name }, name)), h('th', null, 'Available'))),
+  return h('section', { key: 'icecreams', class: 'box' }, h('h2', { class: 'h' }, 'Icecream', note('pods by node')), h('div', { class: 'bd' }, h('table', { class: 'matrix' },
+    heads('Icecream', ...nodes, 'Available'),
     h('tbody', null, list.map((item) => h('tr', { key: item.object.id }, h('th', { scope: 'row' }, item.object.name), nodes.map((name) => {
       const n = owned(item).filter((pod) => pod.digest.node === name).length;
       return h('td', { key: name, class: n ? 'some' : '' }, n ? String(n) : '');

@@ -4,7 +4,7 @@ import { h, icon } from './dom.js';
 import { duration, full, middle, plural, seconds, short } from './format.js';
 import { isClient } from './model.js';
 import { changeText, commandSentence, sign, title, verb, writerName } from './names.js';
-import { controllerShape, copyButton, diff, factList, objectName, op } from './parts.js';
+import { controllerShape, copyButton, diff, factList, note, objectName, op, section } from './parts.js';
 
 const STEPS_MAX = 12;
 const EFFECTS_MAX = 8;
@@ -53,9 +53,9 @@ function writePanel(app, node) {
       ['Version', String(node.version)], ['Writer', middle(writerName(node), 16)], ['Verb', node.sub ? `${node.verb} ${node.sub}` : node.verb || 'unknown'], ['State', node.digest?.status || 'none'],
     ]),
     whySection(app, node),
-    h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Changed', h('span', { class: 'n' }, node.previous === undefined ? 'new object' : `since ${node.previous}`)),
+    section(['Changed', note(node.previous === undefined ? 'new object' : `since ${node.previous}`)],
       node.known ? diff(node.changes, node.more) : h('p', { class: 't3 small' }, 'The API server runs in another process, so the change is not recorded.'), fullDiff(app, node)),
-    writer ? null : h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Request'), h('dl', { class: 'kv' }, h('dt', null, 'User'), h('dd', null, node.user || 'API server'), h('dt', null, 'Field manager'), h('dd', null, node.manager || 'none'))),
+    writer ? null : section(['Request'], h('dl', { class: 'kv' }, h('dt', null, 'User'), h('dd', null, node.user || 'API server'), h('dt', null, 'Field manager'), h('dd', null, node.manager || 'none'))),
     ledSection(app, node), foot(app, node));
 }
 
@@ -88,7 +88,7 @@ function whySection(app, node) {
   const merged = node.type === 'reconcile' && node.causes.length > 1
     ? h('ul', { class: 'causes' }, node.causes.map((cause, i) => h('li', { key: i, class: 't2' }, `${short(cause.kind)} ${cause.object.name} ${cause.event || ''}${cause.version ? ` at ${cause.version}` : ''}${cause.reason ? `: ${cause.reason}` : ''}`)), node.omitted ? h('li', { key: 'more', class: 't3' }, `${node.omitted} more`) : null)
     : null;
-  return h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Why', h('span', { class: 'n' }, `${node.type === 'reconcile' ? `${plural(causes, 'cause')}, ` : ''}${before}`)), h('ol', { class: 'chain' }, steps), merged);
+  return section(['Why', note(`${node.type === 'reconcile' ? `${plural(causes, 'cause')}, ` : ''}${before}`)], h('ol', { class: 'chain' }, steps), merged);
 }
 
 function step(app, symbol, text, small, time, key, node) {
@@ -97,7 +97,7 @@ function step(app, symbol, text, small, time, key, node) {
 
 function wroteSection(app, node) {
   const total = node.writes.length + node.calls.length;
-  return h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Wrote', h('span', { class: 'n' }, total ? plural(total, 'version') : 'nothing')),
+  return section(['Wrote', note(total ? plural(total, 'version') : 'nothing')],
     node.writes.slice(0, WRITES_MAX).map((write) => h('div', { key: write.id, class: 'write' },
       h('button', { class: 'wh', onclick: () => app.select(write.id) }, op(write), objectName(write, write.sub === 'status' ? `${middle(write.name, 20)} status` : middle(write.name, 26)), h('span', { class: 'mono' }, String(write.version))),
       write.changes.length ? h('div', { class: 'wb' }, diff(write.changes.slice(0, 6), write.more + Math.max(0, write.changes.length - 6))) : null)),
@@ -107,7 +107,7 @@ function wroteSection(app, node) {
 
 function ledSection(app, node) {
   const effects = app.effects(node);
-  if (!effects.reconciles.length) return h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Led to', h('span', { class: 'n' }, 'no reconcile')));
+  if (!effects.reconciles.length) return section(['Led to', note('no reconcile')]);
   const groups = new Map();
   for (const reconcile of effects.reconciles) {
     const group = groups.get(reconcile.controller) || { controller: reconcile.controller, count: 0, writes: [], last: 0, first: reconcile };
@@ -117,7 +117,7 @@ function ledSection(app, node) {
     groups.set(reconcile.controller, group);
   }
   const list = [...groups.values()].sort((a, b) => a.first.time - b.first.time);
-  return h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Led to', h('span', { class: 'n' }, `${plural(effects.reconciles.length, 'reconcile')}, converged after ${duration(effects.end - node.time)}`)),
+  return section(['Led to', note(`${plural(effects.reconciles.length, 'reconcile')}, converged after ${duration(effects.end - node.time)}`)],
     h('ol', { class: 'chain plain' }, list.slice(0, EFFECTS_MAX).map((group) => h('li', { key: group.controller }, h('span', null, controllerShape(group.controller, app.model)),
       h('button', { onclick: () => app.select(group.first.id) }, effectText(group)), h('time', null, `+${duration(Math.max(0, group.first.time - node.time))}`)))),
     list.length > EFFECTS_MAX ? h('p', { class: 't3 small' }, `${list.length - EFFECTS_MAX} more controllers`) : null);

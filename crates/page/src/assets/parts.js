@@ -72,7 +72,7 @@ export function health(digest) {
 
 /** A command to copy. @param {string} text */
 export function commandLine(text) {
-  return h('span', { class: 'cmdline' }, h('code', null, text), copyButton(text));
+  return h('span', { class: 'cmdline' }, h('code', null, text.split(' ').map((word) => [h('span', null, word), ' '])), copyButton(text));
 }
 
 export function copyButton(text) {
@@ -92,6 +92,18 @@ export function empty(heading, text, ...rest) {
 
 /** Facts as a list: name, text, class of the text. @param {any[]} list entries; empty ones are left out */
 export const factList = (list, kind = 'facts') => h('dl', { class: kind }, list.filter(Boolean).map(([name, text, tone]) => h('div', { key: name }, h('dt', null, name), h('dd', { class: tone, title: kind === 'strip4' ? text : undefined }, String(text)))));
+
+/** The head of a table; columns of numbers begin with `#`. @param {...string} names */
+export const heads = (...names) => h('thead', null, h('tr', null, names.map((name) => h('th', { key: name, class: name[0] === '#' ? 'num' : undefined }, name.replace('#', '')))));
+
+/** A cell with a number. */
+export const number = (...content) => h('td', { class: 'num' }, content);
+
+/** What follows a heading. */
+export const note = (...content) => h('span', { class: 'n' }, content);
+
+/** A section of a panel: the parts of its heading, and its content. */
+export const section = (heading, ...content) => h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, heading), content);
 
 /** What a row does, by click and by Enter. @param {() => void} action */
 export const activated = (action) => ({ tabindex: 0, onclick: action, onkeydown: (event) => { if (event.key === 'Enter') action(); } });

@@ -5,12 +5,20 @@ import { clock, count, duration, full, plural, quantile, short } from './format.
 import { bars, histogram, spark } from './charts.js';
 import { title } from './names.js';
 import { laneOrder } from './lanes.js';
-import { activated, controllerShape, empty, factList } from './parts.js';
+import { activated, controllerShape, empty, factList, heads, number } from './parts.js';
 
 const WINDOW_US = 600e6;
 const PARTS = 30;
 const PIPS_MAX = 6;
 const CACHES_SHOWN = 6;
+
+/** What the controllers can be sorted by, the largest number first. @type {Record<string, (at: any) => number>} */
+export const SORTS = {
+  errors: (at) => at.errors,
+  'back-off': (at) => at.queue?.backoff || 0,
+  wait: (at) => at.wait.p99 || 0,
+  work: (at) => at.work.p99 || 0,
+};
 
 /** The numbers of each controller at a moment. */
 export function queueRows(app) {
@@ -63,10 +71,12 @@ export function queues(app) {
   const { list } = queueRows(app);
   if (!list.length) return h('div', { class: 'scroll' }, empty('No controllers', 'No controller records into this trace.'));
   const busy = list.filter((at) => at.starts.length || (at.queue && at.queue.ready + at.queue.processing + at.queue.delayed));
-  const shown = app.filters.allQueues ? list : busy.length ? busy : list;
+  const sort = SORTS[app.filters.sort];
+  const shown = [...(app.filters.allQueues || !busy.length ? list : busy)];
+  if (sort) shown.sort((a, b) => sort(b) - sort(a));
   if (app.isNarrow()) return narrow(app, shown);
   return h('div', { class: 'scroll' }, h('table', { class: 'grid q' },
-    h('thead', null, h('tr', null, h('th', null, 'Controller'), h('th', { class: 'num' }, 'Ready'), h('th', null, 'Reconciles'), h('th', null, 'In flight'), h('th', { class: 'num' }, 'Back-off'), h('th', { class: 'num' }, 'Next due'), h('th', null, 'Wait in queue'), h('th', null, 'Work'), h('th', { class: 'num' }, 'Errors'))),
+    heads('Controller', '#Ready', 'Reconciles', 'In flight', '#Back-off', '#Next due', 'Wait in queue', 'Work', '#Errors'),
     h('tbody', null, shown.map((at) => row(app, at)))), caches(app));
 }
 
@@ -95,10 +105,10 @@ function row(app, at) {
     h('td', { class: `num${queue?.ready ? '' : ' t3'}` }, queue ? count(queue.ready) : '0'),
     h('td', null, bars(at.activity, { w: 68, h: 24, tone: queue && queue.ready > 2 * queue.workers ? 'warn' : '' })),
     h('td', null, inFlight(at)),
-    h('td', { class: 'num' }, queue?.backoff ? h('span', { class: 'tag warn' }, icon('loop', 12), String(queue.backoff)) : h('span', { class: 't3' }, '0')),
+    number(queue?.backoff ? h('span', { class: 'tag warn' }, icon('loop', 12), String(queue.backoff)) : h('span', { class: 't3' }, '0')),
     h('td', { class: `num${nextDue(at) === 'none' ? ' t3' : ''}` }, nextDue(at)),
     h('td', null, quantileCell(at.wait)), h('td', null, quantileCell(at.work)),
-    h('td', { class: 'num' }, at.errors ? h('span', { class: 'tag error' }, icon('error', 12), count(at.errors)) : h('span', { class: 't3' }, '0')));
+    number(at.errors ? h('span', { class: 'tag error' }, icon('error', 12), count(at.errors)) : h('span', { class: 't3' }, '0')));
 }
 
 function narrow(app, list) {
@@ -124,17 +134,17 @@ function caches(app) {
   const list = [...merged.values()].sort((a, b) => b.lag_us - a.lag_us || b.objects - a.objects);
   const shown = app.filters.allQueues ? list : list.slice(0, CACHES_SHOWN);
   return [h('div', { key: 'h', class: 'sec-h' }, h('h2', null, 'Caches'), h('span', null, `${plural(now.caches.length, 'informer')}, ${shown.length} kinds shown, most lag first`)),
-    h('table', { key: 't', class: 'grid' }, h('thead', null, h('tr', null, h('th', null, 'Kind'), ['Objects', 'Revision', 'Not delivered', 'Lag', 'Silent for', 'Relists'].map((name) => h('th', { key: name, class: 'num' }, name)), h('th', null, 'Last list'))),
+    h('table', { key: 't', class: 'grid' }, heads('Kind', '#Objects', '#Revision', '#Not delivered', '#Lag', '#Silent for', '#Relists', 'Last list'),
       h('tbody', null, shown.map((cache) => {
         const behind = cache.backlog > 0 && cache.lag_us > 1e6;
         const listed = app.model.lists.get(cache.kind);
         const [kind, ...group] = cache.kind.split('.');
         return h('tr', { key: cache.kind }, h('td', null, h('b', { class: 'strong' }, kind), ' ', h('span', { class: 't3' }, group.join('.') || 'core')),
-          h('td', { class: 'num' }, count(cache.objects)), h('td', { class: 'num' }, cache.version ? String(cache.version) : 'unknown'),
-          h('td', { class: 'num' }, cache.backlog ? count(cache.backlog) : h('span', { class: 't3' }, '0')),
-          h('td', { class: 'num' }, behind ? h('span', { class: 'tag warn' }, icon('clock', 12), duration(cache.lag_us)) : h('span', { class: 't3' }, '0')),
+          number(count(cache.objects)), number(cache.version ? String(cache.version) : 'unknown'),
+          number(cache.backlog ? count(cache.backlog) : h('span', { class: 't3' }, '0')),
+          number(behind ? h('span', { class: 'tag warn' }, icon('clock', 12), duration(cache.lag_us)) : h('span', { class: 't3' }, '0')),
           h('td', { class: 'num t2' }, duration(cache.silence_us)),
-          h('td', { class: 'num' }, String(Math.max(0, cache.relists - cache.informers))), h('td', { class: 't2' }, listed ? `${clock(listed.time_us)}, ${plural(listed.objects, 'object')}` : 'before the first record'));
+          number(String(Math.max(0, cache.relists - cache.informers))), h('td', { class: 't2' }, listed ? `${clock(listed.time_us)}, ${plural(listed.objects, 'object')}` : 'before the first record'));
       })))];
 }
 

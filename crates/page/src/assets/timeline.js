@@ -5,9 +5,12 @@ import { clock, count, duration, full, long, middle, millis, plural, precise, sh
 import { CHIP, command, layout, ROW } from './lanes.js';
 import { isClient } from './model.js';
 import { changeText, commandSentence, reconcileLabel, signWord, title, tone, verb, writerName } from './names.js';
-import { activated, commandLine, controllerName, controllerShape, empty, objectName, op, writerShape } from './parts.js';
+import { activated, commandLine, controllerName, controllerShape, empty, heads, objectName, op, writerShape } from './parts.js';
 
 const state = { layout: /** @type {any} */ (null), key: '', scroll: 0, follows: true, input: -Infinity };
+
+/** The size of the label of a requeue, and how far it may be from the middle of its line. */
+const LABEL = { width: 96, height: 18, away: 400 };
 
 /** A scroll follows the input that caused it within this time. */
 const INPUT_MS = 1000;
@@ -84,9 +87,26 @@ function lanes(app, plan) {
     gaps(app, plan, isNear),
     rows.map((row) => drawRow(app, row, columns)),
     blocks.map((block) => drawBlock(app, block)),
-    plan.edges.filter((edge) => edge.type === 'timer' && edge.bottom - edge.top > 30 && isNear(edge.top, edge.bottom)).map((edge) => h('span', {
-      key: `t${edge.id}`, class: 'timer', css: { left: `${Math.min(edge.x, columns.width - 44)}px`, top: `${Math.max(edge.top + 2, (edge.top + edge.bottom) / 2 - 9)}px` },
-    }, `requeue ${duration(Math.max(0, edge.delay))}`))));
+    timerLabels(plan.edges.filter((edge) => edge.type === 'timer' && isNear(edge.top, edge.bottom)), blocks, columns.width)));
+}
+
+/** Labels on the lines of requeues, where they cover no block. @param {any[]} edges @param {any[]} blocks @param {number} width */
+function timerLabels(edges, blocks, width) {
+  const taken = blocks.map((block) => ({ left: block.x, right: block.x + block.width, top: block.y, bottom: block.y + Math.max(CHIP, block.height) }));
+  return edges.map((edge) => {
+    const x = Math.min(edge.x, width - LABEL.width / 2);
+    const near = taken.filter((box) => box.left < x + LABEL.width / 2 && box.right > x - LABEL.width / 2);
+    const isFree = (y) => y >= edge.top + 2 && y + LABEL.height <= edge.bottom - 2 && near.every((box) => box.bottom < y || box.top > y + LABEL.height);
+    const middle = (edge.top + edge.bottom - LABEL.height) / 2;
+    for (let away = 0; away <= LABEL.away; away += 4) {
+      const top = [middle - away, middle + away].find(isFree);
+      if (top !== undefined) {
+        taken.push({ left: x - LABEL.width / 2, right: x + LABEL.width / 2, top, bottom: top + LABEL.height });
+        return h('span', { key: `t${edge.id}`, class: 'timer', css: { left: `${x}px`, top: `${top}px` } }, `requeue ${duration(Math.max(0, edge.delay))}`);
+      }
+    }
+    return null;
+  });
 }
 
 function onInput() {
@@ -230,7 +250,7 @@ function table(app, plan) {
   const rows = plan.rows.filter((row) => row.write);
   const visible = rows.slice(-400);
   return h('div', { class: 'scroll' }, h('table', { class: 'grid' },
-    h('thead', null, h('tr', null, ['Time', 'Written by', 'Object', 'Change'].map((name) => h('th', { key: name }, name)), h('th', { class: 'num' }, 'Version'), h('th', null, 'Caused reconciles'))),
+    heads('Time', 'Written by', 'Object', 'Change', '#Version', 'Caused reconciles'),
     h('tbody', null, visible.map((row) => {
       const { write } = row;
       const isSelected = app.selected === write.id || (write.writer && app.selected === write.writer.id);

@@ -5,7 +5,7 @@ import { ago, clock, duration, full, long, middle, plural, precise, quantile, se
 import { pathToRoot } from './chain.js';
 import { isClient } from './model.js';
 import { commandSentence, title, tone, writerName } from './names.js';
-import { controllerShape, copyButton, diff, empty, factList, health, objectName, op, resultTag, writerShape } from './parts.js';
+import { controllerShape, copyButton, diff, empty, factList, heads, health, note, objectName, op, resultTag, section, writerShape } from './parts.js';
 
 const IDLE_US = 10e6;
 const RECONCILES_MAX = 60;
@@ -145,7 +145,7 @@ function versionList(app, versions, now) {
 /** @param {any[] | null} fields */
 function fieldList(app, fields) {
   if (!fields) return h('p', { class: 't3' }, app.info.mode === 'replay' ? 'A recorded file has the changes of fields, not whole objects.' : 'Reading the object.');
-  return h('table', { class: 'grid slim' }, h('thead', null, h('tr', null, h('th', null, 'Field'), h('th', null, 'Value'), h('th', null, 'Field manager'))),
+  return h('table', { class: 'grid slim' }, heads('Field', 'Value', 'Field manager'),
     h('tbody', null, fields.map((field) => h('tr', { key: field.path }, h('td', { class: 'mono' }, field.path), h('td', { class: 'mono cut', title: value(field.value) }, middle(value(field.value), 60)), h('td', null, field.manager || '')))));
 }
 
@@ -162,7 +162,7 @@ function eventsOf(app, object) {
 
 function eventList(events, now) {
   if (!events.length) return h('p', { class: 't3' }, 'No event of this object is recorded.');
-  return h('table', { class: 'grid slim' }, h('thead', null, h('tr', null, ['Time', 'Event', 'Recorded by'].map((name) => h('th', { key: name }, name)))),
+  return h('table', { class: 'grid slim' }, heads('Time', 'Event', 'Recorded by'),
     h('tbody', null, events.slice(-50).reverse().map((write) => h('tr', { key: write.id }, h('td', { class: 't2' }, `${precise(write.time)}, ${ago(now - write.time)}`), h('td', null, write.name), h('td', null, write.manager)))));
 }
 
@@ -185,18 +185,18 @@ export function whyPanel(app) {
   const command = `bellerophon trace ${short(object.kind).toLowerCase()}/${object.name}${object.ns && object.ns !== 'default' ? ` -n ${object.ns}` : ''}`;
   const two = (list) => (list.length ? `${duration(quantile(list, 0.5) || 0)}, ${duration(quantile(list, 0.99) || 0)}` : 'none');
   return h('aside', { class: 'panel', 'aria-label': 'Details' },
-    h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Next requeue'), next
+    section(['Next requeue'], next
       ? [h('p', { class: 'due' }, h('b', null, `in ${duration(next.due_us)}`), ' ', h('span', { class: 't3' }, clock(time + next.due_us))), h('p', { class: 't2' }, `${next.controller}${next.causes[0]?.reason ? `: ${next.causes[0].reason}` : ''}. ${next.failures ? `${plural(next.failures, 'failure')}, back-off.` : 'No failures, no back-off.'}`)]
       : h('p', { class: 't2' }, 'None. The next reconcile follows a change.')),
-    root ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Root', h('span', { class: 'n' }, 'of the newest chain')), h('ol', { class: 'chain' },
+    root ? section(['Root', note('of the newest chain')], h('ol', { class: 'chain' },
       h('li', { key: 'root' }, h('span', null, root.type === 'write' ? writerShape(root, app.model) : controllerShape(root.controller, app.model)), h('span', null, root.type === 'write' ? (isClient(root) ? commandSentence(root) : `${writerName(root)} wrote ${short(root.kind)}`) : `${title(root.controller)}, timer or start`, h('small', null, root.type === 'write' && isClient(root) ? `user ${root.user}` : full(root))), h('time', null, seconds(root.time))),
       h('li', { key: 'this', class: 'here' }, h('span', null, controllerShape(last.controller, app.model)), h('span', null, `${plural(reconciles.length, 'reconcile')} of this object`), h('time', null, seconds(last.time)))),
     h('button', { class: 'btn', onclick: () => app.showInTimeline(last) }, 'Show in timeline', h('kbd', null, 'T'))) : null,
-    h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Reconciles', h('span', { class: 'n' }, 'last 10 min')), h('dl', { class: 'kv' },
+    section(['Reconciles', note('last 10 min')], h('dl', { class: 'kv' },
       h('dt', null, 'Total'), h('dd', null, String(recent.length)), h('dt', null, 'Errors'), h('dd', null, String(recent.filter((r) => r.result === 'error').length)),
       h('dt', null, 'Without a write'), h('dd', null, recent.length ? `${idle}, ${Math.round((idle / recent.length) * 100)} %` : '0'), h('dt', null, 'Work p50, p99'), h('dd', null, two(work)), h('dt', null, 'Wait p50, p99'), h('dd', null, two(wait)))),
     managers(app, object),
-    owned.length ? h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Owns'), owned.slice(0, 12).map((item) => h('div', { key: item.object.id, class: 'own' }, h('button', { class: 'plain cut', onclick: () => app.openWhy(item.object) }, objectName(item.object)), health(item.digest) || h('span', { class: 't3' }, 'no status'))), owned.length > 12 ? h('p', { class: 't3 small' }, `${owned.length - 12} more`) : null) : null,
+    owned.length ? section(['Owns'], owned.slice(0, 12).map((item) => h('div', { key: item.object.id, class: 'own' }, h('button', { class: 'plain cut', onclick: () => app.openWhy(item.object) }, objectName(item.object)), health(item.digest) || h('span', { class: 't3' }, 'no status'))), owned.length > 12 ? h('p', { class: 't3 small' }, `${owned.length - 12} more`) : null) : null,
     h('div', { class: 'p-foot' }, h('span', { class: 'copy mono' }, copyButton(command), command)));
 }
 
@@ -222,7 +222,7 @@ function managers(app, object) {
     if (!top.has(path)) top.set(path, field.manager);
   }
   if (!top.size) return null;
-  return h('div', { class: 'p-sec' }, h('h3', { class: 'h' }, 'Field managers'), h('dl', { class: 'kv mono' }, [...top].slice(0, 12).map(([path, manager]) => [h('dt', { key: `t${path}` }, path), h('dd', { key: `d${path}` }, manager)])));
+  return section(['Field managers'], h('dl', { class: 'kv mono' }, [...top].slice(0, 12).map(([path, manager]) => [h('dt', { key: `t${path}` }, path), h('dd', { key: `d${path}` }, manager)])));
 }
 
 export function ownedBy(app, object) {

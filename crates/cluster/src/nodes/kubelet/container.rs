@@ -16,7 +16,7 @@ use super::super::runtime::{
     ContainerConfig, ContainerType, Exit, InstanceState, ProbeType, Runtime,
 };
 use super::super::time::after;
-use super::backoff::Backoff;
+use super::backoff::{Backoff, MAX_DELAY};
 use super::ephemeral;
 use super::events::{self, PodEvent};
 use super::pod_worker::SyncResult;
@@ -41,6 +41,9 @@ const REMOVED_EXIT_CODE: i32 = 137;
 const REMOVED_REASON: &str = "RestartingAllContainers";
 const REMOVED_MESSAGE: &str = "The container is removed because RestartAllContainers in place";
 
+/// The reason of a start that failed because of the image.
+const IMAGE_PULL_FAILED: &str = "ErrImagePull";
+
 /// One container of a pod.
 pub(crate) struct PodContainer<I> {
     pub(crate) container_type: ContainerType,
@@ -51,6 +54,8 @@ pub(crate) struct PodContainer<I> {
     pub(crate) restart_count: i32,
     failures: i32,
     backoff: Backoff,
+    /// The longest back-off of its node.
+    pub(super) backoff_max: Duration,
 }
 
 /// Where a container is in the spec of its pod.
@@ -125,6 +130,7 @@ impl<I: Send + 'static> PodContainer<I> {
             restart_count: 0,
             failures: 0,
             backoff: Backoff::default(),
+            backoff_max: MAX_DELAY,
         }
     }
 
@@ -284,8 +290,8 @@ impl<I: Send + 'static> PodContainer<I> {
             .exit()
             .filter(|exit| self.should_restart_after(exit, pod))?;
         Some((
-            self.backoff.due(exit.finished_at),
-            self.backoff.delay(exit.finished_at),
+            self.backoff.due(exit.finished_at, self.backoff_max),
+            self.backoff.delay(exit.finished_at, self.backoff_max),
         ))
     }
 
@@ -373,7 +379,7 @@ impl<I: Send + 'static> PodContainer<I> {
                 self.failures += i32::from(exit.exit_code != 0 && !was_stopped);
                 if !was_stopped
                     && self.should_restart_after(&exit, pod)
-                    && !self.backoff.delay(exit.finished_at).is_zero()
+                    && !self.backoff.delay(exit.finished_at, MAX_DELAY).is_zero()
                 {
                     result.events.push(events::back_off(container, pod));
                 }
@@ -439,15 +445,20 @@ impl<I: Send + 'static> PodContainer<I> {
         let due = match &self.phase {
             ContainerPhase::Active { .. } => return false,
             ContainerPhase::Waiting => now,
-            ContainerPhase::StartFailed { at, .. } => {
+            ContainerPhase::StartFailed { at, reason, .. } => {
                 let shown_until = after(*at, PULL_ERROR_SHOWN);
                 if shown_until > now {
                     result.sync_at(shown_until);
                 }
-                self.backoff.due(*at)
+                // The back-off of image pulls has no other maximum.
+                let max = match *reason {
+                    IMAGE_PULL_FAILED => MAX_DELAY,
+                    _ => self.backoff_max,
+                };
+                self.backoff.due(*at, max)
             }
             ContainerPhase::Terminated(exit) if self.should_restart_after(exit, pod) => {
-                self.backoff.due(exit.finished_at)
+                self.backoff.due(exit.finished_at, self.backoff_max)
             }
             ContainerPhase::Terminated(_) => return false,
         };

@@ -154,6 +154,7 @@ impl<R: Runtime> Kubelet<R> {
             .get_mut(key)
             .expect("the entry was inserted if it was missing");
         let worker = &mut entry.worker;
+        worker.backoff_max = node.backoff_max();
         let mut result = worker.sync(&self.runtime, pod, now);
         if !is_known {
             result.events.extend(self.runtime.validate(pod));

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, EphemeralContainer, Pod};
 
 use super::super::runtime::{ContainerType, InstanceState, Runtime};
 use super::super::time::{after, remaining};
+use super::backoff::MAX_DELAY;
 use super::container::{ContainerPhase, PodContainer, containers, termination_grace_period};
 use super::events::{self, PodEvent};
 
@@ -27,6 +28,8 @@ pub(crate) struct PodWorker<I> {
     /// Whether a container has ended whose restart policy rules restart all containers, and others
     /// have not been stopped yet.
     pub(crate) restarting_all: bool,
+    /// The longest restart back-off on the node.
+    pub(crate) backoff_max: Duration,
 }
 
 /// Why a pod terminates, and until when its containers may take.
@@ -97,6 +100,7 @@ impl<I: Send + 'static> PodWorker<I> {
             containers: containers.collect(),
             termination: None,
             restarting_all: false,
+            backoff_max: MAX_DELAY,
         }
     }
 
@@ -114,6 +118,9 @@ impl<I: Send + 'static> PodWorker<I> {
             // Times requested by an earlier pass are outdated.
             result.next_sync = None;
             self.add_ephemeral_containers(runtime, pod);
+            for container in &mut self.containers {
+                container.backoff_max = self.backoff_max;
+            }
             self.check_termination(pod, now, &mut result);
             let mut changed = match self.termination {
                 Some(termination) => {

@@ -1,18 +1,22 @@
 //! Environment variables of a container.
 //!
-//! In: the container, the config maps and secrets it refers to, the services of its namespace. Out:
-//! its variables, sorted by name.
+//! In: the container, the config maps, secrets and files it refers to, the services of its
+//! namespace. Out: its variables, sorted by name.
 //! Guarantees: later entries override earlier ones; `env` overrides `envFrom`; both override the
 //! variables of services. Mirrors `makeEnvironmentVariables`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellerophon_process_runtime::expansion::expand;
-use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Container, EnvVarSource, FileKeySelector, Pod, Secret,
+};
+use tracing::warn;
 
 use super::super::runtime::PodNode;
-use super::downward_api;
+use super::{downward_api, env_file};
 
 /// What environment variables are made from.
 pub(super) struct EnvironmentInputs<'a> {
@@ -24,6 +28,8 @@ pub(super) struct EnvironmentInputs<'a> {
     /// The config maps and secrets that exist, by name.
     pub(super) config_maps: BTreeMap<String, Arc<ConfigMap>>,
     pub(super) secrets: BTreeMap<String, Arc<Secret>>,
+    /// The directories of volumes whose files containers write, by the name of the volume.
+    pub(super) empty_dirs: BTreeMap<String, PathBuf>,
 }
 
 /// The names of the config maps and secrets that a container refers to.
@@ -148,7 +154,33 @@ impl EnvironmentInputs<'_> {
             })?;
             return Ok(value.map(|value| text(&value.0)));
         }
+        if let Some(reference) = &source.file_key_ref {
+            return self.file_value(reference);
+        }
         Ok(Some(String::new()))
+    }
+
+    /// The value of a key in a file of an emptyDir.
+    fn file_value(&self, reference: &FileKeySelector) -> Result<Option<String>, String> {
+        let FileKeySelector {
+            key,
+            path,
+            volume_name,
+            ..
+        } = reference;
+        let volume = self.empty_dirs.get(volume_name);
+        let volume = volume.ok_or_else(|| {
+            format!("cannot find the volume {volume_name:?} referenced by FileKeyRef")
+        })?;
+        let value = env_file::read_value(volume, path, key).map_err(|error| {
+            let pod = self.pod.metadata.name.as_deref().unwrap_or_default();
+            warn!(pod, %error, "environment variables were not read from a file");
+            "couldn't parse env file".to_owned()
+        })?;
+        required(value, reference.optional, || {
+            let file = volume.join(path);
+            format!("environment variable key {key:?} not found in file {file:?}")
+        })
     }
 }
 
@@ -187,6 +219,9 @@ mod tests {
         // "s3cret" in base64.
         let secret: Secret =
             serde_json::from_value(json!({"data": {"PASSWORD": "czNjcmV0"}})).unwrap();
+        let files = tempfile::tempdir().unwrap();
+        std::fs::write(files.path().join("env"), "COLOR='blue'\n").unwrap();
+        std::fs::write(files.path().join("wrong"), "COLOR=blue\n").unwrap();
         let node = PodNode {
             name: "node-1".into(),
             host_ip: "172.16.0.1".into(),
@@ -199,6 +234,7 @@ mod tests {
             services: [("DB_SERVICE_HOST".to_owned(), "10.96.0.9".to_owned())].into(),
             config_maps: [("settings".to_owned(), Arc::new(config_map))].into(),
             secrets: [("login".to_owned(), Arc::new(secret))].into(),
+            empty_dirs: [("shared".to_owned(), files.path().to_owned())].into(),
         };
         let mut env = environment(&inputs)?;
         env.remove("DB_SERVICE_HOST");
@@ -216,6 +252,11 @@ mod tests {
             json!({"env": [{"name": "A", "valueFrom": {kind: reference}}]})
         };
         let field_ref = |path: &str| json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}}]});
+        let file_ref = |volume: &str, path: &str, key: &str, optional: bool| {
+            let reference =
+                json!({"volumeName": volume, "path": path, "key": key, "optional": optional});
+            json!({"env": [{"name": "A", "valueFrom": {"fileKeyRef": reference}}]})
+        };
         let resource = json!({"resource": "limits.memory", "divisor": "1Mi"});
         let cases = [
             (
@@ -263,6 +304,20 @@ mod tests {
             (
                 key_ref("secretKeyRef", "login", "X", false),
                 Err("couldn't find key X in Secret shop/login"),
+            ),
+            (file_ref("shared", "env", "COLOR", false), Ok("A=blue")),
+            (file_ref("shared", "env", "SIZE", true), Ok("")),
+            (
+                file_ref("shared", "wrong", "COLOR", true),
+                Err("couldn't parse env file"),
+            ),
+            (
+                file_ref("shared", "missing", "COLOR", true),
+                Err("couldn't parse env file"),
+            ),
+            (
+                file_ref("other", "env", "COLOR", true),
+                Err("cannot find the volume \"other\" referenced by FileKeyRef"),
             ),
             (field_ref("metadata.name"), Ok("A=web")),
             (field_ref("metadata.labels['a']"), Ok("A=b")),

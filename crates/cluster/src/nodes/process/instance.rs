@@ -346,6 +346,7 @@ impl Run {
             services: self.service_environment(complete).await,
             config_maps,
             secrets,
+            empty_dirs: mounts::empty_dirs(&self.pod, complete, self.shared.runtime.tier()),
         })?;
         let mut add = |name: &str, value: &str| {
             env.entry(name.to_owned())

@@ -6,6 +6,7 @@
 //! has terminated; every change of a status enqueues the pod.
 
 mod downward_api; // fields of pods
+mod env_file; // environment variables from files
 mod environment; // environment variables
 mod grpc; // gRPC probes
 mod hooks; // postStart and preStop

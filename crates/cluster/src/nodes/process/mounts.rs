@@ -89,6 +89,33 @@ fn is_memory(volume: &Volume) -> bool {
     medium == Some("Memory")
 }
 
+/// The directories in which the node finds the files of the pod's emptyDirs.
+pub(super) fn empty_dirs(
+    pod: &ProcessPod,
+    complete: &Pod,
+    tier: Tier,
+) -> BTreeMap<String, PathBuf> {
+    let shim = pod.created_sandbox().and_then(|sandbox| sandbox.shim_pid());
+    let empty_dirs = volumes(complete).filter(|volume| volume.empty_dir.is_some());
+    let directory = |volume: &Volume| {
+        let path = pod.volume_dir(&volume.name);
+        match shim.filter(|_| is_memory(volume) && tier == Tier::A) {
+            // A tmpfs is mounted in the namespace of the pod only.
+            Some(shim) => {
+                let path = path.canonicalize().unwrap_or(path);
+                let path = path.strip_prefix("/").map(Path::to_owned).unwrap_or(path);
+                Path::new("/proc")
+                    .join(shim.to_string())
+                    .join("root")
+                    .join(path)
+            }
+            None => path,
+        }
+    };
+    let with_names = empty_dirs.map(|volume| (volume.name.clone(), directory(volume)));
+    with_names.collect()
+}
+
 /// Mounts the volumes that are in memory in a new sandbox of tier A.
 pub(super) async fn mount_memory(
     pod: &ProcessPod,

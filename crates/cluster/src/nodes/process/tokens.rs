@@ -108,6 +108,8 @@ fn renewal(now: Timestamp, expiration: Timestamp) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -117,5 +119,41 @@ mod tests {
             let expiration = after(now, Duration::from_secs(life));
             assert_eq!(renewal(now, expiration).as_second(), expected, "{life}");
         }
+    }
+
+    #[tokio::test]
+    async fn token_is_requested_again_when_it_is_due() {
+        let server = bellerophon_apiserver::ApiServer::builder().start();
+        let server = server.await.unwrap();
+        let client = ReconcileClient::new(server.client(), "kubelet");
+        let accounts: Api<ServiceAccount> = Api::namespaced(server.client(), "default");
+        let account = serde_json::from_value(json!({"metadata": {"name": "default"}})).unwrap();
+        let created = accounts.create(&PostParams::default(), &account).await;
+        created.unwrap();
+        let pod = json!({
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"containers": [{"name": "app", "image": "i"}]},
+        });
+        let pods: Api<Pod> = Api::namespaced(server.client(), "default");
+        let pod = serde_json::from_value(pod).unwrap();
+        let pod = pods.create(&PostParams::default(), &pod).await.unwrap();
+        let projection = ServiceAccountTokenProjection {
+            expiration_seconds: Some(600),
+            path: "token".to_owned(),
+            ..ServiceAccountTokenProjection::default()
+        };
+        let tokens = Tokens::default();
+        let start = bellerophon::clock::Clock::system().now();
+        let at = async |seconds: u64| {
+            let now = after(start, Duration::from_secs(seconds));
+            let token = tokens.get(&client, &pod, &projection, now).await;
+            token.unwrap().text
+        };
+        let first = at(0).await;
+        assert_eq!(at(470).await, first, "80 % of 600 s are not over");
+        let second = at(490).await;
+        assert_ne!(second, first);
+        assert_eq!(at(491).await, second);
+        server.shutdown().await;
     }
 }

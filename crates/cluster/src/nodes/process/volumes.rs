@@ -327,7 +327,16 @@ impl Files {
             self.insert(&source.path, token.text.into_bytes(), mode);
             self.renew_at = self.renew_at.into_iter().chain([token.renew_at]).min();
         }
-        Ok(())
+        let unsupported = [
+            ("clusterTrustBundle", source.cluster_trust_bundle.is_some()),
+            ("podCertificate", source.pod_certificate.is_some()),
+        ];
+        match unsupported.into_iter().find(|(_, is_set)| *is_set) {
+            Some((name, _)) => Err(format!(
+                "nodes with local processes do not support projections of {name}"
+            )),
+            None => Ok(()),
+        }
     }
 
     fn add_data(

@@ -207,6 +207,49 @@ async fn a_secret_that_is_deleted_is_created_again_with_the_same_authority() {
     running.stop().await.unwrap();
 }
 
+/// How long a replica may serve a certificate of the former signer, with
+/// BELLEROPHON_REQUIRE_TIMELINE=1. A busy machine takes longer.
+const SERVED_WITHIN: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_secret_that_changes_is_served_without_a_restart() {
+    let server = server().await;
+    let client = server.client();
+    let secrets: Api<Secret> = Api::default_namespaced(client.clone());
+    let authority = async |seed: u64| {
+        let secret = secrets.get(&format!("replica-{seed}-ca")).await.unwrap();
+        secret.data.unwrap()
+    };
+    // The Secret of another program has another authority.
+    started(replica(&client, 2)).await.stop().await.unwrap();
+    let running = started(replica(&client, 1)).await;
+    let authorities = [authority(2).await, authority(1).await];
+    let mut config = client_config(&client, "replica-1").await;
+    let is_timed = std::env::var_os("BELLEROPHON_REQUIRE_TIMELINE").is_some();
+    for (swap, authority) in authorities.iter().cycle().take(100).enumerate() {
+        config["caBundle"] = BASE64_STANDARD.encode(&authority["ca.crt"].0).into();
+        assert!(call(&config, "http/1.1").await.is_err(), "swap {swap}");
+        let change = kube::api::Patch::Merge(json!({"data": authority}));
+        let changed = tokio::time::Instant::now();
+        secrets
+            .patch("replica-1-ca", &Default::default(), &change)
+            .await
+            .unwrap();
+        let served = async {
+            while call(&config, "http/1.1").await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let served = tokio::time::timeout(Duration::from_secs(60), served).await;
+        assert!(served.is_ok(), "swap {swap}");
+        assert!(
+            !is_timed || changed.elapsed() < SERVED_WITHIN,
+            "swap {swap}"
+        );
+    }
+    running.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_conversion_of_a_crd_that_does_not_exist_is_a_clear_error() {
     let server = server().await;
