@@ -250,8 +250,7 @@ fn short_lived_watch_backs_off_whatever_it_sent() {
 
 #[test]
 fn established_watch_ends_the_back_off() {
-    let script =
-        "page:9 refused backed_off refused backed_off opened established bookmark:10 403";
+    let script = "page:9 refused backed_off refused backed_off opened established bookmark:10 403";
     check(
         InitialList::Paged,
         script,
