@@ -11,6 +11,7 @@ use bellerophon::informer::{InformerOptions, SharedInformer};
 use bellerophon::manager::Manager;
 use bellerophon::testing;
 use bellerophon_apiserver::ApiServer;
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -107,6 +108,8 @@ pub(crate) enum Fault {
     None,
     /// It is sent after this time.
     Delay(Duration),
+    /// It is sent after the write of another client.
+    After(BoxFuture<'static, ()>),
     /// It is not sent, and fails.
     Disconnect,
 }
@@ -125,6 +128,7 @@ pub(crate) fn faulty_client(
             match fault {
                 Fault::None => {}
                 Fault::Delay(time) => sleep(time).await,
+                Fault::After(write) => write.await,
                 Fault::Disconnect => {
                     return Err(Box::<dyn Error + Send + Sync>::from("disconnected"));
                 }
