@@ -18,7 +18,7 @@ use kube::client::Body;
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower::service_fn;
 
 use crate::external;
@@ -55,6 +55,15 @@ impl TestServer {
             Self::Embedded(_) => Duration::ZERO,
             Self::External(_) => Duration::from_secs(2),
         }
+    }
+
+    /// Asserts that this many seconds have passed; a control plane takes some time besides timers.
+    #[track_caller]
+    pub(crate) fn assert_elapsed(&self, start: Instant, seconds: u64) {
+        let elapsed = Duration::from_secs(start.elapsed().as_secs());
+        let expected = Duration::from_secs(seconds);
+        let limit = expected + self.time_without_timers();
+        assert!((expected..=limit).contains(&elapsed), "{elapsed:?}");
     }
 
     /// Waits until a collection of a new resource is served. The embedded server serves it with the
