@@ -161,7 +161,11 @@ pub(super) const SUITES: &[Suite] = &[
             "alerts_and_dashboard",
         ],
         skipped: &[
-            ("convergence::", "27 scenarios with tens of crashes each"),
+            (
+                "convergence::",
+                "9 scenarios under four faults and with crashes: an installation with a server that \
+                 is unreachable for 20 seconds after each write takes more than ten minutes",
+            ),
             ("histories::", IN_MEMORY),
             ("scenarios::", IN_MEMORY),
             ("every_alert_has_a_runbook", IN_MEMORY),
