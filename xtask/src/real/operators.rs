@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::control_plane::{ControlPlane, Process};
-use crate::processes::{now, succeed};
+use crate::processes::{cargo, now, succeed};
 
 /// The number of simulated nodes.
 const NODES: &str = "3";
@@ -174,7 +174,7 @@ pub(super) fn run(
 
 /// The program that adds simulated nodes to a cluster.
 fn nodes_program(root: &Path) -> Result<PathBuf, String> {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     let arguments = "build --quiet --package bellerophon-cluster --example nodes";
     cargo.args(arguments.split(' ')).current_dir(root);
     succeed(&mut cargo, "cargo build --example nodes")?;

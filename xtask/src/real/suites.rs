@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::control_plane::ControlPlane;
-use crate::processes::now;
+use crate::processes::{self, now};
 
 /// The variable with the kubeconfig, which the testkit reads.
 const KUBECONFIG: &str = "BELLEROPHON_TEST_KUBECONFIG";
@@ -196,7 +196,7 @@ pub(super) fn build(root: &Path, suite: &Suite) -> Result<(), String> {
 }
 
 fn cargo(root: &Path, suite: &Suite) -> Command {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = processes::cargo();
     // All packages, for the features of `cargo test --workspace`: nothing is built twice.
     cargo.args(["test", "--workspace", "--test", suite.test]);
     cargo.current_dir(root);
