@@ -2,9 +2,9 @@
 //!
 //! Every step but `tidy` and `codecs` is one cargo command.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
-use crate::{codecs, tidy};
+use crate::{codecs, processes, tidy};
 
 /// One step of `cargo xtask check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Step {
 
 fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
     let line = format!("cargo {}", arguments.join(" "));
-    let status = Command::new(env!("CARGO"))
+    let status = processes::cargo()
         .args(arguments)
         .envs(environment.iter().copied())
         .current_dir(root)

@@ -26,9 +26,22 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
+/// Cargo without the variables that `cargo run` sets for this program. Build scripts that depend on
+/// them, as that of ring does, would compile half of the workspace again.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 /// The program, which is built if it does not exist.
 pub(crate) fn binary(root: &Path) -> Result<PathBuf, String> {
-    let mut command = Command::new(env!("CARGO"));
+    let mut command = cargo();
     command
         .args(["build", "--quiet", "--package", "bellerophon-cli"])
         .current_dir(root);

@@ -1,9 +1,10 @@
 //! The subcommands of `cargo xtask`: a table of name, purpose and function.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 use crate::{
-    check, codecs, dist, first_hour, real, reference, root, tidy, types, upstream, user_crate,
+    check, codecs, dist, first_hour, processes::cargo, real, reference, root, tidy, types,
+    upstream, user_crate,
 };
 
 /// Why a task failed.
@@ -206,19 +207,6 @@ fn run_comparison(arguments: &[String]) -> Result<(), TaskError> {
         &["compare", "--write", "docs/comparison.md"].map(str::to_owned),
         "comparison: an operator did not run, see above",
     )
-}
-
-/// Cargo without the variables that `cargo run` sets for this program. Build scripts that depend on
-/// them, as that of ring does, would compile half of the workspace again.
-fn cargo() -> Command {
-    let mut command = Command::new(env!("CARGO"));
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
-            command.env_remove(&name);
-        }
-    }
-    command
 }
 
 /// Runs a binary of the workspace, which needs the API server: xtask is to build fast.

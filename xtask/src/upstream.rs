@@ -15,6 +15,7 @@ use std::{
 };
 
 use crate::{
+    processes,
     upstream_page::Page,
     upstream_report::{Report, Tests},
 };
@@ -250,7 +251,7 @@ struct Server(Child);
 
 impl Server {
     fn start(root: &Path, directory: &Path, images: Option<&Path>) -> Result<Self> {
-        let cargo = Command::new(env!("CARGO"))
+        let cargo = processes::cargo()
             .args(["build", "--package", "bellerophon-cli"])
             .current_dir(root)
             .status();

@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::control_plane::{ControlPlane, Process};
-use crate::processes::{now, succeed};
+use crate::processes::{cargo, now, succeed};
 
 /// The number of simulated nodes.
 const NODES: &str = "3";
@@ -95,13 +95,18 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         traced: Some("rebootpolicy/workers"),
         checks: &[
             "wait --for=jsonpath={.status.nodes}=3 rebootpolicy/workers --timeout=120s",
+            // The windows of the sample would permit a reboot at some times of the day only.
+            "patch rebootpolicy/workers --type=merge --patch={\"spec\":{\"maxUnavailable\":0,\"windows\":[]}}",
+            "wait --for=jsonpath={.status.limit}=0 rebootpolicy/workers --timeout=120s",
             "annotate node/node-1 reboot.bellerophon.io/reboot-needed=kernel",
             "wait --for=jsonpath={.status.needed}=1 rebootpolicy/workers --timeout=120s",
+            "patch rebootpolicy/workers --type=merge --patch={\"spec\":{\"maxUnavailable\":1}}",
+            "wait --for=jsonpath={.status.granted}=1 rebootpolicy/workers --timeout=120s",
             "annotate node/node-1 reboot.bellerophon.io/reboot-needed-",
         ],
         checks_after_deletion: &[],
-        summary: "the policy counts nodes and requests; reboots are in the tests below, which have \
-                  agents on simulated nodes",
+        summary: "the policy counts nodes, requests and grants; reboots are in the tests below, which \
+                  have agents on simulated nodes",
     },
     Scenario {
         name: "hero",
@@ -169,7 +174,7 @@ pub(super) fn run(
 
 /// The program that adds simulated nodes to a cluster.
 fn nodes_program(root: &Path) -> Result<PathBuf, String> {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     let arguments = "build --quiet --package bellerophon-cluster --example nodes";
     cargo.args(arguments.split(' ')).current_dir(root);
     succeed(&mut cargo, "cargo build --example nodes")?;

@@ -11,13 +11,14 @@ use bellerophon::informer::{InformerOptions, SharedInformer};
 use bellerophon::manager::Manager;
 use bellerophon::testing;
 use bellerophon_apiserver::ApiServer;
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower::service_fn;
 
 use crate::external;
@@ -54,6 +55,15 @@ impl TestServer {
             Self::Embedded(_) => Duration::ZERO,
             Self::External(_) => Duration::from_secs(2),
         }
+    }
+
+    /// Asserts that this many seconds have passed; a control plane takes some time besides timers.
+    #[track_caller]
+    pub(crate) fn assert_elapsed(&self, start: Instant, seconds: u64) {
+        let elapsed = Duration::from_secs(start.elapsed().as_secs());
+        let expected = Duration::from_secs(seconds);
+        let limit = expected + self.time_without_timers();
+        assert!((expected..=limit).contains(&elapsed), "{elapsed:?}");
     }
 
     /// Waits until a collection of a new resource is served. The embedded server serves it with the
@@ -107,6 +117,8 @@ pub(crate) enum Fault {
     None,
     /// It is sent after this time.
     Delay(Duration),
+    /// It is sent after the write of another client.
+    After(BoxFuture<'static, ()>),
     /// It is not sent, and fails.
     Disconnect,
 }
@@ -125,6 +137,7 @@ pub(crate) fn faulty_client(
             match fault {
                 Fault::None => {}
                 Fault::Delay(time) => sleep(time).await,
+                Fault::After(write) => write.await,
                 Fault::Disconnect => {
                     return Err(Box::<dyn Error + Send + Sync>::from("disconnected"));
                 }

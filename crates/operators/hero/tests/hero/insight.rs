@@ -3,7 +3,9 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bellerophon::{manager::ManagerOptions, metrics::Metrics};
-use bellerophon_testkit::OperatorUnderTest;
+use bellerophon_hero::{Backup, crd::BackupPhase};
+use bellerophon_testkit::{OperatorUnderTest, wait_until};
+use kube::ResourceExt as _;
 use serde_json::json;
 
 use crate::fixture::{cluster, hero, members, operator, wait_until_running};
@@ -41,7 +43,12 @@ fn every_alert_has_a_runbook() {
 #[tokio::test(start_paused = true)]
 async fn alerts_and_dashboard_use_exported_metrics() {
     let (cluster, account) = cluster().await;
-    cluster.apply(hero(json!({"replicas": 1}))).await;
+    // The timeout is ten minutes by default.
+    let spec = match cluster.has_virtual_time() {
+        true => json!({"replicas": 1}),
+        false => json!({"replicas": 1, "backup": {"timeoutSeconds": 60}}),
+    };
+    cluster.apply(hero(spec)).await;
     let metrics = Metrics::new();
     let shared = metrics.clone();
     let start = move |client, options| {
@@ -53,16 +60,25 @@ async fn alerts_and_dashboard_use_exported_metrics() {
     };
     let operator = OperatorUnderTest::start(start, &account);
     wait_until_running(&cluster.client, 1).await;
+    let backups = cluster.namespaced::<Backup>("default");
     members().hold_tasks();
-    for name in ["done", "late"] {
+    for (name, phase) in [
+        ("late", BackupPhase::Failed),
+        ("done", BackupPhase::Completed),
+    ] {
         cluster
             .apply(json!({
                 "apiVersion": "stable.bellerophon.io/v1beta7", "kind": "Backup",
                 "metadata": {"name": name}, "spec": {"hero": "icarus"},
             }))
             .await;
-        // The first one fails at its timeout, the second one completes.
-        cluster.advance(Duration::from_secs(660)).await;
+        wait_until(&backups, "the backup ends", |all| {
+            let mut named = all.iter().filter(|backup| backup.name_any() == name);
+            named.any(|it| it.status.as_ref().is_some_and(|it| it.phase == phase))
+        })
+        .await;
+        // Metrics follow the status.
+        cluster.advance(Duration::from_secs(60)).await;
         members().release_tasks();
     }
     let exported = metrics.encode();

@@ -1,6 +1,7 @@
 //! Deletions and finalizers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bellerophon::client::{Precondition, WriteOptions};
 use bellerophon::finalizer;
@@ -8,8 +9,8 @@ use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 
-use super::{Context, reconcile, set};
-use crate::harness::{delete, set_data};
+use super::{Context, reconcile, reconcile_as, set};
+use crate::harness::{Fault, delete, faulty_client, server, set_data};
 
 #[tokio::test(start_paused = true)]
 async fn finalizer_is_stored_before_apply_and_removed_after_cleanup() {
@@ -76,8 +77,6 @@ async fn object_that_changed_is_neither_patched_nor_deleted() {
         };
         let client = req.client();
         if map.data.is_none() {
-            // Another client is faster.
-            set_data(client.kube(), "one", "c", "d").await;
             let patched = client.create_or_update(map, set("a", "b")).await;
             let deleted = client.delete(map).await;
             let conflicts = [patched.err(), deleted.err()]
@@ -90,7 +89,21 @@ async fn object_that_changed_is_neither_patched_nor_deleted() {
         ctx.log.push("deleted once, not found the second time");
         Ok(Action::await_change())
     };
-    let log = reconcile(work, async |_| {}).await;
+    let server = server().await;
+    let other = server.client();
+    let is_first = AtomicBool::new(true);
+    let client = faulty_client(&server, move |request| {
+        let is_patch = request.method() == http::Method::PATCH;
+        if !is_patch || !is_first.swap(false, Ordering::Relaxed) {
+            return Fault::None;
+        }
+        // Another client is faster: the cache cannot have its write before the patch is made.
+        let other = other.clone();
+        Fault::After(Box::pin(async move {
+            set_data(&other, "one", "c", "d").await;
+        }))
+    });
+    let log = reconcile_as(&server, client, work, async |_| {}).await;
     assert_eq!(
         log,
         ["[true, true]", "deleted once, not found the second time"]

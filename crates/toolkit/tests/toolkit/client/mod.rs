@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use tokio::time::sleep;
 
-use crate::harness::{Log, create, manager, maps, run, sample, server};
+use crate::harness::{Log, TestServer, create, manager, maps, run, sample, server};
 
 /// What a reconciler of these tests uses.
 #[derive(Clone)]
@@ -45,6 +45,20 @@ where
 {
     let server = server().await;
     let client = server.client();
+    reconcile_as(&server, client, reconcile, test).await
+}
+
+/// As [`reconcile`], with this client of the Manager.
+async fn reconcile_as<F, T>(
+    server: &TestServer,
+    client: Client,
+    reconcile: impl Fn(Arc<Context>, Request<ConfigMap>) -> F + Send + Sync + 'static,
+    test: impl FnOnce(Client) -> T,
+) -> Vec<String>
+where
+    F: Future<Output = Result<Action, Error>> + Send + 'static,
+    T: Future<Output = ()>,
+{
     let log = Log::default();
     let mut mgr = manager(&client);
     let context = Context {
@@ -56,6 +70,7 @@ where
         .informer(&maps)
         .context(Arc::new(context))
         .reconcile(reconcile);
+    let client = server.client();
     run(mgr, async {
         create(&client, "one").await;
         sleep(Duration::from_secs(5)).await;
