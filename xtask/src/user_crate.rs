@@ -1,7 +1,7 @@
 //! `cargo xtask user-crate`: builds and tests the project of `bellerophon new` outside of the
 //! repository.
 //!
-//! Output: its tests pass in a temporary directory, and the compiler has no warnings.
+//! Output: its tests pass in a temporary directory, and neither the compiler nor clippy has warnings.
 //!
 //! Guarantee: the project refers to the repository by path only, so that all it needs is public.
 
@@ -27,8 +27,11 @@ pub fn run(root: &Path) -> Result<(), String> {
     fs::create_dir_all(&directory)
         .map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
     let result = PROJECTS.iter().try_for_each(|(name, options)| {
+        eprintln!("==> the project {name}");
         generate(root, &directory, name, options)?;
-        test(root, &directory.join(name))
+        let project = directory.join(name);
+        cargo(root, &project, &["test", "--quiet"])?;
+        cargo(root, &project, &["clippy", "--quiet", "--all-targets"])
     });
     if let Err(error) = fs::remove_dir_all(&directory) {
         eprintln!("xtask: cannot remove {}: {error}", directory.display());
@@ -55,19 +58,21 @@ fn generate(root: &Path, directory: &Path, name: &str, options: &[&str]) -> Resu
     succeed(&mut command, &format!("bellerophon new {name}")).map(drop)
 }
 
-fn test(root: &Path, project: &Path) -> Result<(), String> {
+/// Runs a command of cargo on a project, without warnings.
+fn cargo(root: &Path, project: &Path, arguments: &[&str]) -> Result<(), String> {
     let mut command = Command::new(env!("CARGO"));
     command
-        .args(["test", "--quiet"])
+        .args(arguments)
         .current_dir(project)
         // Not the one that projects of a user share.
         .env("CARGO_BUILD_BUILD_DIR", crate::target_directory(root))
         // Cargo sets these for the build of this program; the project is another one.
         .env_remove("CARGO_MANIFEST_DIR");
     let name = project.file_name().unwrap_or_default().display();
-    let stderr = succeed(&mut command, &format!("cargo test of the project {name}"))?;
+    let what = format!("cargo {} of the project {name}", arguments[0]);
+    let stderr = succeed(&mut command, &what)?;
     match stderr.contains("warning") {
-        true => Err(format!("the project {name} has warnings:\n{stderr}")),
+        true => Err(format!("{what} has warnings:\n{stderr}")),
         false => Ok(()),
     }
 }

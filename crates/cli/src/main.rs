@@ -17,6 +17,7 @@ mod operators; // the operators of this binary
 mod page_actions; // `bellerophon up --page-may-act`
 mod page_client; // a client of the page of `bellerophon run --page`
 mod process_nodes; // nodes that run local processes
+mod progress; // what a command waits for, on a terminal
 mod ready; // the message of a ready cluster
 mod signals; // SIGINT and SIGTERM
 mod timeline; // the entries of `bellerophon trace`

@@ -27,7 +27,7 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::{error::CliError, flags::address, operators, trace};
+use crate::{error::CliError, flags::address, operators, progress, trace};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
@@ -142,6 +142,10 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
     }
     let names: Vec<&str> = operators.iter().map(|operator| operator.name).collect();
     info!(operators = ?names, "Waiting for informer caches to sync");
+    progress::report(&format!(
+        "running {}; -v logs each reconcile, Ctrl-C stops",
+        names.join(", ")
+    ));
     let result = manager.run().await;
     info!("Shutting down workers");
     result.map_err(|error| with_install_hint(error, &names))

@@ -11,6 +11,8 @@ use std::{io, process, sync::mpsc, thread, time::Duration};
 use tokio::{runtime, sync::watch, time::timeout};
 use tracing::info;
 
+use crate::progress;
+
 /// How long a graceful shutdown may take: the default of `ManagerOptions::graceful_shutdown_timeout`
 /// and of a pod's `terminationGracePeriodSeconds` is 30 s, and 5 s are for what follows it.
 const GRACE_PERIOD: Duration = Duration::from_secs(35);
@@ -87,6 +89,7 @@ async fn receive(
 ) -> io::Result<()> {
     let signal = handlers.next().await?;
     info!(signal, "shutting down");
+    progress::report("stopping; another Ctrl-C stops immediately");
     received.send_modify(|count| *count += 1);
     match timeout(grace_period, handlers.next()).await {
         Ok(second) => {

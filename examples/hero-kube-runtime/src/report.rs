@@ -32,7 +32,7 @@ const EXPLANATION: &str = "\
 - Times: single runs differ by some seconds per step, which is how long an election or the restart of a member takes. After an
   error, the example waits 2 s. On the toolkit the delay grows with the number of attempts, but only to 5 s if the API server
   did not respond.
-- Reads: an observation reads all objects of a store live, so reads follow the number of reconciles.
+- Reads: an observation reads all objects of a store live and concurrently, so reads follow the number of reconciles.
 - Events: kube-runtime's operator records none. The toolkit's records them in the background, one request each.
 - Both run at most one reconcile of an object at a time, and both converge after a crash, because the plan reads the
   state of the cluster and has none of its own.
@@ -40,6 +40,9 @@ const EXPLANATION: &str = "\
 - On the toolkit, metrics (`workqueue_*`, `controller_runtime_*`, `hero_*`), traces (`bellerophon trace`) and back-off
   per key are there without code. The example has logs only, and a constant delay after errors: kube-runtime does not
   pass the number of attempts to its error policy.
+
+Steps, files and times of a new author, next to kubebuilder, operator-sdk, kopf and kube-rs, are in [the first hour of an
+author](first-hour.md).
 ";
 
 /// Prints a line to stderr.

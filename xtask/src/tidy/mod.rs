@@ -4,7 +4,7 @@
 
 mod cycles; // import cycles between modules of a crate
 mod layers; // allowed dependencies between crates
-mod links; // relative links in Markdown
+mod links; // relative links in Markdown, chapters of the book
 mod modules; // every Rust file is declared
 mod text; // module docs, unfinished work, local paths, length
 mod tree; // the checked files
@@ -78,6 +78,7 @@ pub fn tidy(root: &Path) -> Result<Report, String> {
     problems.extend(tree.files.iter().flat_map(text::problems));
     problems.extend(tree.files.iter().flat_map(vocabulary::banned_terms));
     problems.extend(tree.files.iter().flat_map(|file| links::broken(file, root)));
+    problems.extend(links::outside_of_the_book(&tree.files));
     Ok(Report {
         problems,
         advice: tree.files.iter().filter_map(text::too_long).collect(),

@@ -18,7 +18,7 @@ use super::{
     connection::{Connection, cannot_read},
     print_json, print_line,
 };
-use crate::{error::CliError, flags::OutputFormat};
+use crate::{error::CliError, flags::OutputFormat, progress};
 
 #[derive(Debug, Args)]
 pub(super) struct BackupArguments {
@@ -118,12 +118,14 @@ async fn download_to(client: &Client, partial: &Path, path: &Path) -> Result<Sna
     let source = leader.as_ref().unwrap_or(client);
     let file = private_file(partial).map_err(write_error())?;
     let mut writer = tokio::fs::File::from_std(file);
+    progress::report("receiving a snapshot");
     let download = source
         .snapshot(&mut writer)
         .await
         .map_err(CliError::context("cannot download a snapshot"))?;
     writer.sync_all().await.map_err(write_error())?;
     drop(writer);
+    progress::report("verifying its checksum");
     let header = verified(partial)?;
     fs::rename(partial, path).map_err(write_error())?;
     sync_directory(path).map_err(write_error())?;

@@ -13,7 +13,7 @@ use bellerophon_store::{
 use clap::Args;
 
 use super::{backup, connection::cannot_read, member::cluster_id, print_json, print_line};
-use crate::{error::CliError, flags::OutputFormat};
+use crate::{error::CliError, flags::OutputFormat, progress};
 
 #[derive(Debug, Args)]
 pub(super) struct RestoreArguments {
@@ -90,6 +90,7 @@ async fn run(arguments: &RestoreArguments) -> Result<RestoreResult, CliError> {
         path.display(),
         arguments.data.display()
     );
+    progress::report(&format!("writing {}", arguments.data.display()));
     restore_directory(
         &arguments.data,
         identity,
