@@ -20,7 +20,6 @@ mod objects; // Kubernetes objects of a store
 mod observe; // live reads
 mod observed; // input of the plan
 pub mod plan; // the next step
-mod quantity; // sizes of volumes
 mod reconciler; // one step per reconcile
 pub mod sampler; // rates
 mod step; // steps of a reconcile

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use bellerophon_apimachinery::quantity::Quantity;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{PROGRESS_INTERVAL, Planner, view::Member};
 use crate::{
     crd::{MemberPhase, Phase},
-    quantity,
     step::Step,
 };
 
@@ -198,12 +198,12 @@ impl Planner<'_> {
     }
 
     fn is_disk_nearly_full(&self, member: &Member<'_>) -> bool {
-        let Some(size) = quantity::bytes(&self.observed.hero.spec.storage.size) else {
+        let Ok(size) = Quantity::parse(&self.observed.hero.spec.storage.size) else {
             return false;
         };
         member.report.is_some_and(|status| {
             let used = status.data_bytes.saturating_add(status.log_bytes);
-            used as f64 > size as f64 * DISK_USAGE_MAX
+            used as f64 > size.approximate_value() * DISK_USAGE_MAX
         })
     }
 }
