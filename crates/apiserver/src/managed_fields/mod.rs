@@ -26,7 +26,7 @@ mod tests;
 pub(crate) use scale::ScaleManagedFields;
 pub(crate) use track::{Tracker, claim};
 pub(crate) use unmanaged::{check_entries, merge_configuration};
-pub(crate) use versions::{Ownership, settle_version, unsettled_versions};
+pub(crate) use versions::{ConflictResolution, settle_version, unsettled_versions};
 
 use compare::Comparison;
 use field_manager::{

@@ -1,6 +1,6 @@
 //! Managed fields of the number of replicas when it is written through `scale`.
 //! In: an object before and after a scale write. Out: its `managedFields`.
-//! Guarantees: only the ownership of the replicas changes; entries that lose them keep the rest.
+//! Guarantees: only the manager of the replicas changes; entries that lose them keep the rest.
 
 use bellerophon_apimachinery::error::ApiError;
 use bellerophon_codec::object::Object;

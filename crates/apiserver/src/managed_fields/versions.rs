@@ -31,24 +31,24 @@ pub(crate) fn unsettled_versions(
     versions.filter(|version| *version != own).collect()
 }
 
-/// Whether a write takes fields from the managers that manage them.
+/// What a write does with fields that it changes and that other managers manage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ownership {
-    /// It does: an update, or an apply with `force`.
-    Taken,
-    /// Fields that others manage are conflicts.
-    Respected,
+pub(crate) enum ConflictResolution {
+    /// It takes them from their managers: an update, or an apply with `force`.
+    Force,
+    /// It fails: an apply without `force`.
+    Fail,
 }
 
 /// Takes what differs between two states of an object from the managers of that version.
 ///
 /// # Errors
-/// 409 with the fields that others manage, if their ownership is respected.
+/// 409 with the fields that others manage, if conflicts fail.
 pub(crate) fn settle_version(
     resource: &Resource,
     old: &Object,
     new: &Object,
-    ownership: Ownership,
+    conflict_resolution: ConflictResolution,
     entries: &mut Vec<ManagedFieldsEntry>,
 ) -> Result<(), ApiError> {
     let Some(mut managers) = read_managed_fields(entries) else {
@@ -62,7 +62,7 @@ pub(crate) fn settle_version(
         return Ok(());
     }
     let version = resource.api_version();
-    if ownership == Ownership::Respected {
+    if conflict_resolution == ConflictResolution::Fail {
         let others = managers.iter().filter(|other| other.api_version == version);
         let conflicts = Conflicts::between(others, &written);
         if !conflicts.is_empty() {

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     api::Api,
     http::query::{FieldValidation, WriteOptions},
-    managed_fields::Ownership,
+    managed_fields::ConflictResolution,
     registry::{Decoded, Resource},
     write::{self, Change, Updated, dedup_owners, uid_conflict},
 };
@@ -410,10 +410,10 @@ async fn apply(api: &Api, call: &Call, change: Change) -> Result<Reply, ApiError
         &call.target.key(),
         Change {
             may_create: call.subresource.is_none(),
-            ownership: if options.force {
-                Ownership::Taken
+            conflict_resolution: if options.force {
+                ConflictResolution::Force
             } else {
-                Ownership::Respected
+                ConflictResolution::Fail
             },
             ..change
         },

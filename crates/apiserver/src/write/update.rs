@@ -17,7 +17,7 @@ use crate::{
     api::Api,
     conversion,
     http::query::parse_revision,
-    managed_fields::{self, Ownership},
+    managed_fields::{self, ConflictResolution},
     registry::Resource,
 };
 
@@ -34,8 +34,8 @@ pub(crate) struct Change {
     pub(crate) counts: bool,
     /// How the effects of the change are handled.
     pub(crate) effects: Effects,
-    /// Whether fields that others manage in other versions may change.
-    pub(crate) ownership: Ownership,
+    /// What to do with fields that others manage in other versions.
+    pub(crate) conflict_resolution: ConflictResolution,
 }
 
 impl Change {
@@ -51,7 +51,7 @@ impl Change {
             may_create: resource.strategy.create_on_update,
             counts: true,
             effects: Effects::Immediate,
-            ownership: Ownership::Taken,
+            conflict_resolution: ConflictResolution::Force,
         }
     }
 
@@ -63,7 +63,7 @@ impl Change {
             may_create: false,
             counts: false,
             effects: Effects::Immediate,
-            ownership: Ownership::Taken,
+            conflict_resolution: ConflictResolution::Force,
         }
     }
 
@@ -78,7 +78,7 @@ impl Change {
             may_create: false,
             counts: false,
             effects: Effects::Immediate,
-            ownership: Ownership::Taken,
+            conflict_resolution: ConflictResolution::Force,
         }
     }
 }
@@ -120,7 +120,7 @@ pub(crate) async fn update(
         let presented = conversion::present(api, resource, existing.clone()).await?;
         let mut old = resource.read(&presented);
         let mut new = edit(Some(&old))?;
-        settle_managers(api, resource, change.ownership, &old, &mut new).await?;
+        settle_managers(api, resource, change.conflict_resolution, &old, &mut new).await?;
         if let Some(attributes) = attributes {
             admission::mutate(api, attributes, &mut new, Some(&old), dry_run).await?;
         }
@@ -219,7 +219,7 @@ pub(crate) async fn update(
 async fn settle_managers(
     api: &Api,
     resource: &Resource,
-    ownership: Ownership,
+    conflict_resolution: ConflictResolution,
     old: &Object,
     new: &mut Object,
 ) -> Result<(), ApiError> {
@@ -236,7 +236,7 @@ async fn settle_managers(
         let after = conversion::to_version(api, resource, new, &version).await?;
         if let (Some(before), Some(after)) = (before, after) {
             let entries = &mut new.meta.managed_fields;
-            managed_fields::settle_version(&other, &before, &after, ownership, entries)?;
+            managed_fields::settle_version(&other, &before, &after, conflict_resolution, entries)?;
         }
     }
     Ok(())
