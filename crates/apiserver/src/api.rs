@@ -64,8 +64,8 @@ pub(crate) struct Api {
     pub(crate) authorization: AuthorizationMode,
     /// Admission plugins that do not run.
     pub(crate) disabled_admission_plugins: Vec<String>,
-    /// Which write is charged to the quotas of a namespace.
-    pub(crate) quota_turns: QuotaTurns,
+    /// Serializes the writes that are charged to the quotas of a namespace.
+    pub(crate) quota_semaphores: QuotaSemaphores,
     /// Webhooks and policies, compiled.
     pub(crate) admission_config: AdmissionConfig,
     /// Calls webhooks; set when the server starts.
@@ -76,29 +76,29 @@ pub(crate) struct Api {
     pub(crate) after_write: AfterWrite,
 }
 
-/// One write of a namespace at a time is charged to its quotas.
-pub(crate) struct QuotaTurns {
-    /// One for each part of the namespaces, by hash.
-    parts: Vec<Semaphore>,
+/// Semaphores by namespace: at most one write of a namespace at a time is charged to its quotas.
+pub(crate) struct QuotaSemaphores {
+    /// One per shard of the namespaces, by hash.
+    shards: Vec<Semaphore>,
     hasher: BuildHasherDefault<DefaultHasher>,
 }
 
-impl Default for QuotaTurns {
+impl Default for QuotaSemaphores {
     fn default() -> Self {
-        const PARTS: usize = 64;
+        const SHARDS: usize = 64;
         Self {
-            parts: (0..PARTS).map(|_| Semaphore::new(1)).collect(),
+            shards: (0..SHARDS).map(|_| Semaphore::new(1)).collect(),
             hasher: BuildHasherDefault::default(),
         }
     }
 }
 
-impl QuotaTurns {
-    /// Waits for earlier writes of the namespace; released when it is dropped.
-    pub(crate) async fn take(&self, namespace: &str) -> SemaphorePermit<'_> {
+impl QuotaSemaphores {
+    /// Waits for earlier writes of the namespace; the permit is released when it is dropped.
+    pub(crate) async fn acquire(&self, namespace: &str) -> SemaphorePermit<'_> {
         let hash = self.hasher.hash_one(namespace);
-        let part = (hash % self.parts.len() as u64) as usize;
-        let permit = self.parts[part].acquire().await;
+        let shard = (hash % self.shards.len() as u64) as usize;
+        let permit = self.shards[shard].acquire().await;
         permit.expect("the semaphores are never closed")
     }
 }
@@ -158,7 +158,7 @@ impl Api {
             components,
             authorization: AuthorizationMode::default(),
             disabled_admission_plugins: Vec::new(),
-            quota_turns: QuotaTurns::default(),
+            quota_semaphores: QuotaSemaphores::default(),
             admission_config: AdmissionConfig::default(),
             webhook_transport: OnceLock::new(),
             handle: OnceLock::new(),

@@ -47,7 +47,7 @@ pub(super) async fn charge(
     if pending.is_empty() {
         return Ok(());
     }
-    let _turn = api.quota_turns.take(attributes.namespace).await;
+    let _permit = api.quota_semaphores.acquire(attributes.namespace).await;
     // Read again: quotas may have been charged while this write waited.
     pending = enforced(api, attributes.namespace);
     for _ in 0..ATTEMPTS_MAX {
