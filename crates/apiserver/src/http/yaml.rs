@@ -100,13 +100,13 @@ impl Writer {
     }
 
     fn text(&mut self, text: &str, indent: usize, breaks: Breaks) {
-        let look = Look::at(text);
+        let styles = ScalarStyles::of(text);
         let ambiguous = !decode::is_plain_text(text);
-        if text.contains('\n') && look.block && breaks == Breaks::Allowed {
+        if text.contains('\n') && styles.literal && breaks == Breaks::Allowed {
             self.literal(text, indent);
-        } else if text.contains('\n') || ambiguous || !look.single {
+        } else if text.contains('\n') || ambiguous || !styles.single_quoted {
             self.double_quoted(text, indent, breaks);
-        } else if look.plain {
+        } else if styles.plain {
             self.folded(text, indent, breaks);
         } else {
             self.put("'");
@@ -219,15 +219,15 @@ impl Writer {
     }
 }
 
-/// In which ways a text can be written.
-struct Look {
+/// The scalar styles in which a text can be written.
+struct ScalarStyles {
     plain: bool,
-    single: bool,
-    block: bool,
+    single_quoted: bool,
+    literal: bool,
 }
 
-impl Look {
-    fn at(text: &str) -> Self {
+impl ScalarStyles {
+    fn of(text: &str) -> Self {
         let chars: Vec<char> = text.chars().collect();
         let blank = |i: usize| {
             chars
@@ -263,8 +263,8 @@ impl Look {
         let odd = space_before_break || special;
         Self {
             plain: !(indicator || breaks || edges || odd),
-            single: !(odd || break_before_space),
-            block: !(odd || chars.last() == Some(&' ')),
+            single_quoted: !(odd || break_before_space),
+            literal: !(odd || chars.last() == Some(&' ')),
         }
     }
 }
