@@ -266,7 +266,7 @@ fn end_of_escape(chars: &[char], at: usize) -> Result<usize, usize> {
         .find(|i| !chars.get(at + 2 + i).copied().is_some_and(ok))
     {
         None => Ok(at + 2 + n),
-        Some(wrong) => Err((at + 3 + wrong).min(chars.len())),
+        Some(invalid) => Err((at + 3 + invalid).min(chars.len())),
     };
     match chars.get(at + 1) {
         Some('a' | 'b' | 'f' | 'n' | 'r' | 't' | 'v' | '"' | '\'' | '\\' | '?' | '`') => Ok(at + 2),

@@ -98,7 +98,7 @@ fn check_call(
         _ => None,
     };
     let literal = args.first().and_then(text);
-    let wrong = match (*name, literal) {
+    let is_invalid = match (*name, literal) {
         ("duration", Some(text)) => time::parse_duration(&text).is_none(),
         ("duration", None) => matches!(
             args,
@@ -129,7 +129,7 @@ fn check_call(
         }
         _ => false,
     };
-    if wrong {
+    if is_invalid {
         report(args[0].id, format!("invalid {name} argument"));
     }
 }

@@ -61,22 +61,23 @@ impl Corpus {
             .filter(|path| path.extension().is_some_and(|e| e == "json"))
             .enumerate()
         {
-            let wrong = |why: String| {
+            let invalid = |why: String| {
                 io::Error::new(
                     io::ErrorKind::InvalidData,
                     format!("{}: {why}", path.display()),
                 )
             };
             let read: Vec<Scenario> =
-                serde_json::from_slice(&fs::read(&path)?).map_err(|e| wrong(e.to_string()))?;
-            let (folder, file) = (named(path.parent().unwrap_or(root)), named(&path));
+                serde_json::from_slice(&fs::read(&path)?).map_err(|e| invalid(e.to_string()))?;
+            let folder = named(path.parent().unwrap_or(root));
+            let file = named(&path);
             let first = scenarios.len();
             for (index, scenario) in read.into_iter().enumerate() {
                 if scenarios[first..]
                     .iter()
                     .any(|other| other.scenario.name == scenario.name)
                 {
-                    return Err(wrong(format!(
+                    return Err(invalid(format!(
                         "two scenarios are named {:?}; rename one",
                         scenario.name
                     )));

@@ -206,8 +206,8 @@ fn null_is_the_zero_time_where_a_time_is_required() {
         assert_eq!(service.annotations()["applied"], applied);
         assert_eq!(service.metadata.creation_timestamp, None);
     }
-    let wrong = r#"{"metadata":{"name":"a","ownerReferences":null,"labels":{"a":null}}}"#;
-    assert!(decode::<Service>(wrong.as_bytes()).is_err());
+    let invalid = r#"{"metadata":{"name":"a","ownerReferences":null,"labels":{"a":null}}}"#;
+    assert!(decode::<Service>(invalid.as_bytes()).is_err());
 }
 
 #[test]

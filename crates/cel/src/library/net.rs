@@ -62,7 +62,7 @@ pub(super) fn declare(f: &mut Functions) {
         CostModel::Unit,
         |_, args| Ok(Value::Int(if ip(args)?.is_ipv4() { 4 } else { 6 })),
     );
-    let questions: [(&'static str, &'static str, Run); 5] = [
+    let predicates: [(&'static str, &'static str, Run); 5] = [
         ("isUnspecified", "ip_is_unspecified", |_, args| {
             Ok(Value::Bool(ip(args)?.is_unspecified()))
         }),
@@ -83,7 +83,7 @@ pub(super) fn declare(f: &mut Functions) {
             Ok(Value::Bool(is_global_unicast(ip(args)?)))
         }),
     ];
-    for (name, id, run) in questions {
+    for (name, id, run) in predicates {
         f.member(name, id, &[ip_type()], Bool, CostModel::Unit, run);
     }
     f.global(
@@ -374,14 +374,16 @@ fn v4_problem(text: &str) -> String {
 
 fn parse_cidr(text: &str) -> Result<Cidr, Failure> {
     const HEAD: &str = "network address parse error during conversion from string";
-    let wrong = |why: &str| {
+    let parse_error = |why: &str| {
         Failure::new(format!(
             "{HEAD}: {HEAD}: netip.ParsePrefix({}): {why}",
             quoted(text)
         ))
     };
-    let (address, bits) = text.rsplit_once('/').ok_or_else(|| wrong("no '/'"))?;
-    let address: IpAddr = address.parse().map_err(|_| wrong(&go_problem(address)))?;
+    let (address, bits) = text.rsplit_once('/').ok_or_else(|| parse_error("no '/'"))?;
+    let address: IpAddr = address
+        .parse()
+        .map_err(|_| parse_error(&go_problem(address)))?;
     let digits = !bits.is_empty()
         && bits.bytes().all(|b| b.is_ascii_digit())
         && (bits == "0" || !bits.starts_with('0'));
@@ -389,9 +391,9 @@ fn parse_cidr(text: &str) -> Result<Cidr, Failure> {
         .parse::<u8>()
         .ok()
         .filter(|_| digits)
-        .ok_or_else(|| wrong(&format!("bad bits after slash: {}", quoted(bits))))?;
+        .ok_or_else(|| parse_error(&format!("bad bits after slash: {}", quoted(bits))))?;
     if length > if address.is_ipv4() { 32 } else { 128 } {
-        return Err(wrong("prefix length out of range"));
+        return Err(parse_error("prefix length out of range"));
     }
     if matches!(address, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some()) {
         return Err(Failure::new(format!(

@@ -76,14 +76,14 @@ pub(crate) fn compile(source: &str) -> Result<Regex, String> {
 fn dynamic<'a>(name: &str, args: &[Value<'a>], meter: &mut Meter) -> Result<Value<'a>, Failure> {
     let source = text(args, 1)?;
     meter.allocate(DYNAMIC_BYTES)?;
-    let wrong = |problem| {
+    let compile_error = |problem| {
         Failure::new(if name == "matches" {
             problem
         } else {
             format!("Illegal regex: {problem}")
         })
     };
-    let regex = pattern::compile_within(source, DYNAMIC_BYTES).map_err(wrong)?;
+    let regex = pattern::compile_within(source, DYNAMIC_BYTES).map_err(compile_error)?;
     run(name, &regex, args, meter)
 }
 

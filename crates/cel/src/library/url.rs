@@ -27,7 +27,7 @@ pub(super) fn declare(f: &mut Functions) {
         CostModel::PassAlong,
         |_, args| {
             let text = text(args, 0)?;
-            let wrong = |problem: &str| {
+            let parse_error = |problem: &str| {
                 let quoted = serde_json::to_string(&**text).expect("a string can be written");
                 Failure::new(format!(
                     "URL parse error during conversion from string: parse {quoted}: {problem}"
@@ -35,7 +35,7 @@ pub(super) fn declare(f: &mut Functions) {
             };
             Url::parse(text)
                 .map(Value::of)
-                .map_err(|problem| wrong(&problem))
+                .map_err(|problem| parse_error(&problem))
         },
     );
     f.global(

@@ -151,7 +151,7 @@ impl Parser<'_> {
         self.issues.report(at, message);
     }
 
-    fn wrong(&mut self, message: String) -> Stop {
+    fn syntax_error(&mut self, message: String) -> Stop {
         let at = self.peek().at;
         self.issues
             .report(Some(at), format!("Syntax error: {message}"));
@@ -171,7 +171,7 @@ impl Parser<'_> {
                     || matches!(self.peek().token, Token::End | Token::Sign("." | "[" | "?"))
             }
         };
-        Err(self.wrong(if self.peek_at(1) == Token::Sign(sign) {
+        Err(self.syntax_error(if self.peek_at(1) == Token::Sign(sign) {
             format!("extraneous input '{found}' expecting '{sign}'")
         } else if follows {
             format!("missing '{sign}' at '{found}'")
@@ -285,7 +285,7 @@ impl Parser<'_> {
             "mismatched"
         };
         let found = self.peek().text.clone();
-        Err(self.wrong(format!("{kind} input '{found}' expecting <EOF>")))
+        Err(self.syntax_error(format!("{kind} input '{found}' expecting <EOF>")))
     }
 
     fn deeper(&mut self, rule: fn(&mut Nesting) -> &mut usize) -> Result<(), Stop> {

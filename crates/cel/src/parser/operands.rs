@@ -90,13 +90,19 @@ impl Parser<'_> {
                 self.at += 1;
             }
             Token::Sign("true" | "false" | "null") => {
-                return Err(self.wrong(format!(
+                return Err(self.syntax_error(format!(
                     "mismatched input '{}' expecting IDENTIFIER",
                     name.text
                 )));
             }
-            Token::End => return Err(self.wrong("no viable alternative at input '.'".into())),
-            _ => return Err(self.wrong(format!("no viable alternative at input '.{}'", name.text))),
+            Token::End => {
+                return Err(self.syntax_error("no viable alternative at input '.'".into()));
+            }
+            _ => {
+                return Err(
+                    self.syntax_error(format!("no viable alternative at input '.{}'", name.text))
+                );
+            }
         }
         if optional {
             let id = self.id(at);
@@ -176,7 +182,7 @@ impl Parser<'_> {
         let too_many = self.peek().token != Token::End
             && (is_operand(after) || (more.contains(&"')'") && after == Token::Sign(")")));
         let kind = if too_many { "extraneous" } else { "mismatched" };
-        self.wrong(format!(
+        self.syntax_error(format!(
             "{kind} input '{found}' expecting {{{}}}",
             expected.join(", ")
         ))
@@ -188,7 +194,7 @@ impl Parser<'_> {
         let dot = if self.take(".").is_some() { "." } else { "" };
         let name = self.peek().clone();
         if name.token != Token::Identifier {
-            return Err(self.wrong(format!(
+            return Err(self.syntax_error(format!(
                 "mismatched input '{}' expecting IDENTIFIER",
                 name.text
             )));
@@ -242,7 +248,7 @@ impl Parser<'_> {
                 Token::Identifier | Token::EscapedIdentifier
             ) {
                 let found = self.peek().text.clone();
-                return Err(self.wrong(format!("mismatched input '{found}' expecting {{'}}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}}")));
+                return Err(self.syntax_error(format!("mismatched input '{found}' expecting {{'}}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}}")));
             }
             let written = self.peek().text.clone();
             self.at += 1;
@@ -277,7 +283,7 @@ impl Parser<'_> {
                 break;
             }
             if self.is(",") {
-                return Err(self.wrong("mismatched input ',' expecting ']'".into()));
+                return Err(self.syntax_error("mismatched input ',' expecting ']'".into()));
             }
         }
         self.close("]")?;
@@ -302,7 +308,7 @@ impl Parser<'_> {
                 break;
             }
             if self.is(",") {
-                return Err(self.wrong("mismatched input ',' expecting '}'".into()));
+                return Err(self.syntax_error("mismatched input ',' expecting '}'".into()));
             }
         }
         self.close("}")?;
@@ -320,7 +326,7 @@ impl Parser<'_> {
         } else {
             "mismatched"
         };
-        Err(self.wrong(format!(
+        Err(self.syntax_error(format!(
             "{kind} input '{found}' expecting {{'{sign}', ','}}"
         )))
     }
@@ -330,7 +336,7 @@ impl Parser<'_> {
         let minus = if self.take("-").is_some() { "-" } else { "" };
         let lexeme = self.peek().clone();
         if !minus.is_empty() && !matches!(lexeme.token, Token::Int | Token::Float) {
-            return Err(self.wrong(format!(
+            return Err(self.syntax_error(format!(
                 "no viable alternative at input '-{}'",
                 if lexeme.token == Token::End {
                     ""

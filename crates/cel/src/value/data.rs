@@ -39,7 +39,7 @@ static ANY: Shape = Shape {
 /// # Errors
 /// Data that does not fit its shape.
 pub fn view<'a>(json: &'a Json, shape: &'a Shape) -> Result<Value<'a>, Failure> {
-    let wrong = |expected: &str| {
+    let type_error = |expected: &str| {
         Failure::new(format!(
             "invalid data, expected {expected}, got {}",
             go_type(json)
@@ -70,13 +70,15 @@ pub fn view<'a>(json: &'a Json, shape: &'a Shape) -> Result<Value<'a>, Failure> 
             ));
         }
         (ShapeKind::Bool, Json::Bool(b)) => Value::Bool(*b),
-        (ShapeKind::Bool, _) => return Err(wrong("bool")),
-        (ShapeKind::Int, Json::Number(n)) => Value::Int(n.as_i64().ok_or_else(|| wrong("int"))?),
-        (ShapeKind::Int, _) => return Err(wrong("int")),
-        (ShapeKind::Double, Json::Number(n)) => {
-            Value::Double(n.as_f64().ok_or_else(|| wrong("double"))?)
+        (ShapeKind::Bool, _) => return Err(type_error("bool")),
+        (ShapeKind::Int, Json::Number(n)) => {
+            Value::Int(n.as_i64().ok_or_else(|| type_error("int"))?)
         }
-        (ShapeKind::Double, _) => return Err(wrong("double")),
+        (ShapeKind::Int, _) => return Err(type_error("int")),
+        (ShapeKind::Double, Json::Number(n)) => {
+            Value::Double(n.as_f64().ok_or_else(|| type_error("double"))?)
+        }
+        (ShapeKind::Double, _) => return Err(type_error("double")),
         (ShapeKind::IntOrString, Json::Number(n)) if n.is_i64() => {
             Value::Int(n.as_i64().unwrap_or_default())
         }
@@ -88,7 +90,7 @@ pub fn view<'a>(json: &'a Json, shape: &'a Shape) -> Result<Value<'a>, Failure> 
         }
         (ShapeKind::Hidden, _) => Value::Hidden(json),
         (_, Json::String(s)) => return formatted(s, &shape.kind),
-        _ => return Err(wrong("string")),
+        _ => return Err(type_error("string")),
     })
 }
 

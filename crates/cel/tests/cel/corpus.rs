@@ -198,7 +198,7 @@ fn expressions_have_the_results_of_kubernetes() {
     let corpus: Vec<Json> =
         serde_json::from_str(include_str!("corpus.json")).expect("the corpus is JSON");
     assert!(corpus.len() > 300, "the corpus is there");
-    let mut wrong = String::new();
+    let mut differences = String::new();
     let mut count = 0;
     for case in &corpus {
         let expression = case["expr"].as_str().expect("every case has an expression");
@@ -207,9 +207,16 @@ fn expressions_have_the_results_of_kubernetes() {
         expected.as_object_mut().expect("an object").remove("expr");
         if found != expected {
             count += 1;
-            writeln!(wrong, "{expression}\n  want {expected}\n  got  {found}")
-                .expect("a string grows");
+            writeln!(
+                differences,
+                "{expression}\n  want {expected}\n  got  {found}"
+            )
+            .expect("a string grows");
         }
     }
-    assert!(count == 0, "{count} of {} differ:\n{wrong}", corpus.len());
+    assert!(
+        count == 0,
+        "{count} of {} differ:\n{differences}",
+        corpus.len()
+    );
 }

@@ -55,9 +55,9 @@ pub(super) fn answer(path: &str, review: &Value) -> Response<Bytes> {
         "/echo-user" => denied(json!({ "message": echoed(request, &["userInfo"]) })),
         "/echo-object" => denied(json!({ "message": objects(request) })),
         "/uid" => {
-            let mut wrong = reviewed(review, true, &json!({}));
-            wrong["response"]["uid"] = "wrong".into();
-            json_response(200, &wrong)
+            let mut body = reviewed(review, true, &json!({}));
+            body["response"]["uid"] = "wrong".into();
+            json_response(200, &body)
         }
         "/no-response" => json_response(
             200,

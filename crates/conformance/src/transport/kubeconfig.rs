@@ -73,12 +73,12 @@ impl Access {
             .map_err(|e| TransportError::new("cannot read the kubeconfig", e))?;
         let (cluster, user) = file
             .current()
-            .ok_or_else(|| wrong("its current context names no cluster and user of it"))?;
+            .ok_or_else(|| unusable("its current context names no cluster and user of it"))?;
         let server = loopback(&cluster.server)?;
         let authority = cluster
             .certificate_authority_data
             .as_deref()
-            .ok_or_else(|| wrong("it has no certificate-authority-data"))?;
+            .ok_or_else(|| unusable("it has no certificate-authority-data"))?;
         let identity = match (
             &user.token,
             &user.client_certificate_data,
@@ -117,13 +117,13 @@ impl Kubeconfig {
 fn loopback(server: &str) -> Result<Uri, TransportError> {
     let uri: Uri = server
         .parse()
-        .map_err(|_| wrong("its server is not an address"))?;
+        .map_err(|_| unusable("its server is not an address"))?;
     if uri.scheme() != Some(&Scheme::HTTPS) {
-        return Err(wrong("the URL of its server is not https"));
+        return Err(unusable("the URL of its server is not https"));
     }
     match uri.host() {
         Some("127.0.0.1" | "localhost" | "[::1]") => Ok(uri),
-        host => Err(wrong(&format!(
+        host => Err(unusable(&format!(
             "its server {} is not on loopback, and replaying changes a server",
             host.unwrap_or("")
         ))),
@@ -139,7 +139,7 @@ fn decoded(data: &str) -> Result<Vec<u8>, TransportError> {
     })
 }
 
-fn wrong(why: &str) -> TransportError {
+fn unusable(why: &str) -> TransportError {
     TransportError(format!("the kubeconfig cannot be used: {why}"))
 }
 

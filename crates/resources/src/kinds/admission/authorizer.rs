@@ -210,7 +210,7 @@ pub(super) fn declare(functions: &mut Functions) {
         CostModel::Unit,
         run_service_account,
     );
-    let questions: [(&'static str, &'static str, Type, Run); 4] = [
+    let accessors: [(&'static str, &'static str, Type, Run); 4] = [
         ("allowed", "decision_allowed", Type::Bool, |_, args| {
             Ok(Value::Bool(decided(args)?.allowed))
         }),
@@ -224,7 +224,7 @@ pub(super) fn declare(functions: &mut Functions) {
             decided(args).map(|_| Value::text(""))
         }),
     ];
-    for (name, id, result, run) in questions {
+    for (name, id, result, run) in accessors {
         let params = [decision.clone()];
         functions.member(name, id, &params, result, CostModel::Unit, run);
     }

@@ -93,7 +93,7 @@ pub(super) fn decode(
 
 /// Rejects fields of another type.
 fn check_types(review: &Value) -> Result<(), String> {
-    let wrong = |found: &Value, field: &str, ty: &str| {
+    let type_error = |found: &Value, field: &str, ty: &str| {
         let found = match found {
             Value::Array(_) => "array",
             Value::Object(_) => "object",
@@ -113,7 +113,7 @@ fn check_types(review: &Value) -> Result<(), String> {
         return Ok(());
     };
     if !response.is_object() {
-        return wrong(response, "response", "v1.AdmissionResponse");
+        return type_error(response, "response", "v1.AdmissionResponse");
     }
     type IsOfType = fn(&Value) -> bool;
     let fields: [(&str, IsOfType, &str); 6] = [
@@ -128,7 +128,7 @@ fn check_types(review: &Value) -> Result<(), String> {
         if let Some(value) = response.get_set(field)
             && !is_right(value)
         {
-            return wrong(value, &format!("response.{field}"), ty);
+            return type_error(value, &format!("response.{field}"), ty);
         }
     }
     Ok(())
