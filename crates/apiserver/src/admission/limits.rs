@@ -64,7 +64,7 @@ pub(super) fn validate(request: &Admission<'_>, object: &Object) -> Result<(), A
     Ok(())
 }
 
-/// New pods, resized pods and claims count, unless they are going.
+/// New pods, resized pods and claims count, unless they are terminating.
 fn concerns(request: &Admission<'_>) -> bool {
     let counted = request.creates("", "pods")
         || request.writes_subresource("", "pods", "resize")

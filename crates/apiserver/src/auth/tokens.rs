@@ -415,7 +415,7 @@ mod tests {
         };
         let with = |source, meta: Value| fake_lookup().with(source, json!({ "metadata": meta }));
         let here = json!({"name": "x", "namespace": "ns", "uid": "u2"});
-        let going = |seconds: i64| json!({"name": "x", "namespace": "ns", "uid": "u2", "deletionTimestamp": at(NOW - seconds)});
+        let terminating = |seconds: i64| json!({"name": "x", "namespace": "ns", "uid": "u2", "deletionTimestamp": at(NOW - seconds)});
         let node = json!({"name": "x", "uid": "u2"});
         let ok = "system:serviceaccount:ns:default for https://kubernetes.default.svc";
         let invalid = "service account token has been invalidated";
@@ -433,12 +433,12 @@ mod tests {
             ),
             (
                 bound(None, named("u2"), None),
-                with(Source::Pod, going(60)),
+                with(Source::Pod, terminating(60)),
                 ok,
             ),
             (
                 bound(None, named("u2"), None),
-                with(Source::Pod, going(61)),
+                with(Source::Pod, terminating(61)),
                 invalid,
             ),
             (

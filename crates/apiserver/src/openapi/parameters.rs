@@ -112,14 +112,14 @@ const QUERY: &[Row] = &[
     (
         "orphanDependents",
         "boolean",
-        "leave what the object owns; `propagationPolicy` says more",
+        "whether dependents are orphaned; deprecated, use `propagationPolicy`",
     ),
-    ("path", "string", "the path to ask for behind the proxy"),
+    ("path", "string", "the path of the proxied request"),
     ("ports", "integer", "the ports to forward to"),
     (
         "pretty",
         "string",
-        "`true`: write JSON for people; browsers, curl and wget get that unasked",
+        "`true`: indent JSON; the default for browsers, curl and wget",
     ),
     (
         "previous",
@@ -307,7 +307,7 @@ impl Parameter {
             name: "path",
             location: ParameterLocation::Path,
             type_: "string",
-            about: "the path to ask for behind the proxy".to_owned(),
+            about: "the path of the proxied request".to_owned(),
             shared: true,
         }
     }

@@ -40,7 +40,7 @@ impl ProcessGroup {
     /// Waits for the end of the process. Cancel safe.
     ///
     /// # Errors
-    /// The operating system does not tell.
+    /// The operating system does not return the exit status.
     pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.0.wait().await
     }

@@ -34,7 +34,7 @@ enum Language {
     Python,
 }
 
-/// The files that tell the language of a project.
+/// The files that identify the language of a project.
 const MARKERS: [(&str, Language); 3] = [
     ("Cargo.toml", Language::Rust),
     ("go.mod", Language::Go),

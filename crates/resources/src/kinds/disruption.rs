@@ -126,8 +126,8 @@ pub fn evict<'a>(
     now: Time,
 ) -> Verdict {
     let phase = pod.str_at("status.phase");
-    let going = pod.meta.deletion_timestamp.is_some();
-    if going || ["Succeeded", "Failed"].contains(&phase) {
+    let is_terminating = pod.meta.deletion_timestamp.is_some();
+    if is_terminating || ["Succeeded", "Failed"].contains(&phase) {
         return Verdict::Allowed {
             budget: None,
             unchanged: false,

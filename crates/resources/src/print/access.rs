@@ -45,8 +45,8 @@ pub(super) static CERTIFICATE_SIGNING_REQUEST: Printer = Printer {
     columns: &[
         Column::NAME,
         Column::AGE,
-        Column::text("SignerName", "Who is to sign."),
-        Column::text("Requestor", "Who asks."),
+        Column::text("SignerName", "The requested signer."),
+        Column::text("Requestor", "The user that created the request."),
         Column::text(
             "RequestedDuration",
             "How long the certificate is to be good.",

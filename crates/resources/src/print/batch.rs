@@ -166,8 +166,8 @@ mod tests {
                 .cells;
             assert_eq!(cells[1..4], expected);
         }
-        let going = object(json!({ "metadata": { "deletionTimestamp": NOW } }));
-        assert_eq!(job_status(&going), "Terminating");
+        let terminating = object(json!({ "metadata": { "deletionTimestamp": NOW } }));
+        assert_eq!(job_status(&terminating), "Terminating");
     }
 
     #[test]

@@ -52,9 +52,9 @@ pub(super) static NAMESPACE: Printer = Printer {
 pub(super) static COMPONENT_STATUS: Printer = Printer {
     columns: &[
         Column::NAME,
-        Column::text("Status", "Whether the component is well."),
-        Column::text("Message", "What the component says."),
-        Column::text("Error", "What is wrong with it."),
+        Column::text("Status", "Whether the component is healthy."),
+        Column::text("Message", "The message of the health check."),
+        Column::text("Error", "The error of the health check."),
     ],
     cells: |object, _| {
         let health = object.typed("conditions", "Healthy");

@@ -205,7 +205,7 @@ pub(super) static CSI_DRIVER: Printer = Printer {
         ),
         Column::boolean(
             "StorageCapacity",
-            "Whether the driver says how much room is left.",
+            "Whether the driver reports its remaining capacity.",
         ),
         Column::text(
             "TokenRequests",
@@ -324,11 +324,11 @@ mod tests {
             ]),
         );
         let meta = json!({ "deletionTimestamp": NOW, "annotations": { CLASS_ANNOTATION: "slow" } });
-        let going = json!({ "metadata": meta, "spec": { "volumeAttributesClassName": "gold" }, "status": { "phase": "Pending" } });
+        let terminating = json!({ "metadata": meta, "spec": { "volumeAttributesClassName": "gold" }, "status": { "phase": "Pending" } });
         check(
             "v1",
             "PersistentVolumeClaim",
-            going,
+            terminating,
             json!([
                 "x",
                 "Terminating",

@@ -3,7 +3,7 @@
 //!
 //! In: records in order, each once. Out: the reconciles that led to a key, or that followed from a
 //! write.
-//! Guarantees: incremental, so a question costs the records since the last one; each reconcile
+//! Guarantees: incremental, so a query costs the records since the last one; each reconcile
 //! appears once; entries of records that the ring has overwritten are removed.
 //!
 //! Pure: it reads records only.

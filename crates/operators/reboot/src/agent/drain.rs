@@ -127,7 +127,7 @@ async fn evict(
             EvictionResult::Blocked(block_message(status, pod)),
             "failed",
         ),
-        403 if is_namespace_terminating(status) => (EvictionResult::Terminating, "going"),
+        403 if is_namespace_terminating(status) => (EvictionResult::Terminating, "terminating"),
         _ => return Err(error),
     };
     metrics.count_eviction(label);
