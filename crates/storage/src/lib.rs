@@ -185,8 +185,7 @@ pub type Committing<'a> = Pin<Box<dyn Future<Output = Result<Arc<Stored>, Confli
 /// Receives the collection and the event of each commit. It must not block.
 pub type CommitObserver = Arc<dyn Fn(&CollectionName, &Arc<Event>) + Send + Sync>;
 
-/// Revisioned storage. In memory today; a durable one answers the same calls and resolves a commit
-/// only when it is on disk.
+/// Revisioned storage. A commit resolves when it is safe to answer the client.
 pub trait Store: Send + Sync + 'static {
     /// The newest revision.
     fn revision(&self) -> Revision;
