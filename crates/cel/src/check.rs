@@ -348,7 +348,8 @@ impl Checker<'_> {
         if matches!(name, operator::AND | operator::OR) {
             return self.logic(id, name, overloads, args, &types);
         }
-        let (mut result, mut fitting): (Option<Type>, _) = (None, Vec::new());
+        let mut result: Option<Type> = None;
+        let mut fitting = Vec::new();
         for overload in overloads.iter().filter(|o| o.member == target.is_some()) {
             let (params, found) = self.instance(overload);
             if !self.substitutions.assign_all(&types, &params) {

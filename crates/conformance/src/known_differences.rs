@@ -257,13 +257,8 @@ mod tests {
                 "step 1 status: expected 200, got 500".to_owned()
             )]
         );
-        assert_eq!(
-            (verdict.arrived.as_slice(), verdict.unknown.as_slice()),
-            (
-                ["mended".to_owned()].as_slice(),
-                ["renamed".to_owned()].as_slice()
-            )
-        );
+        assert_eq!(verdict.arrived, ["mended"]);
+        assert_eq!(verdict.unknown, ["renamed"]);
         assert!(!verdict.is_as_known());
     }
 

@@ -368,10 +368,11 @@ impl Model {
                     watch,
                 });
             }
-            Err(gone) => assert_eq!(
-                (gone.requested, gone.oldest, since < self.oldest[collection]),
-                (since, self.oldest[collection], true)
-            ),
+            Err(gone) => {
+                assert_eq!(gone.requested, since);
+                assert_eq!(gone.oldest, self.oldest[collection]);
+                assert!(since < self.oldest[collection]);
+            }
         }
     }
 
@@ -539,7 +540,8 @@ async fn slow_watcher_is_ended_and_delays_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn history_of_large_objects_is_shorter() {
-    let (store, collection): (_, CollectionName) = (MemoryStore::new(), COLLECTIONS[0].into());
+    let store = MemoryStore::new();
+    let collection: CollectionName = COLLECTIONS[0].into();
     let body = draft(&key(0), "x".repeat(4 << 20));
     for revision in 1..=40 {
         let expect = if revision == 1 {

@@ -24,7 +24,8 @@ const UNREADABLE: &str = "the policy table is part of the program";
 
 /// Every default role and binding: ClusterRoles, ClusterRoleBindings, Roles, RoleBindings.
 pub(super) fn objects() -> Vec<Object> {
-    let (mut roles, mut bindings): (Vec<Object>, Vec<Object>) = (Vec::new(), Vec::new());
+    let mut roles: Vec<Object> = Vec::new();
+    let mut bindings: Vec<Object> = Vec::new();
     for line in TABLE.lines() {
         if let Some(text) = line.strip_prefix("  ") {
             let rules = roles

@@ -283,7 +283,8 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 fn serve_webhooks(address: SocketAddr, directory: &Path) -> Runtime {
     let read = |name: &str| fs::read_to_string(directory.join(name)).expect("readable");
     let runtime = Runtime::new().expect("a runtime");
-    let (certificate, key) = (read("tls.crt"), read("tls.key"));
+    let certificate = read("tls.crt");
+    let key = read("tls.key");
     runtime.block_on(webhook_server::start(address, &certificate, &key));
     runtime
 }

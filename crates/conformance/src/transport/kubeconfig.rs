@@ -162,14 +162,10 @@ mod tests {
             "{token: t, client-certificate-data: Yw==, client-key-data: aw==}",
         ))
         .expect("the kubeconfig is sound");
-        assert_eq!(
-            (access.server.port_u16(), access.authority.as_slice()),
-            (Some(6443), b"ca".as_slice())
-        );
-        assert_eq!(
-            (access.token.as_deref(), access.identity),
-            (Some("t"), None)
-        );
+        assert_eq!(access.server.port_u16(), Some(6443));
+        assert_eq!(access.authority, b"ca");
+        assert_eq!(access.token.as_deref(), Some("t"));
+        assert_eq!(access.identity, None);
         let access = Access::read(&kubeconfig(
             "https://localhost:1",
             "{client-certificate-data: Yw==, client-key-data: aw==}",

@@ -40,7 +40,9 @@ pub(crate) fn setup(mgr: &mut Manager) {
     let of = |quotas: &Index<ResourceQuota>, namespace: Option<String>| {
         namespace.map_or_else(Vec::new, |namespace| quotas.keys(&namespace))
     };
-    let (pods, services, claims) = (quotas.clone(), quotas.clone(), quotas);
+    let pods = quotas.clone();
+    let services = quotas.clone();
+    let claims = quotas;
     mgr.controller::<ResourceQuota>()
         // Mirrors NewController: the status is driven by this controller and by admission alone.
         .predicate(Predicate::on_update(

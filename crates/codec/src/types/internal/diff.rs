@@ -14,7 +14,8 @@ const LINES_MAX: usize = 5_000;
 
 /// The unified diff of `old` and `new`; empty for equal texts, and for texts too long to compare.
 pub(super) fn unified(old: &str, new: &str) -> String {
-    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let old: Vec<&str> = old.lines().collect();
+    let new: Vec<&str> = new.lines().collect();
     if old.len().max(new.len()) > LINES_MAX {
         return String::new();
     }
