@@ -4,8 +4,8 @@
 //! subset of that of a shell: `KEY='value'`, comments, values of several lines. Mirrors `ParseEnv`.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 
 use thiserror::Error;
@@ -93,15 +93,19 @@ fn secure_join(root: &Path, path: &Path) -> io::Result<PathBuf> {
 
 fn read(file: &Path) -> io::Result<String> {
     let invalid = |problem: &str| io::Error::new(io::ErrorKind::InvalidInput, problem);
-    let metadata = fs::metadata(file)?;
-    // A named pipe would be waited for.
-    if !metadata.is_file() {
+    // To open a named pipe would wait for its writer.
+    if !fs::metadata(file)?.is_file() {
         return Err(invalid("it is no regular file"));
     }
-    if metadata.len() > FILE_MAX_BYTES {
+    let mut text = String::new();
+    // The container may still write to it.
+    let size = File::open(file)?
+        .take(FILE_MAX_BYTES + 1)
+        .read_to_string(&mut text)?;
+    if size as u64 > FILE_MAX_BYTES {
         return Err(invalid("it is larger than 1 MiB"));
     }
-    fs::read_to_string(file)
+    Ok(text)
 }
 
 /// The value of a key. The error is the number of a line, and what is wrong with it.
