@@ -30,15 +30,14 @@ mod streams; // logs, exec, attach, cp and port-forward
 mod webdriver; // a browser
 mod workloads; // scale, rollout and wait
 
-use std::{process::ExitCode, thread};
+use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
 
 use crate::kubectl::KubectlTest;
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = arguments.test_threads.or_else(default_threads);
+    let arguments = Arguments::from_args();
     let mut tests = kubectl::with_each_program(kubectl_tests);
     tests.extend(go::tests());
     tests.push(python::test());
@@ -51,11 +50,6 @@ fn main() -> ExitCode {
     let ignored = conclusion.num_ignored;
     eprintln!("foreign clients: {run} tests run, {ignored} ignored\n");
     conclusion.exit_code()
-}
-
-/// Twice the number of processors, since a test mostly waits for its client or its server.
-fn default_threads() -> Option<usize> {
-    Some(2 * thread::available_parallelism().ok()?.get())
 }
 
 fn kubectl_tests() -> Vec<KubectlTest> {
