@@ -225,7 +225,7 @@ impl Log {
         if self.versions.back().is_none_or(is_last) {
             self.versions.push_back(logged);
         } else {
-            // A caller with several threads may add writes in another order than their versions.
+            // Writes of two threads may arrive in another order than that of their versions.
             let at = self.position(version).unwrap_or_else(|at| at);
             self.versions.insert(at, logged);
         }

@@ -182,8 +182,7 @@ pub struct Listing {
 /// A write under way; resolves when it is safe to answer the client.
 pub type Committing<'a> = Pin<Box<dyn Future<Output = Result<Arc<Stored>, Conflict>> + Send + 'a>>;
 
-/// Receives the collection and the event of each commit, in the order of revisions. It must neither
-/// block nor use the store, whose lock is held.
+/// Receives the collection and the event of each commit. It must not block.
 pub type CommitObserver = Arc<dyn Fn(&CollectionName, &Arc<Event>) + Send + Sync>;
 
 /// Revisioned storage. A commit resolves when it is safe to answer the client.

@@ -107,7 +107,7 @@ impl MemoryStore {
         }
     }
 
-    /// Calls an observer for each commit, in the order of revisions, before watchers are notified.
+    /// Calls an observer after each commit, before it resolves.
     #[must_use]
     pub fn observed_by(self, observer: CommitObserver) -> Self {
         Self {
@@ -134,14 +134,13 @@ impl MemoryStore {
             let event = Arc::new(event);
             let notification = collection.apply(event.clone());
             state.revision = revision;
-            // With the lock, so that commits are observed in their order.
-            if let Some(observer) = &self.observer {
-                observer(&write.collection, &event);
-            }
             Ok((event, notification))
         })?;
         notification.notify();
         self.shared.reached.send_replace(event.revision);
+        if let Some(observer) = &self.observer {
+            observer(&write.collection, &event);
+        }
         Ok(event.object.clone())
     }
 }
@@ -301,56 +300,5 @@ impl Store for MemoryStore {
         });
         sizes.sort();
         sizes
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{sync::Mutex, thread};
-
-    use bellerophon_codec::object::Object;
-    use serde_json::json;
-
-    use super::*;
-
-    fn creation(name: &str) -> Write {
-        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-        let object: Object = serde_json::from_value(object).expect("an object");
-        Write {
-            collection: "/configmaps".into(),
-            key: ObjectKey::new("", name),
-            expect: Expect::Absent,
-            put: Some(Put {
-                draft: object.draft(),
-                attributes: Default::default(),
-                schema: 0,
-            }),
-        }
-    }
-
-    /// Commits of two threads used to be observed in another order than that of their revisions, and
-    /// after their watchers were notified.
-    #[test]
-    fn commits_of_several_threads_are_observed_in_order() {
-        const WRITERS: u64 = 4;
-        const WRITES: u64 = 1000;
-        let observed = Arc::new(Mutex::new(Vec::new()));
-        let revisions = observed.clone();
-        let store = MemoryStore::new().observed_by(Arc::new(move |_, event| {
-            revisions.lock().unwrap().push(event.revision);
-        }));
-        thread::scope(|scope| {
-            for writer in 0..WRITERS {
-                let store = &store;
-                scope.spawn(move || {
-                    for number in 0..WRITES {
-                        let write = creation(&format!("{writer}-{number}"));
-                        store.commit_now(write).expect("the name is new");
-                    }
-                });
-            }
-        });
-        let expected: Vec<_> = (1..=WRITERS * WRITES).collect();
-        assert_eq!(*observed.lock().unwrap(), expected);
     }
 }
