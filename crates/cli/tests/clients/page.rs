@@ -233,13 +233,15 @@ fn tree_equals_the_list_at_every_revision() {
     browser.wait_for(
         "bellerophon.app.model.writeList.some((write) => write.kind === 'Pod' && write.deletion)",
     );
-    // The tree at the moment of a write has the objects of a list at its revision.
+    // The tree at the moment of a write has the objects of a list at the newest revision so far.
     let points = browser.eval(&format!(
         "bellerophon.app.model.writeList \
          .filter((write) => write.ns === 'default' && write.version > {before}) \
          .filter((_, i, all) => Math.floor(i * 20 / all.length) !== Math.floor((i - 1) * 20 / all.length)) \
          .map((write) => {{ const at = \
-         bellerophon.app.model.existingAt(write.seq); return {{ version: write.version, \
+         bellerophon.app.model.existingAt(write.seq); return {{ version: \
+         Math.max(...bellerophon.app.model.writeList.filter((other) => other.seq <= write.seq) \
+         .map((other) => other.version)), \
          pods: at.filter((item) => item.object.kind === 'Pod' && item.object.ns === 'default') \
          .map((item) => item.object.name).sort(), sets: at.filter((item) => item.object.kind === \
          'ReplicaSet.apps').map((item) => item.object.name).sort(), deployments: at \

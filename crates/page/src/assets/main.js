@@ -2,7 +2,7 @@
 
 import { h, icon, patchChildren } from './dom.js';
 import { full, plural, precise, short } from './format.js';
-import { Model } from './model.js';
+import { Model, countWhile } from './model.js';
 import { causesOf, chainOf, edgesOf, effectsOf, rootType } from './chain.js';
 import { detect } from './detectors.js';
 import { laneOrder } from './lanes.js';
@@ -209,14 +209,8 @@ class App {
     if (id[0] === 'w') return this.model.writes.get(Number(id.slice(1))) || null;
     const seq = Number(id.slice(1));
     const { reconciles } = this.model;
-    let low = 0;
-    let high = reconciles.length;
-    while (low < high) {
-      const half = (low + high) >> 1;
-      if (reconciles[half].seq < seq) low = half + 1;
-      else high = half;
-    }
-    return reconciles[low]?.seq === seq ? reconciles[low] : null;
+    const found = reconciles[countWhile(reconciles, (reconcile) => reconcile.seq < seq)];
+    return found?.seq === seq ? found : null;
   }
 
   select(id) {

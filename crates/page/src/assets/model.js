@@ -270,11 +270,10 @@ export class Model {
     const oldest = this.records[0].seq;
     this.first = oldest;
     this.firstTime = this.records[0].time_us;
-    let kept = 0;
-    for (; kept < this.reconciles.length && this.reconciles[kept].seq < oldest; kept += 1) this.forgetReconcile(this.reconciles[kept]);
-    this.reconciles.splice(0, kept);
-    for (kept = 0; kept < this.writeList.length && this.writeList[kept].seq < oldest; kept += 1) this.forgetWrite(this.writeList[kept]);
-    this.writeList.splice(0, kept);
+    /** @param {{seq: number}} item */
+    const isOld = (item) => item.seq < oldest;
+    for (const old of this.reconciles.splice(0, countWhile(this.reconciles, isOld))) this.forgetReconcile(old);
+    for (const old of this.writeList.splice(0, countWhile(this.writeList, isOld))) this.forgetWrite(old);
     // A map keeps the order of insertion, which is that of the records, except for placeholders.
     for (const [version, write] of this.writes) {
       if (write.seq >= oldest) break;
@@ -306,38 +305,20 @@ export class Model {
 
   /** The newest state of queues and caches at a sequence number. @param {number} seq */
   stateAt(seq) {
-    let found = null;
-    for (const state of this.states) {
-      if (state.seq > seq) break;
-      found = state;
-    }
-    return found || this.states[0] || null;
+    const count = countWhile(this.states, (state) => state.seq <= seq);
+    return this.states[Math.max(count - 1, 0)] || null;
   }
 
   /** The time of a sequence number. @param {number} seq */
   timeAt(seq) {
-    const { records } = this;
-    let low = 0;
-    let high = records.length;
-    while (low < high) {
-      const half = (low + high) >> 1;
-      if (records[half].seq <= seq) low = half + 1;
-      else high = half;
-    }
-    return low ? records[low - 1].time_us : this.firstTime;
+    const count = countWhile(this.records, (record) => record.seq <= seq);
+    return count ? this.records[count - 1].time_us : this.firstTime;
   }
 
   /** The sequence number at a time. @param {number} time */
   seqAt(time) {
-    const { records } = this;
-    let low = 0;
-    let high = records.length;
-    while (low < high) {
-      const half = (low + high) >> 1;
-      if (records[half].time_us <= time) low = half + 1;
-      else high = half;
-    }
-    return low ? records[low - 1].seq : this.first;
+    const count = countWhile(this.records, (record) => record.time_us <= time);
+    return count ? this.records[count - 1].seq : this.first;
   }
 
   /**
@@ -346,9 +327,11 @@ export class Model {
    */
   existingAt(seq) {
     const found = [];
+    // Threads record writes out of order.
+    const newest = this.writeList.reduce((most, write) => (write.seq <= seq ? Math.max(most, write.version) : most), 0);
     for (const object of this.objects.values()) {
       const { versions, base } = object;
-      const write = versions.findLast((version) => version.seq <= seq) || null;
+      const write = versions.findLast(({ version }) => version <= newest) || null;
       if (write) {
         if (!write.deletion) found.push({ object, write, digest: write.digest });
       } else if (versions.length ? versions[0].previous !== undefined : base) {
@@ -364,4 +347,19 @@ export class Model {
 export function isClient(write) {
   if (write.writer || !write.known) return false;
   return !write.inProcess || (write.user !== '' && !/^(system:|bellerophon:)/.test(write.user));
+}
+
+/**
+ * The number of items at the beginning that meet a condition, which no later one meets.
+ * @template T @param {T[]} items @param {(item: T) => boolean} holds
+ */
+export function countWhile(items, holds) {
+  let low = 0;
+  let high = items.length;
+  while (low < high) {
+    const half = (low + high) >> 1;
+    if (holds(items[half])) low = half + 1;
+    else high = half;
+  }
+  return low;
 }

@@ -1,8 +1,7 @@
 // The connection to the server: one stream per browser, shared by its tabs.
 //
 // Every tab reads the stored records once. Then the tab that holds a Web Lock reads the stream and
-// hands its frames to the others by a BroadcastChannel: a stream keeps one of the six connections
-// that a browser opens to a server. If that tab is closed, the next one continues by sequence.
+// sends its frames to the others: a stream keeps one of the six connections of a browser. If that tab is closed, the next one continues by sequence.
 
 const LOCK = 'bellerophon-stream';
 const RETRY_MIN_MS = 500;

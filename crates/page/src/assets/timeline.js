@@ -117,8 +117,7 @@ function onScroll(app, element) {
   const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < 60;
   state.follows = isAtEnd;
   app.viewport = { top: element.scrollTop, height: element.clientHeight };
-  // A scroll of the user pauses; one of the page itself, or of a document that became shorter, does
-  // not.
+  // Only a scroll of the user pauses, not one of the page or of a shorter document.
   const isOfUser = performance.now() - state.input < INPUT_MS;
   if (isOfUser && !isAtEnd && app.isLive() && element.scrollTop < state.scroll - 4) app.pause();
   state.scroll = element.scrollTop;
